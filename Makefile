@@ -1,0 +1,41 @@
+# The commands a person needs; CI calls the same ones. Everything they need they install: see tools/setup.sh.
+#
+#   make serve         set everything up and serve the demo model on port 8080
+#   make test          set everything up and pass all tests
+#   make lint          formatting, clippy, documentation, licences and advisories, shell scripts
+#   make parity        a real-size GPT-2 (124M, random weights) against Hugging Face transformers
+#   make demo-model    rebuild the demo model from its corpus
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+PORT ?= 8080
+# cargo is where rustup puts it, whether or not the shell knows.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: serve test lint parity demo-model goldens
+
+serve:
+	tools/setup.sh $(TARGET)/release
+	cargo build --release --locked
+	$(TARGET)/release/foretype serve --model models/demo --port $(PORT)
+
+# `checked` is the release profile with overflow checks and debug assertions.
+test:
+	tools/setup.sh $(TARGET)/checked
+	cargo build --profile checked --locked
+	FORETYPE_GPT2_VOCAB="$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)" \
+	    cargo test --workspace --profile checked --locked
+	tools/check_graphs.sh $(TARGET)
+
+lint:
+	tools/lint.sh
+
+parity:
+	tools/setup.sh $(TARGET)/checked
+	cargo build --profile checked --locked
+	FORETYPE=$(TARGET)/checked/foretype tests/parity/parity.sh
+
+goldens:
+	tests/goldens/rebuild.sh
+
+demo-model:
+	models/demo/training/rebuild.sh

@@ -1,0 +1,102 @@
+//! Building blocks of decoder graphs: what the families share.
+//!
+//! Every block appends ONNX nodes and returns values; shapes stand beside them, with B = batch, S = tokens per row,
+//! R = selected positions, C = context (positions of the KV cache), E = hidden, H = heads, D = head size, V = padded
+//! vocabulary. Which blocks make up a model, and in which order, is the family's own file.
+//!
+//! In an f16 graph the matrices, the attention and the KV cache are f16; the residual stream, every LayerNorm and the
+//! logits stay f32, because those are where f16 overflows or loses the small differences that ranking is made of.
+
+mod attention;
+mod embedding;
+mod head;
+mod layers;
+mod vocabulary;
+
+pub(crate) use attention::{AttentionSpec, Cache};
+pub(crate) use embedding::Step;
+pub(crate) use head::HeadSpec;
+pub(crate) use layers::Activation;
+pub(crate) use vocabulary::Vocabulary;
+
+use crate::checkpoint::{Tensor, Weights};
+use crate::error::WeightsError;
+use crate::manifest::Dtype;
+use crate::onnx::{Attribute, Element, Graph, Source, Value};
+
+/// The graph under construction, the weights it takes, and the precision it computes in.
+pub(crate) struct Builder<'a> {
+    pub(crate) graph: Graph,
+    weights: &'a Weights,
+    /// Put before every tensor name (`transformer.`), or empty.
+    prefix: &'static str,
+    dtype: Dtype,
+}
+
+impl<'a> Builder<'a> {
+    pub(crate) fn new(weights: &'a Weights, prefix: &'static str, dtype: Dtype) -> Self {
+        Self { graph: Graph::default(), weights, prefix, dtype }
+    }
+
+    /// Runs `build` with tensor names taken as they are.
+    pub(crate) fn without_prefix<T>(&mut self, build: impl FnOnce(&mut Self) -> T) -> T {
+        let prefix = std::mem::take(&mut self.prefix);
+        let built = build(self);
+        self.prefix = prefix;
+        built
+    }
+
+    /// Element type of matrices, attention and KV cache.
+    pub(crate) fn compute(&self) -> Element {
+        match self.dtype {
+            Dtype::F32 => Element::F32,
+            Dtype::F16 => Element::F16,
+        }
+    }
+
+    /// A checkpoint tensor in the computing precision.
+    fn matrix(&mut self, name: &str, shape: &[u64]) -> Result<Value, WeightsError> {
+        self.parameter(name, shape, shape, self.compute())
+    }
+
+    /// A checkpoint tensor in f32, whatever the graph's precision.
+    fn vector_f32(&mut self, name: &str, size: u64) -> Result<Value, WeightsError> {
+        self.parameter(name, &[size], &[size], Element::F32)
+    }
+
+    /// A checkpoint tensor of shape `stored`, cut or padded with zero rows to `shape`.
+    fn parameter(
+        &mut self,
+        name: &str,
+        stored: &[u64],
+        shape: &[u64],
+        element: Element,
+    ) -> Result<Value, WeightsError> {
+        let tensor = self.tensor(name, stored)?;
+        Ok(self.graph.parameter(name, shape, element, Source::Checkpoint(tensor)))
+    }
+
+    fn tensor(&self, name: &str, shape: &[u64]) -> Result<Tensor, WeightsError> {
+        self.weights.tensor(&format!("{}{name}", self.prefix), shape)
+    }
+
+    /// f32 to the computing precision: what a LayerNorm hands to a linear map.
+    pub(crate) fn narrow(&mut self, x: Value) -> Value {
+        match self.dtype {
+            Dtype::F32 => x,
+            Dtype::F16 => self.cast(&x, Element::F16),
+        }
+    }
+
+    /// The computing precision to f32.
+    fn widen(&mut self, x: Value) -> Value {
+        match self.dtype {
+            Dtype::F32 => x,
+            Dtype::F16 => self.cast(&x, Element::F32),
+        }
+    }
+
+    fn cast(&mut self, x: &Value, to: Element) -> Value {
+        self.graph.node("Cast", &[x], &[Attribute::Int("to", to.data_type() as i64)])
+    }
+}

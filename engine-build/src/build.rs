@@ -1,0 +1,188 @@
+//! From a checkpoint to a bundle: the stages, in order.
+//!
+//! Everything that can be refused is refused before the output folder is touched, except what only the weights' own
+//! values show. No process is started and nothing outside the output folder is written.
+
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+
+use crate::bundle::PartialBundle;
+use crate::checkpoint::config::ConfigError;
+use crate::checkpoint::{Configs, Folder, Weights};
+use crate::error::BuildError;
+use crate::families::{GraphOptions, Model, Shape};
+use crate::manifest::{
+    Dtype, FORMAT, GRAPH_FILE, Manifest, ModelInfo, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE,
+};
+use crate::onnx::external::write_parameters;
+use crate::onnx::{Parameter, Source};
+use crate::tokenizer::TokenizerFiles;
+
+/// Positions that a query needs by default: the KV cache's size, and so most of a lane's memory.
+const DEFAULT_CONTEXT: u32 = 128;
+
+/// Candidates per position by default.
+const DEFAULT_TOP_K: u32 = 64;
+
+/// What to build and where.
+#[derive(Clone, Debug)]
+pub struct BuildOptions {
+    /// The checkpoint folder, as `save_pretrained` writes it.
+    pub checkpoint: PathBuf,
+    /// The bundle folder: absent, empty, or a bundle to replace.
+    pub out: PathBuf,
+    /// The model's name; by default the checkpoint folder's.
+    pub name: Option<String>,
+    /// Positions of the KV cache; by default [`default_context`].
+    pub context: Option<u32>,
+    /// Candidates that the graph returns per position, cut to the vocabulary. 64 by default.
+    pub top_k: u32,
+    /// Text put before every query. Empty by default.
+    pub prompt_prefix: String,
+    /// Precision of the graph.
+    pub dtype: Dtype,
+}
+
+impl BuildOptions {
+    /// The defaults for a checkpoint and an output folder.
+    pub fn new(checkpoint: impl Into<PathBuf>, out: impl Into<PathBuf>) -> Self {
+        Self {
+            checkpoint: checkpoint.into(),
+            out: out.into(),
+            name: None,
+            context: None,
+            top_k: DEFAULT_TOP_K,
+            prompt_prefix: String::new(),
+            dtype: Dtype::F32,
+        }
+    }
+}
+
+/// Hears how far a build is. `()` listens to nothing.
+pub trait Progress {
+    /// A stage begins, in which [`Progress::advance`] will report `total_bytes` in all.
+    fn stage(&self, name: &str, total_bytes: u64);
+    /// So many more bytes of the stage are done.
+    fn advance(&self, bytes: u64);
+}
+
+impl Progress for () {
+    fn stage(&self, _name: &str, _total_bytes: u64) {}
+    fn advance(&self, _bytes: u64) {}
+}
+
+/// The KV cache's default size for a model of so many positions: all of them, but not more than queries need.
+pub fn default_context(positions: u32) -> u32 {
+    positions.min(DEFAULT_CONTEXT)
+}
+
+/// Builds a bundle.
+///
+/// # Errors
+/// A [`BuildError`] that says what is wrong with the checkpoint, the options or the output folder. Nothing is left
+/// behind then, and a bundle that was at `options.out` is still there.
+pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest, BuildError> {
+    progress.stage("read the checkpoint", 0);
+    let folder = Folder::open(&options.checkpoint)?;
+    let configs = Configs::read(&folder)?;
+    let model = Model::read(&configs.model)?;
+    let shape = model.shape();
+    let tokenizer = TokenizerFiles::read(&folder)?;
+    tokenizer.check_vocabulary(shape.vocab)?;
+    let tokens = special_tokens(&configs, &tokenizer, shape.vocab)?;
+    let weights = Weights::open(&folder)?;
+    let graph_options = graph_options(options, shape)?;
+    let (graph, parameters) = model.graph(&weights, &graph_options)?.finish(model.family(), WEIGHTS_FILE);
+
+    let mut bundle = PartialBundle::create(&options.out)?;
+    progress.stage("write the weights", parameters.iter().map(Parameter::bytes).sum());
+    bundle.add(WEIGHTS_FILE, |file| write_parameters(&parameters, &weights, file, progress))?;
+    progress.stage("write the graph", 0);
+    bundle.add(GRAPH_FILE, |file| file.write_all(&graph.encode_to_vec()).map_err(write_error(GRAPH_FILE)))?;
+    bundle.add(TOKENIZER_FILE, |file| file.write_all(&tokenizer.json).map_err(write_error(TOKENIZER_FILE)))?;
+    let manifest = Manifest {
+        format: FORMAT,
+        name: options.name.clone().unwrap_or_else(|| folder_name(&options.checkpoint)),
+        family: model.family().to_owned(),
+        tool: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
+        model: model_info(shape, &graph_options),
+        tokens,
+        tokenizer: tokenizer.info(),
+        prompt_prefix: options.prompt_prefix.clone(),
+        files: bundle.files(),
+        source: source_info(&parameters),
+    };
+    bundle.finish(&manifest)?;
+    Ok(manifest)
+}
+
+fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, BuildError> {
+    let positions = shape.positions;
+    let context = options.context.unwrap_or_else(|| default_context(positions));
+    if context == 0 || context > positions {
+        return Err(BuildError::Context { asked: context, positions });
+    }
+    if options.top_k == 0 {
+        return Err(BuildError::TopK);
+    }
+    Ok(GraphOptions { context, top_k: options.top_k.min(shape.vocab), dtype: options.dtype })
+}
+
+/// The start token and the ends of text, from the configuration files and failing that from the tokenizer.
+fn special_tokens(configs: &Configs, tokenizer: &TokenizerFiles, vocab: u32) -> Result<Tokens, BuildError> {
+    let configured = |field: &'static str, first: &crate::checkpoint::Config, then: &crate::checkpoint::Config| {
+        let ids = first.token_ids(field)?;
+        let ids = if ids.is_empty() { then.token_ids(field)? } else { ids };
+        match ids.iter().find(|id| **id >= vocab) {
+            Some(&id) => Err(ConfigError::TokenRange { field, id, vocab }),
+            None => Ok(ids),
+        }
+    };
+    let start = configured("bos_token_id", &configs.model, &configs.generation)?.first().copied();
+    let start = start.or_else(|| tokenizer.end_of_text()).ok_or(BuildError::StartToken)?;
+    // transformers' own order: generation_config.json overrides config.json.
+    let mut end_of_text = configured("eos_token_id", &configs.generation, &configs.model)?;
+    if end_of_text.is_empty() {
+        end_of_text.extend(tokenizer.end_of_text());
+    }
+    Ok(Tokens { start, end_of_text })
+}
+
+fn model_info(shape: Shape, options: &GraphOptions) -> ModelInfo {
+    ModelInfo {
+        layers: shape.layers,
+        heads: shape.heads,
+        head_dim: shape.head_dim,
+        hidden: shape.hidden,
+        context: options.context,
+        positions: shape.positions,
+        vocab: shape.vocab,
+        vocab_padded: shape.vocab_padded(),
+        top_k: options.top_k,
+        dtype: options.dtype,
+    }
+}
+
+fn source_info(parameters: &[Parameter]) -> SourceInfo {
+    let tensors = || {
+        parameters.iter().filter_map(|parameter| match &parameter.source {
+            Source::Checkpoint(tensor) | Source::Centred { tensor, .. } => Some(tensor),
+            Source::Computed(_) => None,
+        })
+    };
+    SourceInfo {
+        parameters: tensors().map(|tensor| tensor.elements).sum(),
+        dtype: tensors().max_by_key(|tensor| tensor.elements).map_or("", |tensor| tensor.stored.name()).to_owned(),
+    }
+}
+
+/// The checkpoint folder's own name, also where the path is `.` or a link.
+fn folder_name(path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    path.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn write_error(name: &'static str) -> impl FnOnce(std::io::Error) -> BuildError {
+    move |source| BuildError::Write { path: name.into(), source }
+}

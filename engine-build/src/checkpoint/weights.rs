@@ -1,0 +1,368 @@
+//! The weights of a checkpoint: which tensors there are over all shards, and their values in pieces.
+//!
+//! Data is read with plain positioned reads, in pieces, so that memory stays flat whatever the model's size and a file
+//! that shrinks under the reader is an error and not a fault. Nothing here knows what a tensor is for.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Component, Path, PathBuf};
+
+use half::slice::HalfFloatSliceExt;
+use safetensors::Dtype;
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::folder::{FileError, Folder};
+use super::header::read_header;
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// Elements per piece: 1 MiB of f32, small enough to stay in cache between the steps.
+const PIECE_ELEMENTS: usize = 256 << 10;
+
+/// What is wrong with the weights.
+#[derive(Debug, Error)]
+pub enum WeightsError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The folder has no weights at all.
+    #[error("{0} has no weights: it should have model.safetensors, or model.safetensors.index.json and its shards")]
+    Missing(PathBuf),
+    /// Weights in a format that runs code or needs another framework.
+    #[error(
+        "the weights are only in {file}, which is not read here: load the model with transformers and \
+         `save_pretrained(..., safe_serialization=True)`"
+    )]
+    OtherFormat {
+        /// The file found.
+        file: String,
+    },
+    /// The file ends before its tensors do.
+    #[error("{file} is truncated: it has {bytes} bytes and should have {expected}; download it again")]
+    Truncated {
+        /// The file.
+        file: String,
+        /// Its size.
+        bytes: u64,
+        /// The size its header asks for.
+        expected: u64,
+    },
+    /// The file goes on after its tensors.
+    #[error("{file} has {bytes} bytes behind its last tensor: it is not a safetensors file as the format defines it")]
+    TrailingBytes {
+        /// The file.
+        file: String,
+        /// How many.
+        bytes: u64,
+    },
+    /// The length prefix is beyond the format's limit.
+    #[error("{file} claims a header of {length} bytes, over the format's limit of {limit}: it is no safetensors file")]
+    HeaderLength {
+        /// The file.
+        file: String,
+        /// The length it claims.
+        length: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The header is not the JSON it should be.
+    #[error("the header of {file} is not valid safetensors JSON: {source}")]
+    HeaderJson {
+        /// The file.
+        file: String,
+        /// What the parser said.
+        source: serde_json::Error,
+    },
+    /// The index is not the JSON it should be.
+    #[error("{INDEX} is not an index of shards: {0}")]
+    IndexJson(serde_json::Error),
+    /// The index names a file that is not there.
+    #[error("{INDEX} names the shard {0}, which is missing: download it, too")]
+    ShardMissing(String),
+    /// The index names a file outside the folder.
+    #[error("{INDEX} names the shard `{0}`, which lies outside the checkpoint: shards are files of the same folder")]
+    ShardPath(String),
+    /// Two shards hold the same tensor.
+    #[error("the tensor {tensor} is in both {first} and {second}: each tensor belongs in one shard")]
+    Duplicate {
+        /// The tensor.
+        tensor: String,
+        /// A shard that has it.
+        first: String,
+        /// Another shard that has it.
+        second: String,
+    },
+    /// A tensor that the model needs is in no shard.
+    #[error("the weights have no tensor {0}: config.json does not describe these weights, or they are incomplete")]
+    TensorMissing(String),
+    /// A tensor has another shape than the configuration implies.
+    #[error("the tensor {tensor} has the shape {found:?}, but config.json implies {expected:?}")]
+    Shape {
+        /// The tensor.
+        tensor: String,
+        /// Its shape.
+        found: Vec<u64>,
+        /// The shape the configuration implies.
+        expected: Vec<u64>,
+    },
+    /// A tensor of integers, or of a float type not read here.
+    #[error("the tensor {tensor} is of type {found}: supported are F32, F16 and BF16 (quantized weights are not)")]
+    Dtype {
+        /// The tensor.
+        tensor: String,
+        /// Its type, in the format's own words.
+        found: String,
+    },
+    /// A weight that is NaN or infinite.
+    #[error("the tensor {tensor} holds {value} at index {index}: every weight must be a finite number")]
+    NotFinite {
+        /// The tensor.
+        tensor: String,
+        /// Position in row-major order.
+        index: u64,
+        /// The value.
+        value: f32,
+    },
+}
+
+/// How a checkpoint stores a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Stored {
+    fn bytes(self) -> usize {
+        match self {
+            Stored::F32 => 4,
+            Stored::F16 | Stored::Bf16 => 2,
+        }
+    }
+
+    /// The name that safetensors uses.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Stored::F32 => "F32",
+            Stored::F16 => "F16",
+            Stored::Bf16 => "BF16",
+        }
+    }
+}
+
+/// One tensor of a checkpoint: what it is and where its bytes are.
+#[derive(Clone, Debug)]
+pub(crate) struct Tensor {
+    pub(crate) name: String,
+    pub(crate) stored: Stored,
+    pub(crate) elements: u64,
+    shard: usize,
+    offset_bytes: u64,
+}
+
+/// A tensor as a header lists it, before its type is known to be supported.
+#[derive(Debug)]
+struct Entry {
+    dtype: Dtype,
+    shape: Vec<u64>,
+    shard: usize,
+    offset_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Shard {
+    name: String,
+    file: File,
+}
+
+/// All tensors of all shards.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    shards: Vec<Shard>,
+    entries: HashMap<String, Entry>,
+}
+
+impl Weights {
+    /// Opens every shard and reads every header; no tensor data.
+    pub(crate) fn open(folder: &Folder) -> Result<Self, WeightsError> {
+        let mut weights = Self { shards: Vec::new(), entries: HashMap::new() };
+        for name in shard_names(folder)? {
+            weights.add_shard(folder, name)?;
+        }
+        Ok(weights)
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    /// The tensor of that name, if it has that shape and a supported type.
+    pub(crate) fn tensor(&self, name: &str, shape: &[u64]) -> Result<Tensor, WeightsError> {
+        let entry = self.entries.get(name).ok_or_else(|| WeightsError::TensorMissing(name.into()))?;
+        let stored = match entry.dtype {
+            Dtype::F32 => Stored::F32,
+            Dtype::F16 => Stored::F16,
+            Dtype::BF16 => Stored::Bf16,
+            other => return Err(WeightsError::Dtype { tensor: name.into(), found: format!("{other:?}") }),
+        };
+        if entry.shape != shape {
+            let (found, expected) = (entry.shape.clone(), shape.to_vec());
+            return Err(WeightsError::Shape { tensor: name.into(), found, expected });
+        }
+        Ok(Tensor {
+            name: name.into(),
+            stored,
+            elements: shape.iter().product(),
+            shard: entry.shard,
+            offset_bytes: entry.offset_bytes,
+        })
+    }
+
+    /// Hands the first `elements` values of a tensor to `each`, in order and in pieces, together with the index of the
+    /// piece's first element. Fails on a value that is not finite.
+    pub(crate) fn read<E: From<WeightsError>>(
+        &self,
+        tensor: &Tensor,
+        elements: u64,
+        mut each: impl FnMut(u64, &[f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let shard = &self.shards[tensor.shard];
+        let width = tensor.stored.bytes();
+        let mut raw = vec![0; PIECE_ELEMENTS * width];
+        let mut values = vec![0.0; PIECE_ELEMENTS];
+        let mut start = 0;
+        while start < elements.min(tensor.elements) {
+            let count =
+                usize::try_from(elements.min(tensor.elements) - start).unwrap_or(usize::MAX).min(PIECE_ELEMENTS);
+            let (raw, values) = (&mut raw[..count * width], &mut values[..count]);
+            let offset = tensor.offset_bytes + start * width as u64;
+            shard
+                .file
+                .read_exact_at(raw, offset)
+                .map_err(|source| WeightsError::File(FileError::Io { path: PathBuf::from(&shard.name), source }))?;
+            decode(tensor.stored, raw, values);
+            require_finite(tensor, start, values)?;
+            each(start, values)?;
+            start += count as u64;
+        }
+        Ok(())
+    }
+
+    fn add_shard(&mut self, folder: &Folder, name: String) -> Result<(), WeightsError> {
+        let (mut file, bytes) = folder.file(&name)?.ok_or_else(|| WeightsError::ShardMissing(name.clone()))?;
+        let header = read_header(&name, &mut file, bytes)?;
+        let shard = self.shards.len();
+        for (tensor, info) in header.metadata.tensors() {
+            let entry = Entry {
+                dtype: info.dtype,
+                shape: info.shape.iter().map(|&size| size as u64).collect(),
+                shard,
+                offset_bytes: header.data_start + info.data_offsets.0 as u64,
+            };
+            if let Some(other) = self.entries.insert(tensor.clone(), entry) {
+                let first = self.shards[other.shard].name.clone();
+                return Err(WeightsError::Duplicate { tensor, first, second: name });
+            }
+        }
+        self.shards.push(Shard { name, file });
+        Ok(())
+    }
+}
+
+/// The files that hold the weights, in the order in which transformers looks for them.
+fn shard_names(folder: &Folder) -> Result<Vec<String>, WeightsError> {
+    if folder.file(SINGLE)?.is_some() {
+        return Ok(vec![SINGLE.to_owned()]);
+    }
+    if let Some(index) = folder.read(INDEX)? {
+        return index_shards(&index);
+    }
+    let names = folder.names_ending(".safetensors")?;
+    if !names.is_empty() {
+        return Ok(names);
+    }
+    for suffix in [".bin", ".h5", ".msgpack", ".pt", ".pth", ".ckpt"] {
+        if let Some(file) = folder.names_ending(suffix)?.into_iter().next() {
+            return Err(WeightsError::OtherFormat { file });
+        }
+    }
+    Err(WeightsError::Missing(folder.path().to_owned()))
+}
+
+/// The shards that an index names, each a file of the same folder.
+pub(crate) fn index_shards(json: &[u8]) -> Result<Vec<String>, WeightsError> {
+    #[derive(Deserialize)]
+    struct Index {
+        weight_map: HashMap<String, String>,
+    }
+    let index: Index = serde_json::from_slice(json).map_err(WeightsError::IndexJson)?;
+    let names: BTreeSet<String> = index.weight_map.into_values().collect();
+    for name in &names {
+        let mut components = Path::new(name).components();
+        let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
+        if !plain {
+            return Err(WeightsError::ShardPath(name.clone()));
+        }
+    }
+    Ok(names.into_iter().collect())
+}
+
+/// Little-endian bytes to f32; `values` has one slot per element of `raw`.
+fn decode(stored: Stored, raw: &[u8], values: &mut [f32]) {
+    match stored {
+        Stored::F32 => {
+            for (value, bytes) in values.iter_mut().zip(raw.as_chunks::<4>().0) {
+                *value = f32::from_le_bytes(*bytes);
+            }
+        }
+        Stored::F16 => {
+            let halves: Vec<half::f16> =
+                raw.as_chunks::<2>().0.iter().map(|bytes| half::f16::from_le_bytes(*bytes)).collect();
+            halves.convert_to_f32_slice(values);
+        }
+        Stored::Bf16 => {
+            for (value, bytes) in values.iter_mut().zip(raw.as_chunks::<2>().0) {
+                *value = f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16);
+            }
+        }
+    }
+}
+
+fn require_finite(tensor: &Tensor, start: u64, values: &[f32]) -> Result<(), WeightsError> {
+    // A fold without an early exit, so that the compiler vectorizes the test; the search runs only on failure.
+    let all_finite = values.iter().fold(true, |finite, value| finite & value.is_finite());
+    if all_finite {
+        return Ok(());
+    }
+    let (at, value) = values.iter().enumerate().find(|(_, value)| !value.is_finite()).unwrap_or((0, &f32::NAN));
+    Err(WeightsError::NotFinite { tensor: tensor.name.clone(), index: start + at as u64, value: *value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_decode_to_the_values_they_stand_for() {
+        let mut values = [0.0; 3];
+        let raw: Vec<u8> = [1.5f32, -2.0, 0.25].iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect();
+        decode(Stored::F16, &raw, &mut values);
+        assert_eq!(values, [1.5, -2.0, 0.25]);
+        let raw: Vec<u8> = [1.5f32, -2.0, 0.25].iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect();
+        decode(Stored::Bf16, &raw, &mut values);
+        assert_eq!(values, [1.5, -2.0, 0.25]);
+    }
+
+    #[test]
+    fn shards_stay_in_the_folder() {
+        let index = |name: &str| format!(r#"{{"weight_map": {{"a": "{name}"}}}}"#).into_bytes();
+        assert_eq!(index_shards(&index("a.safetensors")).expect("a plain name"), ["a.safetensors"]);
+        for outside in ["../a", "/a", "a/../../b", "a/b", "", ".", ".."] {
+            assert!(matches!(index_shards(&index(outside)), Err(WeightsError::ShardPath(_))), "{outside}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The one error of [`build`](crate::build()), a sentence that says what was wrong and what would be right.
+//!
+//! Each stage has its own error type beside its code; this one joins them and adds what only a whole build can meet.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+pub use crate::checkpoint::config::ConfigError;
+pub use crate::checkpoint::folder::FileError;
+pub use crate::checkpoint::weights::WeightsError;
+pub use crate::tokenizer::TokenizerError;
+
+/// Why no bundle was written.
+#[derive(Debug, Error)]
+pub enum BuildError {
+    /// A folder or file of the checkpoint cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// `config.json` is broken or describes an unsupported model.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The weights are broken or do not fit the configuration.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The tokenizer is broken or does not fit the model.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// More context than the model has positions.
+    #[error("a context of {asked} was asked for, but the model has {positions} positions: ask for 1 to {positions}")]
+    Context {
+        /// Positions asked for.
+        asked: u32,
+        /// Positions of the model.
+        positions: u32,
+    },
+    /// `top_k` of 0.
+    #[error("a top-k of 0 was asked for: ask for at least 1")]
+    TopK,
+    /// No token to start a sequence from.
+    #[error(
+        "no start token: add `bos_token_id` to config.json, or a token `<|endoftext|>` to the tokenizer, so that the \
+         first token of a query has a distribution"
+    )]
+    StartToken,
+    /// A weight beyond the largest f16.
+    #[error("the tensor {tensor} holds {value} at index {index}, beyond f16's largest 65504: build it with f32")]
+    Overflow {
+        /// The tensor.
+        tensor: String,
+        /// Position in row-major order.
+        index: u64,
+        /// The value.
+        value: f32,
+    },
+    /// Something that is not a bundle is where the bundle should go.
+    #[error("{0} exists and is not a bundle: name a new or empty folder, or a bundle to replace")]
+    Occupied(PathBuf),
+    /// The output path names no folder that could be made (`/`, `..`).
+    #[error("{0} cannot be the bundle's folder: name a folder that can be created or replaced")]
+    OutputName(PathBuf),
+    /// The weights file cannot be written.
+    #[error("cannot write the bundle's weights: {0}")]
+    WriteWeights(io::Error),
+    /// Another part of the bundle cannot be written.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}

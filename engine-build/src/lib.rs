@@ -1,0 +1,26 @@
+//! From a Hugging Face checkpoint to a foretype bundle: an ONNX graph, its weights, the tokenizer and a manifest.
+//!
+//! - [`build()`](fn@build): the stages, in order; [`BuildOptions`] and [`Progress`].
+//! - [`manifest`]: what a bundle says about itself, and checks of it.
+//! - [`error`]: every reason for which there is no bundle.
+//! - `checkpoint`: `config.json` and safetensors; `tokenizer`: the tokenizer's files.
+//! - `families`: one file per model family, over `blocks`, over `onnx` (graph builder, messages, weights file).
+//! - `bundle`: the output folder, complete or absent.
+//!
+//! Invariants: memory does not grow with the model, because weights are streamed; a bundle appears whole or not at all;
+//! no input makes it panic. Deliberately absent: Python, network access, unsafe code, quantization, and TensorRT, whose
+//! plans are made from the bundle elsewhere.
+
+mod blocks;
+mod build;
+mod bundle;
+mod checkpoint;
+pub mod error;
+mod families;
+pub mod manifest;
+mod onnx;
+mod tokenizer;
+
+pub use build::{BuildOptions, Progress, build, default_context};
+pub use error::BuildError;
+pub use manifest::{Dtype, Manifest, ManifestError, is_bundle, is_checkpoint};

@@ -1,0 +1,99 @@
+//! The external weights file: every parameter of a graph, streamed from the checkpoint.
+//!
+//! Large tensors are always external, whatever the model's size: one path to test, memory that does not grow with the
+//! model, no 2 GiB limit (protobuf's), and a file that runtimes can map. Nothing here chooses layout or precision; the
+//! graph did.
+
+use std::io::Write;
+
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
+use super::{Element, Parameter, Source};
+use crate::Progress;
+use crate::checkpoint::Weights;
+use crate::error::BuildError;
+
+/// Writes the parameters in order, with zeros between them up to each one's offset. `file` is the whole weights file.
+pub(crate) fn write_parameters(
+    parameters: &[Parameter],
+    weights: &Weights,
+    file: &mut dyn Write,
+    progress: &dyn Progress,
+) -> Result<(), BuildError> {
+    let mut position_bytes = 0;
+    for parameter in parameters {
+        write_zeros(file, parameter.offset_bytes - position_bytes)?;
+        write_parameter(parameter, weights, file, progress)?;
+        position_bytes = parameter.offset_bytes + parameter.bytes();
+    }
+    Ok(())
+}
+
+fn write_parameter(
+    parameter: &Parameter,
+    weights: &Weights,
+    file: &mut dyn Write,
+    progress: &dyn Progress,
+) -> Result<(), BuildError> {
+    let mut written = 0;
+    let mut encoded = Vec::new();
+    let mut write = |start: u64, values: &[f32]| {
+        encode(parameter, start, values, &mut encoded)?;
+        file.write_all(&encoded).map_err(BuildError::WriteWeights)?;
+        written += values.len() as u64;
+        progress.advance(encoded.len() as u64);
+        Ok::<_, BuildError>(())
+    };
+    match &parameter.source {
+        Source::Checkpoint(tensor) => weights.read(tensor, parameter.elements(), &mut write)?,
+        Source::Centred { tensor, mean } => {
+            weights.read(tensor, parameter.elements(), |start, values| write(start, &less_mean(start, values, mean)))?
+        }
+        Source::Computed(values) => write(0, values)?,
+    }
+    let missing_bytes = (parameter.elements() - written) * parameter.element.bytes();
+    write_zeros(file, missing_bytes)?;
+    progress.advance(missing_bytes);
+    Ok(())
+}
+
+/// Each value less its column's mean; `start` is the first value's position in row-major order.
+fn less_mean(start: u64, values: &[f32], mean: &[f32]) -> Vec<f32> {
+    let first_column = (start % mean.len() as u64) as usize;
+    values.iter().zip(mean.iter().cycle().skip(first_column)).map(|(value, mean)| value - mean).collect()
+}
+
+/// Little-endian bytes of `values` in the parameter's element type.
+fn encode(parameter: &Parameter, start: u64, values: &[f32], encoded: &mut Vec<u8>) -> Result<(), BuildError> {
+    encoded.clear();
+    match parameter.element {
+        Element::F16 => {
+            let mut halves = vec![f16::ZERO; values.len()];
+            halves.convert_from_f32_slice(values);
+            if let Some(at) = halves.iter().position(|half| half.is_infinite()) {
+                let (tensor, index) = (parameter.name.clone(), start + at as u64);
+                return Err(BuildError::Overflow { tensor, index, value: values[at] });
+            }
+            encoded.extend(halves.iter().flat_map(|half| half.to_le_bytes()));
+        }
+        Element::F32 | Element::I64 => {
+            encoded.resize(size_of_val(values), 0);
+            for (bytes, value) in encoded.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+                *bytes = value.to_le_bytes();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_zeros(file: &mut dyn Write, bytes: u64) -> Result<(), BuildError> {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let mut left = bytes;
+    while left > 0 {
+        let count = left.min(ZEROS.len() as u64);
+        file.write_all(&ZEROS[..count as usize]).map_err(BuildError::WriteWeights)?;
+        left -= count;
+    }
+    Ok(())
+}

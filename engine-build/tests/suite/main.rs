@@ -1,0 +1,7 @@
+//! Builds of tiny checkpoints that the tests write themselves: no network, no fixtures, no Python.
+
+mod broken;
+mod bundles;
+mod random;
+mod tiny;
+mod tokenizers;

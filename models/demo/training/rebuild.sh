@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Rebuilds the demo model from its sources: WordNet from the Debian package wordnet-base, and
+# topics.txt. Replaces the files in models/demo only once everything has succeeded.
+# Needs Debian's or Ubuntu's apt-get and dpkg (no root), Python 3.11 or later, and about 8 GB of
+# disk for PyTorch. Takes about half an hour on two busy cores.
+#
+# WORK: folder for everything temporary (default: a new one, removed at the end; give one to
+# keep the Python environment and the corpus for another run).
+set -euo pipefail
+
+training=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+demo=$(dirname "$training")
+export PYTHONDONTWRITEBYTECODE=1
+
+if [[ -z ${WORK:-} ]]; then
+    WORK=$(mktemp -d)
+    trap 'rm -rf "$WORK"' EXIT
+fi
+mkdir -p "$WORK/wordnet"
+WORK=$(cd "$WORK" && pwd)
+
+if [[ ! -x $WORK/venv/bin/python ]]; then
+    python3 -m venv "$WORK/venv"
+fi
+"$WORK/venv/bin/pip" install --quiet --requirement "$training/requirements.txt"
+
+(
+    cd "$WORK/wordnet"
+    rm -f wordnet-base_*.deb
+    apt-get download wordnet-base
+    dpkg -x wordnet-base_*.deb .
+)
+
+"$WORK/venv/bin/python" "$training/corpus.py" --wordnet "$WORK/wordnet/usr/share/wordnet" \
+    --corpus "$WORK/corpus" --queries "$WORK/queries"
+"$WORK/venv/bin/python" "$training/train.py" --corpus "$WORK/corpus" \
+    --unseen "$WORK/queries/heldout_unseen.txt" --out "$WORK/checkpoint"
+
+mkdir -p "$demo/queries"
+install -m 644 "$WORK"/queries/* "$demo/queries/"
+install -m 644 "$WORK"/checkpoint/* "$demo/"

@@ -1,0 +1,169 @@
+//! What `--model` names: a bundle, a bare Hugging Face checkpoint, or a folder with one of them in it. A checkpoint is built into
+//! a cache on first use and found there afterwards.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use engine_build::manifest::{Manifest, ManifestError};
+use engine_build::{BuildError, BuildOptions, Dtype, Progress, is_bundle, is_checkpoint};
+
+/// What is in a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A bundle, ready to load.
+    Bundle(PathBuf),
+    /// A checkpoint, to be built.
+    Checkpoint(PathBuf),
+}
+
+/// How checkpoints are built on first use. The bundle's own manifest says it for bundles.
+#[derive(Clone, Debug, Hash)]
+pub struct IntakeOptions {
+    /// Where built bundles are kept.
+    pub cache: PathBuf,
+    /// Positions of a lane; the builder's default if absent.
+    pub context: Option<u32>,
+}
+
+/// Why there is no bundle.
+#[derive(Debug, thiserror::Error)]
+pub enum IntakeError {
+    /// The folder doesn't exist.
+    #[error("there is no folder {}; --model names a bundle made by `foretype build`, or a Hugging Face checkpoint folder", .0.display())]
+    NoFolder(PathBuf),
+    /// It holds neither.
+    #[error(
+        "{} holds neither a foretype bundle (manifest.json) nor a Hugging Face checkpoint (config.json), and no folder in it does; \
+         found: {found}",
+        path.display()
+    )]
+    Neither {
+        /// The folder.
+        path: PathBuf,
+        /// What is in it.
+        found: String,
+    },
+    /// The bundle is damaged or of another version.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The checkpoint can't be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The cache can't be written.
+    #[error("the cache folder {} can't be made: {reason}; name another one with --cache", path.display())]
+    Cache {
+        /// The cache folder.
+        path: PathBuf,
+        /// The operating system's words.
+        reason: String,
+    },
+}
+
+/// Says what a folder is, without reading more than its listing.
+///
+/// # Errors
+/// [`IntakeError::NoFolder`] or [`IntakeError::Neither`].
+pub fn identify(folder: &Path) -> Result<Source, IntakeError> {
+    if !folder.is_dir() {
+        return Err(IntakeError::NoFolder(folder.to_owned()));
+    }
+    let source = |path: &Path| match () {
+        () if is_bundle(path) => Some(Source::Bundle(path.to_owned())),
+        () if is_checkpoint(path) => Some(Source::Checkpoint(path.to_owned())),
+        () => None,
+    };
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    entries.sort();
+    // An archive of a folder unpacks to that folder: look one down.
+    source(folder).or_else(|| entries.iter().find_map(|entry| source(entry))).ok_or_else(|| {
+        let names: Vec<_> = entries.iter().filter_map(|e| Some(e.file_name()?.to_string_lossy().into_owned())).collect();
+        let found = if names.is_empty() { "nothing".into() } else { names.join(", ") };
+        IntakeError::Neither { path: folder.to_owned(), found }
+    })
+}
+
+/// The bundle of a source: itself, or built into the cache.
+///
+/// # Errors
+/// See [`IntakeError`].
+pub fn open(source: &Source, options: &IntakeOptions, progress: &dyn Progress) -> Result<(PathBuf, Manifest), IntakeError> {
+    match source {
+        Source::Bundle(path) => load(path),
+        Source::Checkpoint(path) => {
+            let built = options.cache.join(cache_name(path, options));
+            if is_bundle(&built)
+                && let Ok(found) = load(&built)
+            {
+                return Ok(found);
+            }
+            let no_cache = |e: std::io::Error| IntakeError::Cache { path: options.cache.clone(), reason: e.to_string() };
+            std::fs::create_dir_all(&options.cache).map_err(no_cache)?;
+            tracing::info!(checkpoint = %path.display(), bundle = %built.display(), "building the bundle");
+            let mut build = BuildOptions::new(path, &built);
+            build.context = options.context;
+            build.dtype = Dtype::F32;
+            build.name = Some(model_name(path));
+            engine_build::build(&build, progress)?;
+            load(&built)
+        }
+    }
+}
+
+fn load(bundle: &Path) -> Result<(PathBuf, Manifest), IntakeError> {
+    let manifest = Manifest::load(bundle)?;
+    manifest.verify(bundle)?;
+    Ok((bundle.to_owned(), manifest))
+}
+
+/// The checkpoint folder's own name.
+fn model_name(checkpoint: &Path) -> String {
+    let path = checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned());
+    path.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
+}
+
+/// A name that changes with the checkpoint's files, the options and this program's version.
+fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> String {
+    let mut hasher = DefaultHasher::new();
+    (env!("CARGO_PKG_VERSION"), engine_build::manifest::FORMAT, options.context).hash(&mut hasher);
+    checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned()).hash(&mut hasher);
+    let mut files: Vec<PathBuf> = std::fs::read_dir(checkpoint).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    files.sort();
+    for file in files.iter().filter(|file| file.is_file()) {
+        let about = std::fs::metadata(file).ok();
+        (file.file_name(), about.as_ref().map(std::fs::Metadata::len), about.and_then(|a| a.modified().ok())).hash(&mut hasher);
+    }
+    format!("{}-{:016x}", model_name(checkpoint), hasher.finish())
+}
+
+/// The cache folder for people who name none: the desktop convention's, or a temporary one.
+pub fn default_cache() -> PathBuf {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
+    base.unwrap_or_else(std::env::temp_dir).join("foretype")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_identified_one_level_down_and_misses_are_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = identify(&folder.path().join("x")).unwrap_err().to_string();
+        assert!(missing.contains("there is no folder"), "{missing}");
+        let empty = identify(folder.path()).unwrap_err().to_string();
+        assert!(empty.contains("found: nothing"), "{empty}");
+        std::fs::write(folder.path().join("weights.bin"), "").unwrap();
+        let neither = identify(folder.path()).unwrap_err().to_string();
+        assert!(neither.contains("found: weights.bin"), "{neither}");
+        let inner = folder.path().join("model");
+        std::fs::create_dir(&inner).unwrap();
+        std::fs::write(inner.join("config.json"), "{}").unwrap();
+        assert_eq!(identify(folder.path()).unwrap(), Source::Checkpoint(inner.clone()));
+        let options = IntakeOptions { cache: folder.path().into(), context: None };
+        let before = cache_name(&inner, &options);
+        assert_eq!(before, cache_name(&inner, &options));
+        std::fs::write(inner.join("config.json"), "{ }").unwrap();
+        assert_ne!(before, cache_name(&inner, &options));
+    }
+}

@@ -1,0 +1,59 @@
+//! `foretype build`: checkpoint in, bundle out.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use clap::Args;
+use engine_build::{BuildOptions, Dtype};
+
+use super::progress::Bar;
+
+/// Arguments of `build`.
+#[derive(Clone, Debug, Args)]
+pub struct BuildArgs {
+    /// The checkpoint folder, as `save_pretrained` writes it.
+    checkpoint: PathBuf,
+    /// The bundle folder to write. A bundle that is there is replaced; anything else is left alone.
+    #[arg(long, env = "FORETYPE_OUT", value_name = "DIR")]
+    out: PathBuf,
+    /// The model's name in answers. Default: the checkpoint folder's.
+    #[arg(long, env = "FORETYPE_NAME")]
+    name: Option<String>,
+    /// Positions per query, prompt and suggestion included. Default: 128, or what the model has.
+    #[arg(long, env = "FORETYPE_CONTEXT", value_name = "TOKENS")]
+    context: Option<u32>,
+    /// Next tokens that the graph reports for each position.
+    #[arg(long, env = "FORETYPE_TOP_K", value_name = "N", default_value_t = 64)]
+    top_k: u32,
+    /// Text that every query is continued from, and that people don't see. Default: none.
+    #[arg(long, env = "FORETYPE_PROMPT_PREFIX", value_name = "TEXT", default_value = "")]
+    prompt_prefix: String,
+    /// Precision of weights and KV cache: f32 for CPUs, f16 for GPUs.
+    #[arg(long, env = "FORETYPE_DTYPE", value_parser = ["f32", "f16"], default_value = "f32")]
+    dtype: String,
+}
+
+impl BuildArgs {
+    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        let started = std::time::Instant::now();
+        let mut options = BuildOptions::new(&self.checkpoint, &self.out);
+        options.name = self.name;
+        options.context = self.context;
+        options.top_k = self.top_k;
+        options.prompt_prefix = self.prompt_prefix;
+        options.dtype = if self.dtype == "f16" { Dtype::F16 } else { Dtype::F32 };
+        let manifest = engine_build::build(&options, &Bar::default())?;
+        let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
+        println!(
+            "built {} ({}, {:.1} M parameters, {:.1} MiB, context {}) in {:.1} s: {}",
+            manifest.name,
+            manifest.family,
+            manifest.source.parameters as f64 / 1e6,
+            bytes as f64 / f64::from(1 << 20),
+            manifest.model.context,
+            started.elapsed().as_secs_f64(),
+            self.out.display()
+        );
+        Ok(())
+    }
+}

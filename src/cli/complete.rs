@@ -1,0 +1,82 @@
+//! `foretype complete`: one text, on the command line, without a server.
+
+use std::error::Error;
+
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::ModelArgs;
+use super::progress::Bar;
+use crate::bundle;
+use crate::engine::{Completion, Engine};
+use crate::http::wire::Suggestions;
+use crate::schedule::Answer;
+use crate::text::Method;
+
+/// Arguments of `complete`.
+#[derive(Clone, Debug, Args)]
+pub struct CompleteArgs {
+    /// What was typed.
+    text: String,
+    /// Suggestions wanted. Default: 10.
+    #[arg(long, env = "FORETYPE_SUGGESTIONS", value_name = "N")]
+    suggestions: Option<usize>,
+    /// Tokens that may be added. Default: 16.
+    #[arg(long, env = "FORETYPE_MAX_NEW_TOKENS", value_name = "TOKENS")]
+    max_new_tokens: Option<usize>,
+    /// How half-typed tokens are treated.
+    #[arg(long, env = "FORETYPE_METHOD", value_enum, default_value_t)]
+    method: Method,
+    /// Print the answer as JSON, as the server would send it.
+    #[arg(long, env = "FORETYPE_JSON")]
+    json: bool,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+impl CompleteArgs {
+    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        let source = bundle::identify(&self.model.model)?;
+        let (path, manifest) = bundle::open(&source, &self.model.intake(), &Bar::default())?;
+        let engine = Engine::load(&path, &manifest, &self.model.engine())?;
+        let completion = Completion {
+            input: self.text,
+            suggestions: self.suggestions,
+            max_new_tokens: self.max_new_tokens,
+            deadline_ms: None,
+            method: self.method,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let answer = runtime.block_on(engine.complete(&completion))?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&Suggestions::new(engine.name(), &answer))?);
+        } else {
+            print_table(&answer);
+        }
+        Ok(())
+    }
+}
+
+fn print_table(answer: &Answer) {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["", "suggestion", "probability", "log p"]);
+    for (index, suggestion) in answer.outcome.suggestions.iter().enumerate() {
+        let text = if suggestion.complete { suggestion.text.clone() } else { format!("{} …", suggestion.text) };
+        let probability = format!("{:.2} %", 100.0 * suggestion.probability);
+        table.add_row([(index + 1).to_string(), text, probability, format!("{:.3}", suggestion.logprob)]);
+    }
+    for column in [0, 2, 3] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    println!("{table}");
+    let usage = answer.usage;
+    println!(
+        "{:.1} ms, {} forwards, {} positions computed{}",
+        answer.searched.as_secs_f64() * 1000.0,
+        usage.forwards,
+        usage.positions_computed,
+        if answer.outcome.proven { "; proven: nothing unexplored is as probable as the last" } else { "" }
+    );
+}

@@ -1,0 +1,151 @@
+//! The command line. Every flag is also an environment variable, and both are documented here, once: default and unit in the
+//! doc line that `--help` shows.
+
+mod build;
+mod complete;
+mod progress;
+mod serve;
+
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::bundle::{self, IntakeOptions};
+use crate::engine::{EngineOptions, RequestOptions};
+use crate::model::onnxruntime;
+use crate::schedule::thread::QueueLimits;
+
+/// Completes search queries as people type them, with a GPT-style language model.
+#[derive(Debug, Parser)]
+#[command(name = "foretype", version, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Turn a Hugging Face checkpoint folder into a bundle that can be served.
+    Build(build::BuildArgs),
+    /// Serve a model over HTTP.
+    Serve(serve::ServeArgs),
+    /// Complete one text on the command line.
+    Complete(complete::CompleteArgs),
+}
+
+impl Cli {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// In words for the person who typed it.
+    pub fn run(self) -> Result<(), Box<dyn std::error::Error>> {
+        match self.command {
+            Command::Build(args) => args.run(),
+            Command::Serve(args) => args.run(),
+            Command::Complete(args) => args.run(),
+        }
+    }
+}
+
+/// The model and what of the machine it gets.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    /// A bundle made by `foretype build`, a Hugging Face checkpoint folder, or a folder with one of them in it.
+    #[arg(long, env = "FORETYPE_MODEL", value_name = "DIR")]
+    pub model: PathBuf,
+    /// Where bundles built from checkpoints are kept. Default: the user's cache folder.
+    #[arg(long, env = "FORETYPE_CACHE", value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Positions per query when a checkpoint is built on start. Default: 128, or what the model has.
+    #[arg(long, env = "FORETYPE_CONTEXT", value_name = "TOKENS")]
+    context: Option<u32>,
+    /// The ONNX Runtime library (libonnxruntime.so). Default: looked for beside this binary.
+    #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
+    onnxruntime: Option<PathBuf>,
+    /// Threads of one model step. Default: one per core.
+    #[arg(long, env = "FORETYPE_THREADS", value_name = "N")]
+    threads: Option<NonZero<usize>>,
+    /// Let the model's threads spin while they wait: quicker steps, but cores stay busy for a while after each.
+    #[arg(long, env = "FORETYPE_SPIN")]
+    spin: bool,
+    /// Rows that share one model step.
+    #[arg(long, env = "FORETYPE_LANES", value_name = "N", default_value = "32")]
+    lanes: NonZero<usize>,
+    /// Most tokens of one row in one model step; longer inputs take several.
+    #[arg(long, env = "FORETYPE_CHUNK", value_name = "TOKENS", default_value = "64")]
+    chunk: NonZero<usize>,
+    /// Memory for keys and values kept from keystroke to keystroke, in MiB.
+    #[arg(long, env = "FORETYPE_KV_POOL_MIB", value_name = "MIB", default_value_t = 256)]
+    kv_pool_mib: usize,
+    /// Memory for next-token distributions kept from keystroke to keystroke, in MiB.
+    #[arg(long, env = "FORETYPE_TREE_MIB", value_name = "MIB", default_value_t = 128)]
+    tree_mib: usize,
+    /// Beginnings followed at the same time for one request; more find better suggestions and cost time.
+    #[arg(long, env = "FORETYPE_BEAMS", value_name = "N", default_value = "16")]
+    beams: NonZero<usize>,
+    /// Most characters of an input.
+    #[arg(long, env = "FORETYPE_MAX_CHARACTERS", value_name = "N", default_value_t = 1000)]
+    max_characters: usize,
+    /// Time for requests that name no deadline_ms, in milliseconds.
+    #[arg(long, env = "FORETYPE_DEADLINE_MS", value_name = "MS", default_value_t = 10_000)]
+    deadline_ms: u64,
+    /// Requests that share model steps; more wait.
+    #[arg(long, env = "FORETYPE_MAX_ACTIVE", value_name = "N", default_value_t = 64)]
+    max_active: usize,
+    /// Requests that wait; one more is answered 429.
+    #[arg(long, env = "FORETYPE_MAX_QUEUED", value_name = "N", default_value_t = 256)]
+    max_queued: usize,
+}
+
+/// SageMaker ends invocations after 60 s; nothing may be asked to take longer.
+const MAX_DEADLINE: Duration = Duration::from_secs(60);
+
+impl ModelArgs {
+    fn intake(&self) -> IntakeOptions {
+        IntakeOptions { cache: self.cache.clone().unwrap_or_else(bundle::default_cache), context: self.context }
+    }
+
+    fn engine(&self) -> EngineOptions {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        EngineOptions {
+            backend: onnxruntime::Options {
+                library: self.onnxruntime.clone(),
+                threads: self.threads.map_or(cores, NonZero::get),
+                spin: self.spin,
+                lanes: self.lanes.get(),
+                chunk: self.chunk.get(),
+                pool_bytes: self.kv_pool_mib << 20,
+            },
+            tree_bytes: self.tree_mib << 20,
+            requests: RequestOptions {
+                max_characters: self.max_characters,
+                beams: self.beams.get(),
+                default_deadline: Duration::from_millis(self.deadline_ms).min(MAX_DEADLINE),
+                max_deadline: MAX_DEADLINE,
+                queue: QueueLimits { queued: self.max_queued, active: self.max_active },
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_knob_is_documented() {
+        let mut command = Cli::command();
+        command.clone().debug_assert();
+        for sub in command.get_subcommands_mut() {
+            for arg in sub.get_arguments() {
+                assert!(arg.get_help().is_some(), "--{} of {} has no help", arg.get_id(), sub.get_name());
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! A progress bar for builds: on a terminal a bar, elsewhere a line per stage.
+
+use std::io::IsTerminal;
+use std::sync::Mutex;
+
+use engine_build::Progress;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Shows the stages of a build on standard error.
+#[derive(Default)]
+pub struct Bar(Mutex<Option<ProgressBar>>);
+
+impl Bar {
+    fn current(&self) -> std::sync::MutexGuard<'_, Option<ProgressBar>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Progress for Bar {
+    fn stage(&self, name: &str, total_bytes: u64) {
+        if !std::io::stderr().is_terminal() {
+            tracing::info!(mib = total_bytes >> 20, "{name}");
+            return;
+        }
+        let style = ProgressStyle::with_template("{msg:24} {wide_bar} {bytes}/{total_bytes} {elapsed}");
+        let bar = ProgressBar::new(total_bytes).with_message(name.to_owned());
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        if let Some(last) = self.current().replace(bar) {
+            last.finish();
+        }
+    }
+
+    fn advance(&self, bytes: u64) {
+        if let Some(bar) = &*self.current() {
+            bar.inc(bytes);
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = self.current().take() {
+            bar.finish();
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The distribution of the next token behind a path, as far as it is kept.
+
+/// The best next tokens and, where it may be asked for any token, the whole row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Distribution {
+    /// Best next tokens, best first.
+    ids: Box<[u32]>,
+    /// Their natural log-probabilities, descending.
+    log_probs: Box<[f32]>,
+    /// Log-probabilities of the whole vocabulary.
+    row: Option<Box<[f32]>>,
+    /// Tokens in the vocabulary.
+    vocab: usize,
+}
+
+impl Distribution {
+    /// From an engine's logits: the best tokens, their logits, logsumexp over all, and perhaps all logits.
+    pub fn from_logits(ids: &[u32], logits: &[f32], logsumexp: f32, row: Option<&[f32]>, vocab: usize) -> Self {
+        let normalised = |logits: &[f32]| logits.iter().map(|x| x - logsumexp).collect::<Box<[f32]>>();
+        Self { ids: ids.into(), log_probs: normalised(logits), row: row.map(normalised), vocab }
+    }
+
+    /// The best tokens with their log-probabilities, best first.
+    pub fn best(&self) -> impl Iterator<Item = (u32, f32)> {
+        self.ids.iter().copied().zip(self.log_probs.iter().copied())
+    }
+
+    /// A bound on the log-probability of every token that [`Distribution::best`] doesn't list; `None` if it lists all.
+    pub fn unlisted_bound(&self) -> Option<f32> {
+        self.log_probs.last().copied().filter(|_| self.ids.len() < self.vocab)
+    }
+
+    /// The log-probability of a token, if known.
+    pub fn log_prob(&self, token: u32) -> Option<f32> {
+        match &self.row {
+            Some(row) => row.get(token as usize).copied(),
+            None => self.best().find(|&(id, _)| id == token).map(|(_, log_prob)| log_prob),
+        }
+    }
+
+    /// Whether any token may be asked for.
+    pub fn is_full(&self) -> bool {
+        self.row.is_some()
+    }
+
+    /// Memory of the best tokens, in bytes.
+    pub fn best_bytes(top_k: usize) -> usize {
+        size_of::<Self>() + top_k * (size_of::<u32>() + size_of::<f32>())
+    }
+
+    /// Memory it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        Self::best_bytes(self.ids.len()) + self.row.as_ref().map_or(0, |row| row.len() * size_of::<f32>())
+    }
+}
+
+/// `ln(exp(a) + exp(b))` without overflow.
+pub fn log_add(a: f64, b: f64) -> f64 {
+    let (high, low) = if a >= b { (a, b) } else { (b, a) };
+    if low == f64::NEG_INFINITY { high } else { high + (low - high).exp().ln_1p() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logits_become_log_probabilities() {
+        let logits = [0.0f32, 3.0, 1.0, 2.0];
+        let lse = logits.iter().map(|x| x.exp()).sum::<f32>().ln();
+        let partial = Distribution::from_logits(&[1, 3], &[3.0, 2.0], lse, None, 4);
+        assert_eq!(partial.log_prob(3), Some(2.0 - lse));
+        assert_eq!(partial.log_prob(0), None);
+        assert_eq!(partial.unlisted_bound(), Some(2.0 - lse));
+        let full = Distribution::from_logits(&[1, 3], &[3.0, 2.0], lse, Some(&logits), 4);
+        let sum: f32 = (0..4).map(|t| full.log_prob(t).unwrap().exp()).sum();
+        assert!((sum - 1.0).abs() < 1e-6);
+        assert!(full.bytes() > partial.bytes() && full.is_full() && !partial.is_full());
+        let all = Distribution::from_logits(&[1, 3, 2, 0], &[3.0, 2.0, 1.0, 0.0], lse, None, 4);
+        assert_eq!(all.unlisted_bound(), None);
+    }
+
+    #[test]
+    fn log_add_is_exact_at_the_edges() {
+        assert_eq!(log_add(f64::NEG_INFINITY, -3.0), -3.0);
+        assert_eq!(log_add(f64::NEG_INFINITY, f64::NEG_INFINITY), f64::NEG_INFINITY);
+        assert!((log_add(0.5f64.ln(), 0.25f64.ln()) - 0.75f64.ln()).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,369 @@
+//! Beam search over the joint probability of whole queries, as a state machine.
+//!
+//! It opens with the ways in which the typed text can begin a query ([`crate::text::Opening`]) and follows the most probable
+//! beginnings, never renormalising: what is compared is always the probability of everything from the prompt on. Beams that end
+//! leave the beam; beams that can't beat the last wanted suggestion any more are dropped, and when none is left the answer is
+//! final. The best probability that was ever dropped unexplored is kept, so that the answer can say whether it is proven.
+//!
+//! It is driven from outside: [`Search::wanted`] names nodes, [`Search::supply`] brings their distributions, and when none is
+//! missing [`Search::advance`] takes the next step. What the distributions cost, and who else needs them, it doesn't know.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::distribution::{Distribution, log_add};
+use super::found::Found;
+use super::{Outcome, Suggestion};
+use crate::text::{Method, Opening, PathRule, Role, Text, TokenId};
+
+/// A node of a search: a path from the prompt. Indices are dense from 0, and a parent's is smaller than its child's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeIndex(pub usize);
+
+/// What to search for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchOptions {
+    /// Suggestions wanted, at least 1.
+    pub suggestions: usize,
+    /// Beams that are followed at the same time.
+    pub beams: usize,
+    /// Tokens that may be added to the typed text's.
+    pub max_new_tokens: usize,
+    /// Positions that a path, prompt included, may have.
+    pub context: usize,
+    /// How half-typed tokens are treated.
+    pub method: Method,
+}
+
+/// A path whose distribution is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The path.
+    pub node: NodeIndex,
+    /// Whether any token's probability may be asked for, not only those of the best.
+    pub full: bool,
+}
+
+/// One path. The root is the prompt; every other adds a token to its parent.
+struct Node {
+    parent: Option<NodeIndex>,
+    token: TokenId,
+    /// Positions from the prompt's first token to this node's, inclusive.
+    depth: usize,
+    next: Option<Arc<Distribution>>,
+}
+
+/// A beginning of queries that is being followed.
+#[derive(Clone, Debug)]
+struct Beam {
+    node: NodeIndex,
+    /// Log-probability of everything behind the prompt.
+    joint: f64,
+    rule: PathRule,
+    /// The text so far, all that was typed included.
+    text: Vec<u8>,
+}
+
+/// The search. See the module's documentation.
+pub struct Search {
+    text: Arc<Text>,
+    typed: String,
+    options: SearchOptions,
+    openings: Vec<Opening>,
+    /// The last node of each opening's path.
+    opening_nodes: Vec<NodeIndex>,
+    nodes: Vec<Node>,
+    children: FxHashMap<(NodeIndex, TokenId), NodeIndex>,
+    beams: Vec<Beam>,
+    /// Beams that reached a length limit.
+    cut: Vec<Beam>,
+    found: Found,
+    wanted: Vec<Wanted>,
+    /// Log of the probability that a query begins with the typed bytes; known once opened.
+    typed_log_prob: Option<f64>,
+    /// The most probable beginning that was dropped without being followed.
+    dropped: f64,
+    steps: usize,
+}
+
+impl Search {
+    /// Starts a search. What was typed must leave room in the context: see [`Search::typed_tokens`].
+    pub fn new(text: Arc<Text>, typed: String, options: SearchOptions) -> Self {
+        let openings = text.openings(&typed, options.method);
+        let mut search = Self {
+            found: Found::new(options.suggestions),
+            text,
+            typed,
+            options,
+            openings: Vec::new(),
+            opening_nodes: Vec::new(),
+            nodes: Vec::new(),
+            children: FxHashMap::default(),
+            beams: Vec::new(),
+            cut: Vec::new(),
+            wanted: Vec::new(),
+            typed_log_prob: None,
+            dropped: f64::NEG_INFINITY,
+            steps: 0,
+        };
+        let depth = search.text.prompt().len();
+        search.nodes.push(Node { parent: None, token: search.text.prompt()[depth - 1], depth, next: None });
+        for opening in &openings {
+            let node = opening.path.iter().fold(NodeIndex(0), |node, &token| search.child(node, token));
+            search.opening_nodes.push(node);
+        }
+        search.openings = openings;
+        // Every node of the openings will be a context again when the next character comes, so they are wanted in full.
+        search.wanted = (0..search.nodes.len()).map(|i| Wanted { node: NodeIndex(i), full: true }).collect();
+        search
+    }
+
+    /// The longest path that the typed text needs, in tokens behind the prompt.
+    pub fn typed_tokens(&self) -> usize {
+        let deepest = self.opening_nodes.iter().map(|&node| self.nodes[node.0].depth).max();
+        deepest.map_or(0, |depth| depth - self.nodes[0].depth)
+    }
+
+    /// The tokens from position 0 to the root.
+    pub fn prompt(&self) -> &[TokenId] {
+        self.text.prompt()
+    }
+
+    /// Nodes so far.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Never: the prompt is a node.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// A node's parent and the token it adds; `None` for the prompt.
+    pub fn step_to(&self, node: NodeIndex) -> Option<(NodeIndex, TokenId)> {
+        let node = &self.nodes[node.0];
+        node.parent.map(|parent| (parent, node.token))
+    }
+
+    /// The distributions that are missing for the next step. Empty and [`Search::is_done`] false: call [`Search::advance`].
+    pub fn wanted(&self) -> &[Wanted] {
+        &self.wanted
+    }
+
+    /// Brings the distribution of a wanted node.
+    pub fn supply(&mut self, node: NodeIndex, next: Arc<Distribution>) {
+        self.wanted.retain(|wanted| wanted.node != node);
+        self.nodes[node.0].next = Some(next);
+    }
+
+    /// Whether nothing is left to follow.
+    pub fn is_done(&self) -> bool {
+        self.typed_log_prob.is_some() && self.beams.is_empty()
+    }
+
+    /// Takes the next step; all wanted distributions must have been supplied.
+    pub fn advance(&mut self) {
+        debug_assert!(self.wanted.is_empty(), "distributions are missing");
+        if self.typed_log_prob.is_none() {
+            self.open();
+        } else {
+            self.expand();
+        }
+    }
+
+    /// What was found until now, best first. Until the search is done, only complete queries; then also those that were cut.
+    pub fn outcome(&self) -> Outcome {
+        let typed_log_prob = self.typed_log_prob.unwrap_or(0.0);
+        let suggestion = |text: &str, joint: f64, complete: bool| Suggestion {
+            text: text.to_owned(),
+            completion: text[self.typed.len()..].to_owned(),
+            logprob: (joint - typed_log_prob).min(0.0),
+            probability: (joint - typed_log_prob).exp().min(1.0),
+            complete,
+        };
+        let mut suggestions: Vec<_> = self.found.best().into_iter().map(|(text, joint)| suggestion(text, joint, true)).collect();
+        if self.is_done() {
+            let missing = self.options.suggestions - suggestions.len();
+            let cut = self.cut_texts();
+            suggestions.extend(cut.iter().take(missing).map(|(text, joint)| suggestion(text, *joint, false)));
+        }
+        Outcome { suggestions, proven: self.is_proven() }
+    }
+
+    /// Log-probability that a query begins with the typed bytes; `None` before the first step.
+    pub fn typed_log_prob(&self) -> Option<f64> {
+        self.typed_log_prob
+    }
+
+    fn is_proven(&self) -> bool {
+        let followed = self.beams.iter().chain(&self.cut).map(|beam| beam.joint);
+        let unexplored = followed.fold(self.dropped, f64::max);
+        self.typed_log_prob.is_some() && self.found.threshold().map_or(unexplored == f64::NEG_INFINITY, |kth| unexplored <= kth)
+    }
+
+    fn child(&mut self, parent: NodeIndex, token: TokenId) -> NodeIndex {
+        let nodes = &mut self.nodes;
+        *self.children.entry((parent, token)).or_insert_with(|| {
+            nodes.push(Node { parent: Some(parent), token, depth: nodes[parent.0].depth + 1, next: None });
+            NodeIndex(nodes.len() - 1)
+        })
+    }
+
+    /// Weighs all ways in which the typed text can begin a query.
+    fn open(&mut self) {
+        let joints = self.opening_joints();
+        let mut sources = Vec::with_capacity(self.openings.len());
+        let mut candidates = Vec::new();
+        for (opening, &node) in self.openings.iter().zip(&self.opening_nodes) {
+            let Some((rule, text)) = self.follow_path(&opening.path) else { continue };
+            let (source, joint) = (sources.len(), joints[node.0]);
+            sources.push(Beam { node, joint, rule, text });
+            match &opening.extensions {
+                None => candidates.push(Candidate { joint, source, token: None }),
+                Some(extensions) => {
+                    let next = self.nodes[node.0].next.as_deref();
+                    let log_prob = |token: TokenId| Some(joint + f64::from(next?.log_prob(token.0)?));
+                    let known = extensions.iter().filter_map(|&token| Some((token, log_prob(token)?)));
+                    candidates.extend(known.map(|(token, joint)| Candidate { joint, source, token: Some(token) }));
+                }
+            }
+        }
+        self.typed_log_prob = Some(candidates.iter().fold(f64::NEG_INFINITY, |sum, c| log_add(sum, c.joint)));
+        self.select(&sources, candidates);
+    }
+
+    /// Joint log-probabilities of all nodes so far, from the prompt's distribution on.
+    fn opening_joints(&self) -> Vec<f64> {
+        let mut joints = vec![0.0; self.nodes.len()];
+        for (index, node) in self.nodes.iter().enumerate() {
+            let Some(parent) = node.parent else { continue };
+            let step = self.nodes[parent.0].next.as_deref().and_then(|next| next.log_prob(node.token.0));
+            joints[index] = joints[parent.0] + step.map_or(f64::NEG_INFINITY, f64::from);
+        }
+        joints
+    }
+
+    /// The rule and the text at the end of a path behind the prompt.
+    fn follow_path(&self, path: &[TokenId]) -> Option<(PathRule, Vec<u8>)> {
+        let mut rule = self.text.rule(self.options.method);
+        let mut text = Vec::new();
+        for &token in path {
+            rule = self.text.follow(&rule, token)?;
+            text.extend_from_slice(self.text.bytes(token)?);
+        }
+        Some((rule, text))
+    }
+
+    /// Ends or continues every beam.
+    fn expand(&mut self) {
+        self.steps += 1;
+        let sources = std::mem::take(&mut self.beams);
+        let mut candidates = Vec::with_capacity(sources.len() * 64);
+        for (source, beam) in sources.iter().enumerate() {
+            let Some(next) = self.nodes[beam.node.0].next.take() else { continue };
+            let mut ending = f64::NEG_INFINITY;
+            for (id, log_prob) in next.best() {
+                let joint = beam.joint + f64::from(log_prob);
+                match self.text.role(TokenId(id)) {
+                    Role::End => ending = log_add(ending, joint),
+                    Role::Text => candidates.push(Candidate { joint, source, token: Some(TokenId(id)) }),
+                    Role::Never => {}
+                }
+            }
+            if let Some(bound) = next.unlisted_bound() {
+                self.dropped = self.dropped.max(beam.joint + f64::from(bound));
+            }
+            if ending > f64::NEG_INFINITY && self.text.may_end(&beam.rule) {
+                self.finish(&beam.text, ending);
+            }
+        }
+        self.select(&sources, candidates);
+    }
+
+    /// Keeps a complete query, if it says more than what was typed.
+    fn finish(&mut self, text: &[u8], joint: f64) {
+        if let Some(text) = self.presentable(text) {
+            self.found.add(text.to_owned(), joint);
+        }
+    }
+
+    /// A text that can be shown: it starts with what was typed, adds something visible and ends with no space.
+    fn presentable<'a>(&self, text: &'a [u8]) -> Option<&'a str> {
+        let text = std::str::from_utf8(text).ok()?;
+        let completion = text.strip_prefix(&self.typed)?;
+        (!completion.trim().is_empty() && !text.ends_with(char::is_whitespace)).then_some(text)
+    }
+
+    /// Takes the best candidates as the next beams.
+    fn select(&mut self, sources: &[Beam], mut candidates: Vec<Candidate>) {
+        candidates.sort_by(|a, b| b.joint.total_cmp(&a.joint).then(a.source.cmp(&b.source)).then(a.token.cmp(&b.token)));
+        for candidate in candidates {
+            if candidate.joint == f64::NEG_INFINITY || self.found.threshold().is_some_and(|kth| candidate.joint <= kth) {
+                break;
+            }
+            if self.beams.len() >= self.options.beams {
+                self.dropped = self.dropped.max(candidate.joint);
+                break;
+            }
+            if let Some(beam) = self.materialise(&sources[candidate.source], &candidate) {
+                let too_long = self.steps >= self.options.max_new_tokens || self.nodes[beam.node.0].depth > self.options.context;
+                if too_long { self.cut.push(beam) } else { self.beams.push(beam) }
+            }
+        }
+        self.cut.truncate(self.options.beams);
+        let missing = self.beams.iter().filter(|beam| self.nodes[beam.node.0].next.is_none());
+        self.wanted = missing.map(|beam| Wanted { node: beam.node, full: false }).collect();
+    }
+
+    /// The beam that a candidate stands for; `None` if its token may not follow.
+    fn materialise(&mut self, source: &Beam, candidate: &Candidate) -> Option<Beam> {
+        let Some(token) = candidate.token else { return Some(source.clone()) };
+        if self.text.role(token) != Role::Text {
+            return None;
+        }
+        let bytes = self.text.bytes(token)?;
+        // A second space in a row is no distinct query, unless it was typed.
+        let generated = source.text.len() >= self.typed.len();
+        if generated && source.text.last() == Some(&b' ') && bytes.first() == Some(&b' ') {
+            return None;
+        }
+        let rule = self.text.follow(&source.rule, token)?;
+        let mut text = Vec::with_capacity(source.text.len() + bytes.len());
+        text.extend_from_slice(&source.text);
+        text.extend_from_slice(bytes);
+        let common = text.len().min(self.typed.len());
+        if text[..common] != self.typed.as_bytes()[..common] {
+            return None;
+        }
+        let node = self.child(source.node, token);
+        Some(Beam { node, joint: candidate.joint, rule, text })
+    }
+
+    /// The texts of beams that were cut, best first, without those that a better one already has.
+    fn cut_texts(&self) -> Vec<(String, f64)> {
+        let mut cut: Vec<&Beam> = self.cut.iter().collect();
+        cut.sort_by(|a, b| b.joint.total_cmp(&a.joint));
+        let mut texts: Vec<(String, f64)> = Vec::new();
+        for beam in cut {
+            let valid = beam.text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+            let Some(text) = self.presentable(valid.trim_end().as_bytes()) else { continue };
+            if !self.found.contains(text) && texts.iter().all(|(known, _)| known != text) {
+                texts.push((text.to_owned(), beam.joint));
+            }
+        }
+        texts
+    }
+}
+
+/// A way to go on: a source beam as it is, or with a token added.
+struct Candidate {
+    joint: f64,
+    /// Index among the source beams.
+    source: usize,
+    token: Option<TokenId>,
+}
+
+#[cfg(test)]
+#[path = "search_tests.rs"]
+mod tests;

@@ -1,0 +1,202 @@
+//! One loaded model, ready to complete: text side, model thread, limits. What HTTP and the command line both call.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine_build::manifest::{Manifest, TOKENIZER_FILE};
+use tokio::sync::oneshot;
+
+use crate::complete::{Search, SearchOptions};
+use crate::error::{Error, Kind};
+use crate::model::{Backend, onnxruntime};
+use crate::schedule::thread::QueueLimits;
+use crate::schedule::{Answer, Health, ModelThread, Request};
+use crate::text::query::{Query, QueryError};
+use crate::text::{Method, Text, TokenId};
+
+/// Suggestions of a request that doesn't say.
+pub const DEFAULT_SUGGESTIONS: usize = 10;
+/// New tokens of a request that doesn't say.
+pub const DEFAULT_MAX_NEW_TOKENS: usize = 16;
+/// Most suggestions of a request.
+pub const MAX_SUGGESTIONS: usize = 100;
+
+/// Bounds on requests and how they are searched.
+#[derive(Clone, Debug)]
+pub struct RequestOptions {
+    /// Characters of an input.
+    pub max_characters: usize,
+    /// Beams of a search; more if more suggestions are asked for.
+    pub beams: usize,
+    /// Time for requests that don't say.
+    pub default_deadline: Duration,
+    /// Most time that a request may ask for.
+    pub max_deadline: Duration,
+    /// Waiting and running requests.
+    pub queue: QueueLimits,
+}
+
+/// How to load a model.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// The backend's part.
+    pub backend: onnxruntime::Options,
+    /// Memory of the tree's distributions, in bytes.
+    pub tree_bytes: usize,
+    /// Bounds on requests.
+    pub requests: RequestOptions,
+}
+
+/// What to complete, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Completion {
+    /// What was typed.
+    pub input: String,
+    /// Suggestions wanted; 10 if absent.
+    pub suggestions: Option<usize>,
+    /// Tokens that may be added; 16 if absent.
+    pub max_new_tokens: Option<usize>,
+    /// Milliseconds after which the best found until then is the answer.
+    pub deadline_ms: Option<u64>,
+    /// How half-typed tokens are treated.
+    pub method: Method,
+}
+
+/// Why a bundle can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The tokenizer can't be read.
+    #[error("{path}: {reason}")]
+    Tokenizer {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The model can't be loaded.
+    #[error("{0}")]
+    Model(String),
+}
+
+/// A loaded model.
+pub struct Engine {
+    name: String,
+    text: Arc<Text>,
+    context: usize,
+    vocab: usize,
+    thread: ModelThread,
+    options: RequestOptions,
+}
+
+impl Engine {
+    /// Loads a bundle. Returns when a first forward has succeeded.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub fn load(bundle: &Path, manifest: &Manifest, options: &EngineOptions) -> Result<Self, EngineError> {
+        let path = bundle.join(TOKENIZER_FILE);
+        let unreadable = |reason: String| EngineError::Tokenizer { path: path.display().to_string(), reason };
+        let json = std::fs::read_to_string(&path).map_err(|e| unreadable(e.to_string()))?;
+        let ends: Vec<TokenId> = manifest.tokens.end_of_text.iter().copied().map(TokenId).collect();
+        let text = Text::from_json(&json, TokenId(manifest.tokens.start), &ends, &manifest.prompt_prefix);
+        let text = text.map_err(|e| unreadable(e.to_string()))?;
+        if let Some(reason) = text.inexact_because() {
+            tracing::warn!(reason, "half-typed tokens are healed, not treated exactly");
+        }
+        let (bundle, manifest, backend, tree_bytes) =
+            (bundle.to_owned(), manifest.clone(), options.backend.clone(), options.tree_bytes);
+        let (name, context, vocab) = (manifest.name.clone(), manifest.model.context as usize, manifest.model.vocab as usize);
+        let load = move || {
+            let backend = onnxruntime::load(&bundle, &manifest, &backend).map_err(|e| e.to_string())?;
+            Ok((backend, tree_bytes))
+        };
+        let start = text.prompt()[0];
+        let thread = ModelThread::start(load, start, options.requests.queue).map_err(EngineError::Model)?;
+        Ok(Self { name, text: Arc::new(text), context, vocab, thread, options: options.requests.clone() })
+    }
+
+    /// Puts a model together from its parts; for tests, and for measuring without a real engine.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub fn from_parts(name: &str, text: Text, backend: Box<dyn Backend>, options: RequestOptions) -> Result<Self, EngineError> {
+        let (context, vocab, start) = (backend.limits().context, backend.limits().vocab, text.prompt()[0]);
+        let load = move || Ok((backend, 16 << 20));
+        let thread = ModelThread::start(load, start, options.queue).map_err(EngineError::Model)?;
+        Ok(Self { name: name.to_owned(), text: Arc::new(text), context, vocab, thread, options })
+    }
+
+    /// The model's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it can answer.
+    pub fn health(&self) -> Health {
+        self.thread.health()
+    }
+
+    /// Completes what was typed. If the future is dropped, work on it stops.
+    ///
+    /// # Errors
+    /// What is wrong with the request, or why there is no answer.
+    pub async fn complete(&self, completion: &Completion) -> Result<Answer, Error> {
+        let received = Instant::now();
+        let search = self.search(completion)?;
+        let deadline = received + self.deadline(completion)?;
+        let (reply, answer) = oneshot::channel();
+        self.thread.submit(Request { search, deadline, received, reply })?;
+        let gone = || Error::new(Kind::Internal, "the model stopped while working on this request");
+        Ok(answer.await.map_err(|_| gone())??)
+    }
+
+    /// The search for a request; everything that can be wrong with it is found here, before it is queued.
+    fn search(&self, completion: &Completion) -> Result<Search, Error> {
+        let query = Query::new(&completion.input, self.options.max_characters)?;
+        let suggestions = completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS);
+        let max_new_tokens = completion.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
+        in_range("suggestions", suggestions as u64, MAX_SUGGESTIONS as u64)?;
+        in_range("max_new_tokens", max_new_tokens as u64, self.context as u64)?;
+        if !self.text.is_encodable(query.as_str()) {
+            return Err(QueryError::NotInVocabulary.into());
+        }
+        let options = SearchOptions {
+            suggestions,
+            beams: self.options.beams.max(suggestions),
+            max_new_tokens,
+            context: self.context,
+            method: completion.method,
+        };
+        let search = Search::new(Arc::clone(&self.text), query.as_str().to_owned(), options);
+        // One position must be left for a token that is not typed yet.
+        let limit = self.context - self.text.prompt().len() - 1;
+        match search.typed_tokens() {
+            found if found > limit => Err(QueryError::TooManyTokens { found, limit }.into()),
+            _ => Ok(search),
+        }
+    }
+
+    fn deadline(&self, completion: &Completion) -> Result<Duration, Error> {
+        let Some(deadline_ms) = completion.deadline_ms else { return Ok(self.options.default_deadline) };
+        in_range("deadline_ms", deadline_ms, self.options.max_deadline.as_millis() as u64)?;
+        Ok(Duration::from_millis(deadline_ms))
+    }
+
+    /// Tokens in the model's vocabulary.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// The text side.
+    pub fn text(&self) -> &Arc<Text> {
+        &self.text
+    }
+}
+
+fn in_range(field: &str, value: u64, limit: u64) -> Result<(), Error> {
+    if (1..=limit).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::InvalidValue, format!("{field} is {value}; it must be from 1 to {limit}")))
+}

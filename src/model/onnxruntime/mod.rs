@@ -1,0 +1,233 @@
+//! ONNX Runtime on the CPU: the bundle's graph over in-place KV caches.
+//!
+//! [`library`] finds and loads the library, [`raw`] is the fenced part that binds memory, [`kv`] holds lanes and pages. This
+//! file puts a batch into the bound memory, runs the graph and reads the results.
+
+mod kv;
+mod library;
+mod raw;
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+
+use engine_build::manifest::{Dtype, Manifest};
+use ort::session::Session;
+use ort::session::builder::GraphOptimizationLevel;
+use rustc_hash::FxHashMap;
+
+use self::kv::{KvCache, KvShape};
+pub use self::library::LibraryError;
+use self::raw::{Binding, Element, Memory, c_name};
+use super::{Backend, BackendError, Batch, KvCopy, Limits, Outputs, check_numbers};
+
+/// Combinations of shapes whose bindings are kept. Steady decoding uses one per number of rows; past this many, all are
+/// dropped and made again as needed.
+const MAX_BINDINGS: usize = 256;
+
+/// What to load and how much of the machine to give it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The ONNX Runtime library; without it, it is looked for beside the binary.
+    pub library: Option<PathBuf>,
+    /// Threads of one forward.
+    pub threads: usize,
+    /// Whether idle threads of the pool spin: lower latency of a step, for a whole core per thread between steps.
+    pub spin: bool,
+    /// Rows of one forward.
+    pub lanes: usize,
+    /// Tokens of one row in one forward.
+    pub chunk: usize,
+    /// Memory of the KV page pool, in bytes.
+    pub pool_bytes: usize,
+}
+
+/// Why a bundle could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// There is no usable library.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The library refused the graph.
+    #[error("ONNX Runtime can't load {}: {reason}", path.display())]
+    Graph {
+        /// The graph.
+        path: PathBuf,
+        /// The library's words.
+        reason: String,
+    },
+}
+
+/// Loads a bundle's graph.
+///
+/// # Errors
+/// See [`LoadError`]. Nothing is computed yet.
+pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box<dyn Backend>, LoadError> {
+    let environment = library::environment(options.library.as_deref())?;
+    let path = bundle.join("model.onnx");
+    let session = open(&environment, &path, options).map_err(|e| LoadError::Graph { path, reason: e.to_string() })?;
+    Ok(match manifest.model.dtype {
+        Dtype::F32 => Box::new(OnnxRuntime::<f32>::new(session, manifest, options)),
+        Dtype::F16 => Box::new(OnnxRuntime::<u16>::new(session, manifest, options)),
+    })
+}
+
+fn open(environment: &ort::environment::Environment, path: &Path, options: &Options) -> Result<Session, ort::Error> {
+    Session::builder(environment)?
+        .with_optimization_level(GraphOptimizationLevel::All)?
+        .with_intra_threads(options.threads)?
+        .with_intra_op_spinning(options.spin)?
+        .with_memory_pattern(false)? // it assumes that shapes repeat; ours change from step to step
+        .commit_from_file(path)
+}
+
+/// The engine; `T` is the element of the KV cache.
+struct OnnxRuntime<T: Element> {
+    /// By `[rows, longest, selected]`. Declared first: bindings are dropped before the memory they point to.
+    bindings: FxHashMap<[usize; 3], Binding>,
+    session: Session,
+    limits: Limits,
+    shape: KvShape,
+    vocab_padded: usize,
+    kv: KvCache<T>,
+    /// `past_k_i`, `present_k_i`, `past_v_i`, `present_v_i`, in the order of the cache's tensors.
+    kv_names: Vec<(CString, CString)>,
+    /// `[rows, longest]`
+    input_ids: Memory<i64>,
+    /// `[rows]`
+    past_len: Memory<i64>,
+    /// `[selected]`
+    select: Memory<i64>,
+    /// `[selected, vocab_padded]`
+    logits: Memory<f32>,
+    /// `[selected, top_k]`
+    top_logits: Memory<f32>,
+    /// `[selected, top_k]`
+    top_ids: Memory<i64>,
+    /// `[selected, 1]`
+    logsumexp: Memory<f32>,
+}
+
+impl<T: Element> OnnxRuntime<T> {
+    fn new(session: Session, manifest: &Manifest, options: &Options) -> Self {
+        let model = &manifest.model;
+        let size = |n: u32| n as usize;
+        let mut shape = KvShape {
+            layers: size(model.layers),
+            heads: size(model.heads),
+            context: size(model.context),
+            head_dim: size(model.head_dim),
+            lanes: options.lanes,
+            pages: 0,
+        };
+        let page_bytes = shape.page_elements() * size_of::<T>();
+        // Below one full lane nothing longer than the pool could ever be kept.
+        shape.pages = (options.pool_bytes / page_bytes).max(shape.context);
+        let limits = Limits {
+            lanes: options.lanes,
+            context: shape.context,
+            chunk: options.chunk.min(shape.context),
+            selected: options.lanes.max(options.chunk.min(shape.context)),
+            vocab: size(model.vocab),
+            top_k: size(model.top_k),
+            pages: shape.pages,
+            page_bytes,
+        };
+        let names = (0..shape.layers).flat_map(|i| [("k", i), ("v", i)]);
+        let kv_names = names.map(|(kv, i)| (c_name(format!("past_{kv}_{i}")), c_name(format!("present_{kv}_{i}"))));
+        Self {
+            bindings: FxHashMap::default(),
+            session,
+            vocab_padded: size(model.vocab_padded),
+            kv_names: kv_names.collect(),
+            kv: KvCache::new(shape),
+            input_ids: Memory::zeroed(limits.lanes * limits.chunk),
+            past_len: Memory::zeroed(limits.lanes),
+            select: Memory::zeroed(limits.selected),
+            logits: Memory::zeroed(limits.selected * size(model.vocab_padded)),
+            top_logits: Memory::zeroed(limits.selected * limits.top_k),
+            top_ids: Memory::zeroed(limits.selected * limits.top_k),
+            logsumexp: Memory::zeroed(limits.selected),
+            shape,
+            limits,
+        }
+    }
+
+    /// Lays the graph's inputs and outputs over the memory for one combination of shapes.
+    fn bind(&self, rows: usize, longest: usize, selected: usize) -> Result<Binding, ort::Error> {
+        let (b, s, r) = (rows as i64, longest as i64, selected as i64);
+        let mut binding = Binding::new(&self.session)?;
+        binding.input(c"input_ids", &self.input_ids, &[b, s])?;
+        binding.input(c"past_len", &self.past_len, &[b])?;
+        binding.input(c"select", &self.select, &[r])?;
+        let cache = [b, self.shape.heads as i64, self.shape.context as i64, self.shape.head_dim as i64];
+        for ((past, present), memory) in self.kv_names.iter().zip(&self.kv.tensors) {
+            binding.input(past, memory, &cache)?;
+            binding.output(present, memory, &cache)?;
+        }
+        let top_k = self.limits.top_k as i64;
+        binding.output(c"logits", &self.logits, &[r, self.vocab_padded as i64])?;
+        binding.output(c"topv", &self.top_logits, &[r, top_k])?;
+        binding.output(c"topi", &self.top_ids, &[r, top_k])?;
+        binding.output(c"lse", &self.logsumexp, &[r, 1])?;
+        Ok(binding)
+    }
+
+    /// Writes a batch into the input memory, rows right-padded with token 0.
+    fn write_inputs(&mut self, batch: &Batch, longest: usize) {
+        let ids = self.input_ids.as_mut_slice();
+        let past_len = self.past_len.as_mut_slice();
+        for (r, row) in batch.rows.iter().enumerate() {
+            past_len[r] = row.past_len as i64;
+            let padded = &mut ids[r * longest..(r + 1) * longest];
+            padded[row.len..].fill(0);
+            for (id, token) in padded.iter_mut().zip(&batch.tokens[row.start..row.start + row.len]) {
+                *id = i64::from(token.0);
+            }
+        }
+        for (flat, selected) in self.select.as_mut_slice().iter_mut().zip(&batch.selected) {
+            *flat = (selected.row * longest + selected.offset) as i64;
+        }
+    }
+
+    fn read_outputs(&self, batch: &Batch, out: &mut Outputs) {
+        out.clear();
+        let selected = batch.selected.len();
+        let (top_k, vocab) = (self.limits.top_k, self.limits.vocab);
+        out.top_logits.extend_from_slice(&self.top_logits.as_slice()[..selected * top_k]);
+        out.top_ids.extend(self.top_ids.as_slice()[..selected * top_k].iter().map(|&id| id as u32));
+        out.logsumexp.extend_from_slice(&self.logsumexp.as_slice()[..selected]);
+        for (index, _) in batch.selected.iter().enumerate().filter(|(_, s)| s.full) {
+            let start = index * self.vocab_padded;
+            out.logits.extend_from_slice(&self.logits.as_slice()[start..start + vocab]);
+        }
+    }
+}
+
+impl<T: Element> Backend for OnnxRuntime<T> {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn forward(&mut self, batch: &Batch, out: &mut Outputs) -> Result<(), BackendError> {
+        batch.check(&self.limits)?;
+        let engine = |error: ort::Error| BackendError::Engine(error.to_string());
+        let shape = [batch.rows.len(), batch.longest(), batch.selected.len()];
+        self.write_inputs(batch, shape[1]);
+        if !self.bindings.contains_key(&shape) {
+            if self.bindings.len() >= MAX_BINDINGS {
+                self.bindings.clear();
+            }
+            let binding = self.bind(shape[0], shape[1], shape[2]).map_err(engine)?;
+            self.bindings.insert(shape, binding);
+        }
+        if let Some(binding) = self.bindings.get_mut(&shape) {
+            binding.run(&mut self.session).map_err(engine)?;
+        }
+        self.read_outputs(batch, out);
+        check_numbers(out)
+    }
+
+    fn copy_kv(&mut self, copies: &[KvCopy]) -> Result<(), BackendError> {
+        self.kv.copy(copies)
+    }
+}

@@ -1,0 +1,350 @@
+//! The scheduler: which search nodes of which requests go into the next forward, and what becomes of the results.
+//!
+//! [`Scheduler::step`] is the whole engine: hand every search what the tree already knows; collect what is missing; pack rows;
+//! load, compute, store; hand out the results. Requests share every forward, and two that want the same path share its row.
+//! There is no time and no thread in here: who waits for whom is the caller's business.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::lanes::Lanes;
+use super::plan::{Plan, PlanLimits, Target};
+use super::tree::{NodeId, Serial, Tree, TreeStats};
+use crate::complete::{Distribution, NodeIndex, Outcome, Search};
+use crate::model::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected};
+
+/// Up to this vocabulary every computed distribution is kept whole: a row is then smaller than the pages of a few positions,
+/// and any node can serve as the context of a half-typed token later without being computed again.
+const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
+
+/// A search that is being worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub u64);
+
+/// What a request cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Usage {
+    /// Tokens of the typed text.
+    pub typed_tokens: usize,
+    /// Forwards that this request had a row in.
+    pub forwards: usize,
+    /// Positions computed for this request.
+    pub positions_computed: usize,
+    /// Those of them that the typed text itself needed.
+    pub typed_positions_computed: usize,
+    /// Distributions that the tree had or that another request's row brought.
+    pub positions_saved: usize,
+}
+
+struct Job {
+    id: JobId,
+    search: Search,
+    /// The tree's node for each of the search's.
+    places: Vec<NodeId>,
+    usage: Usage,
+}
+
+/// Jobs, tree, lanes and engine. See the module's documentation.
+pub struct Scheduler {
+    backend: Box<dyn Backend>,
+    tree: Tree,
+    tree_bytes: usize,
+    lanes: Lanes,
+    jobs: Vec<Job>,
+    next_id: u64,
+    /// The job whose wants come first in the next forward.
+    turn: usize,
+    batch: Batch,
+    outputs: Outputs,
+    copies: Vec<KvCopy>,
+}
+
+impl Scheduler {
+    /// A scheduler over an engine. `tree_bytes` bounds the tree's distributions; its pages are the engine's.
+    pub fn new(backend: Box<dyn Backend>, tree_bytes: usize) -> Self {
+        let limits = backend.limits();
+        let tree = Tree::new(limits.pages, limits.page_bytes, tree_bytes);
+        let lanes = Lanes::new(limits.lanes);
+        Self {
+            backend,
+            tree,
+            tree_bytes,
+            lanes,
+            jobs: Vec::new(),
+            next_id: 0,
+            turn: 0,
+            batch: Batch::default(),
+            outputs: Outputs::default(),
+            copies: Vec::new(),
+        }
+    }
+
+    /// Takes a search on. `prompt` are the tokens from position 0 to the search's root.
+    pub fn add(&mut self, search: Search) -> JobId {
+        let id = JobId(self.next_id);
+        self.next_id += 1;
+        let usage = Usage { typed_tokens: search.typed_tokens(), ..Usage::default() };
+        self.jobs.push(Job { id, search, places: Vec::new(), usage });
+        id
+    }
+
+    /// Gives a search up, finished or not, and returns what it found and cost until now.
+    pub fn remove(&mut self, id: JobId) -> Option<(Outcome, Usage)> {
+        let index = self.jobs.iter().position(|job| job.id == id)?;
+        let job = self.jobs.remove(index);
+        // The turn stays with the job that had it.
+        self.turn -= usize::from(index < self.turn);
+        for &place in job.places.iter().rev() {
+            self.tree.release(place);
+        }
+        Some((job.search.outcome(), job.usage))
+    }
+
+    /// Jobs that are not removed yet.
+    pub fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Counters and sizes of the tree.
+    pub fn tree_stats(&self) -> TreeStats {
+        self.tree.stats()
+    }
+
+    /// Forgets everything that was computed; after an engine error nothing of it can be trusted. Jobs must be removed before.
+    pub fn reset(&mut self) {
+        debug_assert!(self.jobs.is_empty(), "jobs refer to the tree");
+        let limits = self.backend.limits();
+        self.tree = Tree::new(limits.pages, limits.page_bytes, self.tree_bytes);
+        self.lanes.clear();
+    }
+
+    /// Advances every search as far as the tree allows, and then by at most one forward. Returns the jobs that are done.
+    ///
+    /// # Errors
+    /// The engine's; then no job can go on, and [`Scheduler::reset`] is due after removing them.
+    pub fn step(&mut self) -> Result<Vec<JobId>, BackendError> {
+        let mut done = self.settle();
+        if done.is_empty() {
+            let plan = self.plan();
+            if !plan.rows.is_empty() {
+                self.compute(&plan)?;
+                done = self.settle();
+            }
+        }
+        Ok(done)
+    }
+
+    /// Runs one token through the engine, so that a server that says it is ready has computed something.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn warm_up(&mut self, token: crate::text::TokenId) -> Result<(), BackendError> {
+        self.batch.clear();
+        self.batch.push_row(0, [token]);
+        self.batch.selected.push(Selected { row: 0, offset: 0, full: false });
+        self.lanes.clear();
+        self.backend.forward(&self.batch, &mut self.outputs)
+    }
+
+    /// Supplies what the tree has and advances searches that miss nothing, until all are done or miss something.
+    fn settle(&mut self) -> Vec<JobId> {
+        let mut done = Vec::new();
+        for job in &mut self.jobs {
+            loop {
+                hold_new_nodes(&mut self.tree, job);
+                for wanted in job.search.wanted().to_vec() {
+                    let place = job.places[wanted.node.0];
+                    if let Some(next) = self.tree.next(place).filter(|next| next.is_full() || !wanted.full).cloned() {
+                        job.search.supply(wanted.node, next);
+                        job.usage.positions_saved += 1;
+                        self.tree.touch(place);
+                    }
+                }
+                if job.search.is_done() {
+                    done.push(job.id);
+                    break;
+                }
+                if !job.search.wanted().is_empty() {
+                    break;
+                }
+                job.search.advance();
+            }
+        }
+        done
+    }
+
+    /// Packs missing nodes of all jobs, beginning with the one whose turn it is, into rows.
+    fn plan(&mut self) -> Plan {
+        let limits = self.backend.limits();
+        let mut plan = Plan::new(PlanLimits {
+            rows: limits.lanes,
+            context: limits.context,
+            chunk: limits.chunk,
+            selected: limits.selected,
+        });
+        let jobs = self.jobs.len();
+        let turn = if jobs == 0 { 0 } else { self.turn % jobs };
+        let mut wants: Vec<(usize, Vec<Target>)> = (turn..turn + jobs)
+            .map(|index| index % jobs)
+            .map(|index| (index, targets(&self.jobs[index], &self.tree)))
+            .collect();
+        // One want of each job in turn, so that a job with many doesn't keep the others out.
+        let mut round = 0;
+        while !plan.is_full() && wants.iter().any(|(_, targets)| targets.len() > round) {
+            for (index, targets) in &mut wants {
+                if let Some(target) = targets.get(round) {
+                    plan.add(*index, target, &self.tree);
+                }
+            }
+            round += 1;
+        }
+        self.turn = turn + 1;
+        plan
+    }
+
+    /// Loads, computes, stores, and hands out one plan's results.
+    fn compute(&mut self, plan: &Plan) -> Result<(), BackendError> {
+        let order = self.load(plan)?;
+        let selected = self.fill_batch(plan, &order);
+        if let Err(error) = self.backend.forward(&self.batch, &mut self.outputs) {
+            self.lanes.clear();
+            return Err(error);
+        }
+        self.store(plan, &order)?;
+        self.hand_out(plan, &selected);
+        Ok(())
+    }
+
+    /// Brings every row's past into its lane. Returns, lane by lane, the index of the plan's row that works on it.
+    fn load(&mut self, plan: &Plan) -> Result<Vec<usize>, BackendError> {
+        let serials: Vec<Vec<Serial>> =
+            plan.rows.iter().map(|row| row.path.iter().map(|&node| self.tree.serial(node)).collect()).collect();
+        let pasts: Vec<&[Serial]> = plan.rows.iter().zip(&serials).map(|(row, s)| &s[..row.past]).collect();
+        let assigned = self.lanes.assign(&pasts);
+        let mut order = vec![0; plan.rows.len()];
+        self.copies.clear();
+        for (index, (row, &(lane, valid))) in plan.rows.iter().zip(&assigned).enumerate() {
+            order[lane] = index;
+            for position in valid..row.past {
+                let page = self.tree.page(row.path[position]);
+                let page = page.ok_or_else(|| BackendError::Contract("a past position without a page".into()))?;
+                self.copies.push(KvCopy::Load { page, lane: Lane(lane), position });
+            }
+        }
+        for (lane, &index) in order.iter().enumerate() {
+            let row = &plan.rows[index];
+            self.lanes.set(lane, serials[index][..row.past + row.len].iter().copied());
+        }
+        self.backend.copy_kv(&self.copies)?;
+        Ok(order)
+    }
+
+    /// Writes the batch. Returns the node of each selected position.
+    fn fill_batch(&mut self, plan: &Plan, order: &[usize]) -> Vec<NodeId> {
+        let whole_rows = self.backend.limits().vocab <= WHOLE_ROWS_UP_TO_VOCAB;
+        self.batch.clear();
+        let mut selected = Vec::new();
+        for (lane, &index) in order.iter().enumerate() {
+            let row = &plan.rows[index];
+            self.batch.push_row(row.past, row.computed().iter().map(|&node| self.tree.token(node)));
+            for &(offset, full) in &row.selected {
+                self.batch.selected.push(Selected { row: lane, offset, full: full || whole_rows });
+                selected.push(row.path[row.past + offset]);
+            }
+            let job = &mut self.jobs[row.job];
+            job.usage.positions_computed += row.len;
+            if job.search.typed_log_prob().is_none() {
+                job.usage.typed_positions_computed += row.len;
+            }
+        }
+        for (index, job) in self.jobs.iter_mut().enumerate() {
+            job.usage.forwards += usize::from(plan.rows.iter().any(|row| row.job == index));
+        }
+        if selected.is_empty() {
+            // All rows were cut before their targets; a graph still needs a position to compute its head for.
+            self.batch.selected.push(Selected { row: 0, offset: 0, full: false });
+            selected.push(plan.rows[order[0]].computed()[0]);
+        }
+        selected
+    }
+
+    /// Gives the computed positions pages in the tree and copies them there. Where the pool has none to give, the position
+    /// stays in its lane only and is computed again when needed.
+    fn store(&mut self, plan: &Plan, order: &[usize]) -> Result<(), BackendError> {
+        let keep: Vec<NodeId> = plan.rows.iter().flat_map(|row| row.path.iter().copied()).collect();
+        self.copies.clear();
+        for (lane, &index) in order.iter().enumerate() {
+            let row = &plan.rows[index];
+            for (offset, &node) in row.computed().iter().enumerate() {
+                if let Some(page) = self.tree.give_page(node, &keep) {
+                    self.copies.push(KvCopy::Store { lane: Lane(lane), position: row.past + offset, page });
+                }
+            }
+            if let Some(&last) = row.path.last() {
+                self.tree.touch(last);
+            }
+        }
+        self.backend.copy_kv(&self.copies)
+    }
+
+    /// Keeps the distributions in the tree and supplies everyone who wanted them: directly, because the tree may be too small.
+    fn hand_out(&mut self, plan: &Plan, selected: &[NodeId]) {
+        let limits = self.backend.limits();
+        let (top_k, vocab) = (limits.top_k, limits.vocab);
+        let mut rows = self.outputs.logits.chunks_exact(vocab);
+        let mut computed: FxHashMap<NodeId, Arc<Distribution>> = FxHashMap::default();
+        for (index, (&node, selected)) in selected.iter().zip(&self.batch.selected).enumerate() {
+            let best = index * top_k..(index + 1) * top_k;
+            let row = if selected.full { rows.next() } else { None };
+            let ids = &self.outputs.top_ids[best.clone()];
+            let logits = &self.outputs.top_logits[best];
+            let next = Arc::new(Distribution::from_logits(ids, logits, self.outputs.logsumexp[index], row, vocab));
+            computed.insert(node, Arc::clone(&next));
+            self.tree.give_next(node, next);
+        }
+        for &(job, node, place) in &plan.users {
+            if let Some(next) = computed.get(&place) {
+                self.jobs[job].search.supply(node, Arc::clone(next));
+                self.jobs[job].usage.positions_saved += usize::from(plan.owner(place) != Some(job));
+            }
+        }
+    }
+}
+
+/// Holds a place in the tree for every node that a search has newly referred to.
+fn hold_new_nodes(tree: &mut Tree, job: &mut Job) {
+    if job.places.is_empty() {
+        let mut root = None;
+        for &token in job.search.prompt() {
+            let node = tree.hold(root, token);
+            if let Some(parent) = root {
+                tree.release(parent);
+            }
+            root = Some(node);
+        }
+        job.places.extend(root);
+    }
+    for index in job.places.len()..job.search.len() {
+        if let Some((parent, token)) = job.search.step_to(NodeIndex(index)) {
+            let place = tree.hold(Some(job.places[parent.0]), token);
+            job.places.push(place);
+        }
+    }
+}
+
+/// What a job misses, deepest first: a deep row brings the distributions of its path along.
+fn targets(job: &Job, tree: &Tree) -> Vec<Target> {
+    let target = |wanted: &crate::complete::search::Wanted| Target {
+        node: wanted.node,
+        place: job.places[wanted.node.0],
+        full: wanted.full,
+    };
+    let mut targets: Vec<Target> = job.search.wanted().iter().map(target).collect();
+    targets.sort_by_key(|target| std::cmp::Reverse(tree.depth(target.place)));
+    targets
+}
+
+#[cfg(test)]
+#[path = "scheduler_tests.rs"]
+mod tests;

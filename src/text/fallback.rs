@@ -1,0 +1,67 @@
+//! Tokenizers that can't be treated exactly: encoding by the `tokenizers` crate, and the bytes of each token as far as
+//! they are known. Half-typed tokens are healed with them (the last token is dropped and constrained).
+
+use std::str::FromStr;
+
+use tokenizers::Tokenizer;
+
+use super::bytes::{TokenId, Vocabulary};
+use super::load::byte_alphabet;
+
+/// A tokenizer of another kind than GPT-2's.
+pub struct Fallback {
+    tokenizer: Tokenizer,
+    reason: String,
+}
+
+impl Fallback {
+    /// Reads a `tokenizer.json`; `reason` is why it can't be exact.
+    pub fn from_json(json: &str, reason: String) -> Result<Self, String> {
+        let tokenizer = Tokenizer::from_str(json).map_err(|e| e.to_string())?;
+        Ok(Self { tokenizer, reason })
+    }
+
+    /// Why it can't be exact.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// The tokens of a text, without special ones; none if it can't be encoded.
+    pub fn encode(&self, text: &str) -> Vec<TokenId> {
+        let encoding = self.tokenizer.encode_fast(text, false);
+        encoding.map(|e| e.get_ids().iter().map(|&id| TokenId(id)).collect()).unwrap_or_default()
+    }
+
+    /// Whether encoding and decoding gives the text back.
+    pub fn is_encodable(&self, text: &str) -> bool {
+        let ids: Vec<u32> = self.encode(text).iter().map(|t| t.0).collect();
+        self.tokenizer.decode(&ids, false).is_ok_and(|decoded| decoded.trim_start() == text.trim_start())
+    }
+
+    /// The bytes of each token: the byte alphabet undone where the tokenizer is byte-level, SentencePiece's `▁` as a space and
+    /// its `<0xNN>` as that byte.
+    pub fn vocabulary(&self) -> Vocabulary {
+        let byte_level = matches!(self.tokenizer.get_decoder(), Some(tokenizers::DecoderWrapper::ByteLevel(_)));
+        let alphabet = byte_alphabet();
+        let special = self.tokenizer.get_added_tokens_decoder();
+        let tokens = self.tokenizer.get_vocab(true).into_iter().map(|(token, id)| {
+            let bytes = if special.get(&id).is_some_and(|t| t.special) {
+                None
+            } else if byte_level {
+                token.chars().map(|c| alphabet.get(&c).copied()).collect()
+            } else if let Some(byte) = hex_byte(&token) {
+                Some(vec![byte])
+            } else {
+                Some(token.replace('▁', " ").into_bytes())
+            };
+            (TokenId(id), bytes)
+        });
+        Vocabulary::from_tokens(tokens)
+    }
+}
+
+/// `<0x41>` is the byte 0x41.
+fn hex_byte(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    u8::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 2)
+}

@@ -1,0 +1,224 @@
+//! Byte-pair merges, and when two neighbouring tokens are what they give.
+//!
+//! Everything rests on two facts about merges applied in the order of their ranks, leftmost first: a sequence of tokens
+//! is the encoding of its bytes exactly if every two neighbours are the encoding of theirs, and the last token of a
+//! byte string fixes all the tokens before it (the `bpe` crate of `github/rust-gems`, README, "Novel Algorithm"; also
+//! Hayase 2025). Both are checked by brute force in the tests.
+//!
+//! This module works inside one pre-token: it knows nothing of how a text is split into them.
+
+use thiserror::Error;
+
+use super::bytes::{TokenId, Vocabulary};
+
+/// Why merges and a vocabulary can't be used together.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CanonError {
+    /// A merge names a token that the vocabulary doesn't have, or that has no bytes.
+    #[error("merge {rank} names token {}, which has no bytes in the vocabulary", token.0)]
+    UnknownToken {
+        /// The merge's place in rank order, from 0.
+        rank: usize,
+        /// The token it names.
+        token: TokenId,
+    },
+    /// The merged token's bytes aren't its parts' bytes.
+    #[error("merge {rank} makes token {}, whose bytes aren't those of its two parts", merged.0)]
+    WrongBytes {
+        /// The merge's place in rank order, from 0.
+        rank: usize,
+        /// The token it makes.
+        merged: TokenId,
+    },
+    /// The same pair is merged twice.
+    #[error("merge {rank} repeats the pair of an earlier merge")]
+    RepeatedPair {
+        /// The later merge's place in rank order, from 0.
+        rank: usize,
+    },
+    /// A merge stands before the one that makes its part, so that what is canonical isn't decided pair by pair.
+    #[error("merge {rank} uses token {}, which only a later merge makes", part.0)]
+    OutOfOrder {
+        /// The earlier merge's place in rank order, from 0.
+        rank: usize,
+        /// The part that is made too late.
+        part: TokenId,
+    },
+    /// Two tokens have the same bytes, so that bytes don't say which is meant.
+    #[error("tokens {} and {} have the same bytes", first.0, second.0)]
+    SameBytes {
+        /// The token with the lower id.
+        first: TokenId,
+        /// The other one.
+        second: TokenId,
+    },
+    /// `regex-syntax` was built without its Unicode tables.
+    #[error("the Unicode character classes aren't built in")]
+    NoCharacterClasses,
+}
+
+/// A merge as trained: left part, right part, merged token.
+pub type MergeRule = (TokenId, TokenId, TokenId);
+
+/// The merge that makes a token.
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    left: TokenId,
+    right: TokenId,
+    rank: u32,
+}
+
+/// How a token comes to be.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    /// It never does: no text contains it.
+    Never,
+    /// It is a byte.
+    Byte,
+    /// By a merge.
+    Merge(Made),
+}
+
+/// The merges of a vocabulary.
+#[derive(Clone, Debug)]
+pub(super) struct Merges {
+    /// By token id.
+    origins: Vec<Origin>,
+    /// By left token id: `pairs[rows[left]..rows[left + 1]]` are its merges. One entry more than tokens.
+    rows: Vec<u32>,
+    /// Right token and rank of each merge; within a row sorted by the right token.
+    pairs: Vec<(TokenId, u32)>,
+}
+
+impl Merges {
+    /// Checks and indexes `merges`: left part, right part and merged token, in rank order.
+    pub(super) fn new(vocabulary: &Vocabulary, merges: &[MergeRule]) -> Result<Self, CanonError> {
+        if let Some((first, second)) = vocabulary.twins() {
+            return Err(CanonError::SameBytes { first, second });
+        }
+        let (rows, pairs) = index_pairs(vocabulary, merges)?;
+        let byte_or_never = |id| match vocabulary.bytes(TokenId(id)) {
+            Some([_]) => Origin::Byte,
+            _ => Origin::Never,
+        };
+        let origins = (0..vocabulary.len() as u32).map(byte_or_never).collect();
+        let mut built = Self { origins, rows, pairs };
+        for (rank, &(left, right, merged)) in (0..).zip(merges) {
+            // Of several merges that make the same token, the order of ranks lets one happen at most.
+            if built.exists(left) && built.exists(right) && !built.exists(merged) && built.holds(left, right, rank) {
+                built.origins[merged.0 as usize] = Origin::Merge(Made { left, right, rank });
+            }
+        }
+        built.check_order(merges)?;
+        Ok(built)
+    }
+
+    /// A merge must rank behind those that make its parts.
+    fn check_order(&self, merges: &[MergeRule]) -> Result<(), CanonError> {
+        for (rank, &(left, right, _)) in merges.iter().enumerate() {
+            for part in [left, right] {
+                if self.made(part).is_some_and(|made| made.rank as usize > rank) {
+                    return Err(CanonError::OutOfOrder { rank, part });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any text's encoding contains this token, as far as the merges decide it.
+    pub(super) fn exists(&self, token: TokenId) -> bool {
+        !matches!(self.origins.get(token.0 as usize), None | Some(Origin::Never))
+    }
+
+    /// Whether the encoding of the two tokens' bytes is these two tokens. Both must exist.
+    pub(super) fn is_canonical_pair(&self, left: TokenId, right: TokenId) -> bool {
+        self.holds(left, right, u32::MAX)
+    }
+
+    /// Whether the border between two neighbours is never merged across, by any merge that ranks before `limit`.
+    ///
+    /// It runs the merges backwards: of the two tokens at the border, the one that was made last is taken apart, and
+    /// while the tokens now at the border stood there, no merge of the two may have come first.
+    fn holds(&self, mut left: TokenId, mut right: TokenId, mut limit: u32) -> bool {
+        loop {
+            if self.rank(left, right).is_some_and(|rank| rank < limit) {
+                return false;
+            }
+            match (self.made(left), self.made(right)) {
+                (None, None) => return true,
+                (Some(made), None) => (left, limit) = (made.right, made.rank),
+                (Some(made), Some(other)) if made.rank > other.rank => (left, limit) = (made.right, made.rank),
+                // Equal merges happen leftmost first: the border's own merge would come before the right token's.
+                (_, Some(made)) => (right, limit) = (made.left, made.rank + 1),
+            }
+        }
+    }
+
+    fn made(&self, token: TokenId) -> Option<Made> {
+        match self.origins.get(token.0 as usize) {
+            Some(Origin::Merge(made)) => Some(*made),
+            _ => None,
+        }
+    }
+
+    fn rank(&self, left: TokenId, right: TokenId) -> Option<u32> {
+        let left = left.0 as usize;
+        let row = &self.pairs[self.rows[left] as usize..self.rows[left + 1] as usize];
+        row.binary_search_by_key(&right, |&(right, _)| right).ok().map(|place| row[place].1)
+    }
+
+    /// The encoding of one pre-token; none if the vocabulary lacks one of its bytes.
+    pub(super) fn encode(&self, vocabulary: &Vocabulary, bytes: &[u8]) -> Option<Vec<TokenId>> {
+        // By length of prefix: the last token of its encoding and that token's length. [bytes + 1]
+        let mut last: Vec<Option<(TokenId, usize)>> = vec![None; bytes.len() + 1];
+        for start in 0..bytes.len() {
+            let before = last[start];
+            if start > 0 && before.is_none() {
+                continue;
+            }
+            for (token, length) in vocabulary.beginnings_of(&bytes[start..]) {
+                if self.exists(token) && before.is_none_or(|(before, _)| self.is_canonical_pair(before, token)) {
+                    last[start + length] = Some((token, length));
+                }
+            }
+        }
+        let mut tokens = Vec::new();
+        let mut end = bytes.len();
+        while end > 0 {
+            let (token, length) = last[end]?;
+            tokens.push(token);
+            end -= length;
+        }
+        tokens.reverse();
+        Some(tokens)
+    }
+}
+
+/// [`Merges::rows`] and [`Merges::pairs`].
+type PairIndex = (Vec<u32>, Vec<(TokenId, u32)>);
+
+/// Checks the merges one by one, and sorts them by their left token.
+fn index_pairs(vocabulary: &Vocabulary, merges: &[MergeRule]) -> Result<PairIndex, CanonError> {
+    let mut sorted = Vec::with_capacity(merges.len());
+    for (rank, &(left, right, merged)) in merges.iter().enumerate() {
+        let bytes = |token| vocabulary.bytes(token).ok_or(CanonError::UnknownToken { rank, token });
+        let (head, tail, whole) = (bytes(left)?, bytes(right)?, bytes(merged)?);
+        if whole.strip_prefix(head) != Some(tail) {
+            return Err(CanonError::WrongBytes { rank, merged });
+        }
+        sorted.push((left, right, rank as u32));
+    }
+    sorted.sort_unstable();
+    if let Some(pair) = sorted.windows(2).find(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1)) {
+        return Err(CanonError::RepeatedPair { rank: pair[1].2 as usize });
+    }
+    let mut rows = vec![0u32; vocabulary.len() + 1];
+    for (left, ..) in &sorted {
+        rows[left.0 as usize + 1] += 1;
+    }
+    for id in 0..vocabulary.len() {
+        rows[id + 1] += rows[id];
+    }
+    Ok((rows, sorted.into_iter().map(|(_, right, rank)| (right, rank)).collect()))
+}

@@ -1,0 +1,91 @@
+//! What the pre-tokenizer sees of each token: the kinds of its characters, and the cut characters at its ends.
+//!
+//! This module decides nothing about paths: it is a table for `path`.
+
+use super::bytes::{TokenId, Vocabulary};
+use super::kinds::{Kind, KindSet, Kinds};
+
+/// One token's characters. A token of GPT-2's kind may begin and end inside a character.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape<'a> {
+    /// Leading bytes that go on with a character begun before the token.
+    pub(super) head: usize,
+    /// The token's whole characters.
+    pub(super) whole: &'a [Kind],
+    /// Trailing bytes of a character that goes on after the token.
+    pub(super) tail: usize,
+    /// What that character can turn out to be.
+    pub(super) tail_kinds: KindSet,
+}
+
+/// The same with an index instead of the slice.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    start: u32,
+    length: u32,
+    head: u8,
+    tail: u8,
+    tail_kinds: KindSet,
+}
+
+/// The shapes of a vocabulary's tokens.
+#[derive(Clone, Debug)]
+pub(super) struct Shapes {
+    kinds: Vec<Kind>,
+    /// By token id; none where no text contains the token.
+    rows: Vec<Option<Row>>,
+}
+
+impl Shapes {
+    /// Reads the tokens for which `exists` holds. Those that can't be part of UTF-8 get no shape.
+    pub(super) fn new(vocabulary: &Vocabulary, kinds: &Kinds, exists: impl Fn(TokenId) -> bool) -> Self {
+        let mut shapes = Self { kinds: Vec::new(), rows: Vec::with_capacity(vocabulary.len()) };
+        for token in (0..vocabulary.len() as u32).map(TokenId) {
+            let bytes = vocabulary.bytes(token).filter(|_| exists(token));
+            let row = bytes.and_then(|bytes| shapes.read(bytes, kinds));
+            shapes.rows.push(row);
+        }
+        shapes
+    }
+
+    /// The shape of a token; none if no text contains it.
+    pub(super) fn get(&self, token: TokenId) -> Option<Shape<'_>> {
+        let row = self.rows.get(token.0 as usize)?.as_ref()?;
+        Some(Shape {
+            head: usize::from(row.head),
+            whole: &self.kinds[row.start as usize..(row.start + row.length) as usize],
+            tail: usize::from(row.tail),
+            tail_kinds: row.tail_kinds,
+        })
+    }
+
+    fn read(&mut self, bytes: &[u8], kinds: &Kinds) -> Option<Row> {
+        let head = bytes.iter().take_while(|&&byte| is_continuation(byte)).count();
+        let (text, tail) = split_tail(&bytes[head..])?;
+        if head > 3 {
+            return None;
+        }
+        let start = self.kinds.len() as u32;
+        self.kinds.extend(text.chars().map(|character| kinds.of(character)));
+        let tail_kinds = if tail.is_empty() { KindSet::default() } else { kinds.of_partial(tail)? };
+        let length = self.kinds.len() as u32 - start;
+        Some(Row { start, length, head: head as u8, tail: tail.len() as u8, tail_kinds })
+    }
+}
+
+/// Whether a byte goes on with a character rather than beginning one.
+pub(super) fn is_continuation(byte: u8) -> bool {
+    byte & 0xC0 == 0x80
+}
+
+/// Splits bytes into whole characters and an unfinished one; none if they can't be the beginning of UTF-8.
+fn split_tail(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Some((text, &[])),
+        Err(error) if error.error_len().is_none() => {
+            let (text, tail) = bytes.split_at(error.valid_up_to());
+            Some((std::str::from_utf8(text).ok()?, tail))
+        }
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,116 @@
+"""What transformers computes: the part that the tiny goldens and the real-size parity check share.
+
+A reference is one safetensors file. For each prompt `i` it holds
+
+    prompt.{i}  i64 [n]        the token ids fed
+    logits.{i}  f32 [n, V]     after each of them (the tiny goldens) or [1, V], after the last (the parity check)
+    greedy.{i}  i64 [g]        the greedy continuation, which does not stop at the end-of-text token
+    gap.{i}     f32 [g]        best logit minus second best at each step: a small gap excuses another choice
+
+Everything runs in float32 on the CPU with eager attention. A GPT-2 with transformers' default initialisation (standard
+deviation 0.02, biases 0) says the same token whatever it is asked, and a test against it proves nothing; `randomise`
+makes one that does not.
+"""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import GPT2LMHeadModel
+
+transformers.utils.logging.disable_progress_bar()
+# Sums in one order on every machine; and on a busy one, threads that wait for each other are slower than one.
+torch.set_num_threads(1)
+
+# Standard deviation of a logit; the best two are then about 1 apart.
+LOGIT_STD = 3.0
+# How much a matrix widens what it is given. At 1 the token just read shines through the tied head and repeats for ever.
+GAIN = 2.5
+# Of everything that defaults to a constant (biases 0, layer norm weights 1), so that leaving one out shows.
+OFFSET_STD = 0.1
+
+
+@dataclass
+class Continuation:
+    """One prompt's answer."""
+
+    logits: torch.Tensor  # [n, V], one row per prompt token
+    tokens: list[int]  # [g]
+    gaps: list[float]  # [g]
+
+
+@torch.no_grad()
+def randomise(model: GPT2LMHeadModel, seed: int) -> None:
+    """Fills every parameter so that layers outweigh what they add to, and the output depends on the prompt."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in sorted(model.named_parameters()):
+        parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        if name.endswith(("wte.weight", "wpe.weight", "lm_head.weight")):
+            parameter.mul_(LOGIT_STD / model.config.n_embd**0.5)
+        elif parameter.dim() == 2:  # Conv1D: [in, out]
+            # Centred, or the mean of what an activation lets through becomes the same addition to every position.
+            parameter.sub_(parameter.mean(dim=0)).mul_(GAIN / parameter.shape[0] ** 0.5)
+        else:
+            parameter.mul_(OFFSET_STD).add_(1.0 if name.endswith("weight") else 0.0)
+
+
+def load(folder: Path) -> GPT2LMHeadModel:
+    """Loads a checkpoint as it was stored, widened to float32."""
+    return GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def random_prompts(seed: int, count: int, longest: int, vocabulary: int) -> list[list[int]]:
+    """Random ids below `vocabulary`; the first prompt has one token, the second `longest`, the rest any length."""
+    rng = random.Random(seed)
+    lengths = [1, longest] + [rng.randint(1, longest) for _ in range(count - 2)]
+    return [[rng.randrange(vocabulary) for _ in range(length)] for length in lengths]
+
+
+@torch.no_grad()
+def continue_greedily(model: GPT2LMHeadModel, prompts: list[list[int]], steps: int) -> list[Continuation]:
+    """Takes the likeliest token up to `steps` times, as long as prompt and answer together fit the context.
+
+    Prompts of equal length share a batch, so none is padded.
+    """
+    answers = {}
+    for length in sorted({len(prompt) for prompt in prompts}):
+        members = [i for i, prompt in enumerate(prompts) if len(prompt) == length]
+        step = model(torch.tensor([prompts[i] for i in members]), use_cache=True)
+        answers |= {i: Continuation(rows, [], []) for i, rows in zip(members, step.logits)}
+        for _ in range(min(steps, model.config.n_positions - length)):
+            if answers[members[0]].tokens:
+                newest = torch.tensor([answers[i].tokens[-1:] for i in members])
+                step = model(newest, past_key_values=step.past_key_values, use_cache=True)
+            best = step.logits[:, -1].topk(2)  # [members, 2]
+            for i, tokens, logits in zip(members, best.indices.tolist(), best.values.tolist()):
+                answers[i].tokens.append(tokens[0])
+                answers[i].gaps.append(logits[0] - logits[1])
+    return [answers[i] for i in range(len(prompts))]
+
+
+def assert_varied(answers: list[Continuation], distinct_share: float) -> int:
+    """Fails unless answers differ between prompts and between steps; returns how many first tokens there are."""
+    assert len({tuple(answer.tokens) for answer in answers}) == len(answers), "two prompts got the same continuation"
+    first = len({answer.tokens[0] for answer in answers})
+    assert first >= distinct_share * len(answers), f"only {first} different first tokens in {len(answers)} answers"
+    pairs = [pair for answer in answers for pair in zip(answer.tokens, answer.tokens[1:])]
+    assert sum(a != b for a, b in pairs) >= 0.5 * len(pairs), "answers mostly repeat one token"
+    return first
+
+
+def save_expected(
+    file: Path, prompts: list[list[int]], answers: list[Continuation], last_row_only: bool = False
+) -> None:
+    """Writes the reference file, with the versions that made it in its metadata."""
+    tensors = {}
+    for i, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        tensors[f"prompt.{i}"] = torch.tensor(prompt)
+        tensors[f"logits.{i}"] = (answer.logits[-1:] if last_row_only else answer.logits).contiguous()
+        tensors[f"greedy.{i}"] = torch.tensor(answer.tokens)
+        tensors[f"gap.{i}"] = torch.tensor(answer.gaps)
+    # One key only: safetensors writes several in no fixed order.
+    made_by = f"transformers {transformers.__version__}, torch {torch.__version__}"
+    save_file(tensors, file, metadata={"made_by": made_by})

@@ -1,0 +1,54 @@
+//! The demo model: what a newcomer sees must make sense.
+
+use std::collections::HashSet;
+
+use foretype::engine::Completion;
+
+use crate::support::{TestServer, demo_engine};
+
+#[test]
+fn the_demo_suggests_what_a_person_would_type() {
+    let server = TestServer::with(demo_engine());
+    // What was typed, and words of which each suggestion set must have some.
+    let cases = [
+        ("lithium ion", ["battery", "batteries", "cell"]),
+        ("wireless char", ["wireless charging", "wireless charger", "wireless charge"]),
+        ("TTL:(heat exch", ["TTL:(heat exchanger", "heat exchange", ")"]),
+    ];
+    for (typed, expected) in cases {
+        let body = serde_json::json!({ "input": typed }).to_string();
+        let answer = server.post(&body);
+        assert_eq!(answer.status, 200);
+        let json = answer.json();
+        let suggestions = json["suggestions"].as_array().unwrap();
+        let texts: HashSet<&str> = suggestions.iter().map(|s| s["text"].as_str().unwrap()).collect();
+        println!("demo: {typed:?}: {texts:?}");
+        assert!(texts.len() >= 5 && texts.len() == suggestions.len(), "{typed}: {texts:?}");
+        assert!(texts.iter().all(|text| text.starts_with(typed)));
+        assert!(suggestions.iter().all(|s| s["complete"] == true));
+        assert!(texts.iter().any(|text| expected.iter().any(|word| text.contains(word))), "{typed}: {texts:?}");
+        assert!(texts.iter().all(|text| text.matches('(').count() == text.matches(')').count()), "{texts:?}");
+    }
+}
+
+#[test]
+fn keystrokes_share_work_and_answers_do_not_depend_on_it() {
+    let (warm, runtime) = (demo_engine(), tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
+    let complete = |engine: &foretype::engine::Engine, input: &str| {
+        let completion = Completion { input: input.to_owned(), ..Completion::default() };
+        runtime.block_on(engine.complete(&completion)).unwrap()
+    };
+    let query = "wireless charging coil";
+    for end in (1..=query.len()).step_by(3) {
+        let typed = &query[..end];
+        let (warm, cold) = (complete(&warm, typed), complete(&demo_engine(), typed));
+        let texts = |answer: &foretype::schedule::Answer| -> Vec<String> {
+            answer.outcome.suggestions.iter().map(|s| s.text.clone()).collect()
+        };
+        assert_eq!(texts(&warm), texts(&cold), "{typed:?}");
+        for (a, b) in warm.outcome.suggestions.iter().zip(&cold.outcome.suggestions) {
+            assert!((a.logprob - b.logprob).abs() < 1e-3, "{a:?} {b:?}");
+        }
+        assert!(end == 1 || warm.usage.positions_computed < cold.usage.positions_computed);
+    }
+}

@@ -1,0 +1,158 @@
+//! The whole path from checkpoint to logits against Hugging Face transformers, on tiny checkpoints of odd shapes.
+
+use std::path::Path;
+
+use foretype::model::{Backend, Batch, KvCopy, Lane, Outputs, Page, Selected};
+use foretype::text::TokenId;
+use safetensors::SafeTensors;
+
+use crate::support::{all_logits, build, load, repository};
+
+/// Largest difference of a logit from transformers' fp32 one. The goldens' weights are large, so that outputs vary:
+/// transformers itself is up to 2.2e-4 away from an fp64 computation, and the mildest mistake the goldens can tell is 4e-3.
+const TOLERANCE: f32 = 1e-3;
+/// Largest difference of a logit that depends on the rows beside it.
+const RAGGED_TOLERANCE: f32 = 1e-4;
+/// Greedy choices may differ where the two best logits are nearer than this.
+const TIE: f32 = 1e-4;
+
+/// A prompt and what transformers made of it.
+pub struct Golden {
+    pub prompt: Vec<u32>,
+    /// Of every position, or of the last one only.
+    pub logits: Vec<Vec<f32>>,
+    pub greedy: Vec<u32>,
+    /// Best minus second best logit at each greedy step.
+    pub gap: Vec<f32>,
+}
+
+/// Reads `expected.safetensors`.
+pub fn read_expected(path: &Path) -> Vec<Golden> {
+    let bytes = std::fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let numbers = |name: String| file.tensor(&name).unwrap().data().to_vec();
+    let integers = |name| numbers(name).chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect();
+    let floats =
+        |name| -> Vec<f32> { numbers(name).chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect() };
+    let golden = |i: usize| {
+        let width = file.tensor(&format!("logits.{i}")).unwrap().shape()[1];
+        Golden {
+            prompt: integers(format!("prompt.{i}")),
+            logits: floats(format!("logits.{i}")).chunks_exact(width).map(<[f32]>::to_vec).collect(),
+            greedy: integers(format!("greedy.{i}")),
+            gap: floats(format!("gap.{i}")),
+        }
+    };
+    let count = file.names().iter().filter(|name| name.starts_with("prompt.")).count();
+    (0..count).map(golden).collect()
+}
+
+pub fn max_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+/// Decodes greedily, one token a step, and compares up to the first near tie. Returns how many tokens were equal.
+pub fn check_greedy(backend: &mut dyn Backend, golden: &Golden, name: &str) -> usize {
+    let mut row = all_logits(backend, 0, &golden.prompt).pop().unwrap();
+    for (step, (&expected, &gap)) in golden.greedy.iter().zip(&golden.gap).enumerate() {
+        let best = (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap() as u32;
+        if best != expected {
+            assert!(gap < TIE, "{name}: step {step} chose {best}, transformers {expected}, by {gap}");
+            return step;
+        }
+        if step + 1 < golden.greedy.len() {
+            row = all_logits(backend, golden.prompt.len() + step, &[best]).pop().unwrap();
+        }
+    }
+    golden.greedy.len()
+}
+
+fn folders() -> Vec<(String, std::path::PathBuf)> {
+    let mut folders: Vec<_> = std::fs::read_dir(repository("tests/goldens")).unwrap().map(|e| e.unwrap().path()).collect();
+    folders.retain(|path| path.join("expected.safetensors").is_file());
+    folders.sort();
+    assert!(folders.len() >= 10, "{folders:?}");
+    folders.into_iter().map(|p| (p.file_name().unwrap().to_string_lossy().into_owned(), p)).collect()
+}
+
+#[test]
+fn logits_and_greedy_tokens_equal_transformers() {
+    for (name, folder) in folders() {
+        let (_folder, bundle, manifest) = build(&folder, None);
+        let mut backend = load(&bundle, &manifest);
+        let mut worst = 0f32;
+        for golden in read_expected(&folder.join("expected.safetensors")) {
+            let rows = all_logits(&mut *backend, 0, &golden.prompt);
+            assert_eq!(rows.len(), golden.logits.len());
+            for (row, expected) in rows.iter().zip(&golden.logits) {
+                worst = worst.max(max_difference(row, expected));
+            }
+            check_greedy(&mut *backend, &golden, &name);
+        }
+        println!("goldens: {name}: largest difference {worst:.1e}");
+        assert!(worst <= TOLERANCE, "{name}: {worst}");
+    }
+}
+
+/// Rows at different positions, some with one token, some with many, some with keys and values that came from pages: each must
+/// compute what it computes alone.
+#[test]
+fn a_ragged_batch_equals_each_row_alone() {
+    for (name, folder) in folders() {
+        let (_folder, bundle, manifest) = build(&folder, None);
+        let mut backend = load(&bundle, &manifest);
+        let goldens: Vec<Golden> =
+            read_expected(&folder.join("expected.safetensors")).into_iter().filter(|g| g.prompt.len() >= 4).take(6).collect();
+        let vocab = backend.limits().vocab;
+        let (mut batch, mut out, mut pages) = (Batch::default(), Outputs::default(), 0);
+        // Row r has the first `past` tokens in pages; every second row keeps but one token to compute.
+        let past = |r: usize, golden: &Golden| if r % 2 == 0 { golden.prompt.len() - 1 } else { r % 3 };
+        let (mut loads, mut alone) = (Vec::new(), Vec::new());
+        for (r, golden) in goldens.iter().enumerate() {
+            alone.push(all_logits(&mut *backend, 0, &golden.prompt));
+            for position in 0..past(r, golden) {
+                let page = Page(pages);
+                pages += 1;
+                backend.copy_kv(&[KvCopy::Store { lane: Lane(0), position, page }]).unwrap();
+                loads.push(KvCopy::Load { page, lane: Lane(r), position });
+            }
+        }
+        backend.copy_kv(&loads).unwrap();
+        for (r, golden) in goldens.iter().enumerate() {
+            let past = past(r, golden);
+            batch.push_row(past, golden.prompt[past..].iter().copied().map(TokenId));
+            let positions = golden.prompt.len() - past;
+            batch.selected.extend((0..positions).map(|offset| Selected { row: r, offset, full: true }));
+        }
+        backend.forward(&batch, &mut out).unwrap();
+        let mut rows = out.logits.chunks_exact(vocab);
+        for (r, golden) in goldens.iter().enumerate() {
+            for expected in &alone[r][past(r, golden)..] {
+                let difference = max_difference(rows.next().unwrap(), expected);
+                assert!(difference <= RAGGED_TOLERANCE, "{name}, row {r}: {difference}");
+            }
+        }
+    }
+}
+
+#[test]
+fn top_k_and_logsumexp_agree_with_the_row() {
+    let (_folder, bundle, manifest) = build(&repository("tests/goldens/relu"), None);
+    let mut backend = load(&bundle, &manifest);
+    let mut batch = Batch::default();
+    batch.push_row(0, [TokenId(1), TokenId(2), TokenId(3)]);
+    batch.selected.extend((0..3).map(|offset| Selected { row: 0, offset, full: offset != 1 }));
+    let mut out = Outputs::default();
+    backend.forward(&batch, &mut out).unwrap();
+    let (vocab, top_k) = (backend.limits().vocab, backend.limits().top_k);
+    assert_eq!(out.logits.len(), 2 * vocab, "only the marked rows come back, without padding");
+    for (row, at) in out.logits.chunks_exact(vocab).zip([0, 2]) {
+        let mut sorted = row.to_vec();
+        sorted.sort_by(|a, b| b.total_cmp(a));
+        assert_eq!(sorted[..top_k], out.top_logits[at * top_k..(at + 1) * top_k]);
+        assert!(out.top_ids[at * top_k..(at + 1) * top_k].iter().all(|&id| (id as usize) < vocab));
+        let lse = row.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln() as f32;
+        assert!((lse - out.logsumexp[at]).abs() < 1e-4);
+    }
+}

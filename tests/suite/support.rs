@@ -1,0 +1,138 @@
+//! What the tests share: engines from bundles, a server on a free port, a small HTTP client.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine_build::{BuildOptions, Manifest};
+use foretype::engine::{Engine, EngineOptions, RequestOptions};
+use foretype::http::{self, ModelState, ServerOptions};
+use foretype::model::onnxruntime::{self, Options};
+use foretype::model::{Backend, Batch, Outputs, Selected};
+use foretype::schedule::thread::QueueLimits;
+use foretype::text::TokenId;
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// A path in the repository.
+pub fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Small: tests run side by side.
+pub fn backend_options() -> Options {
+    Options { library: None, threads: 1, spin: false, lanes: 16, chunk: 64, pool_bytes: 16 << 20 }
+}
+
+/// The server's defaults, near enough.
+pub fn engine_options() -> EngineOptions {
+    EngineOptions { backend: backend_options(), tree_bytes: 32 << 20, requests: request_options() }
+}
+
+pub fn request_options() -> RequestOptions {
+    RequestOptions {
+        max_characters: 200,
+        beams: 16,
+        default_deadline: Duration::from_secs(10),
+        max_deadline: Duration::from_secs(60),
+        queue: QueueLimits { queued: 64, active: 64 },
+    }
+}
+
+/// Builds a checkpoint into a temporary bundle, which lives as long as the returned folder.
+pub fn build(checkpoint: &Path, context: Option<u32>) -> (tempfile::TempDir, PathBuf, Manifest) {
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("bundle");
+    let mut options = BuildOptions::new(checkpoint, &bundle);
+    options.context = context;
+    let manifest = engine_build::build(&options, &()).unwrap_or_else(|e| panic!("{}: {e}", checkpoint.display()));
+    (folder, bundle, manifest)
+}
+
+pub fn load(bundle: &Path, manifest: &Manifest) -> Box<dyn Backend> {
+    onnxruntime::load(bundle, manifest, &backend_options()).unwrap()
+}
+
+/// The demo model, built and loaded.
+pub fn demo_engine() -> Engine {
+    let (_folder, bundle, manifest) = build(&repository("models/demo"), None);
+    Engine::load(&bundle, &manifest, &engine_options()).unwrap()
+}
+
+/// Computes one row in lane 0 and returns the whole logits row of each of its positions.
+pub fn all_logits(backend: &mut dyn Backend, past_len: usize, tokens: &[u32]) -> Vec<Vec<f32>> {
+    let mut batch = Batch::default();
+    batch.push_row(past_len, tokens.iter().copied().map(TokenId));
+    batch.selected.extend((0..tokens.len()).map(|offset| Selected { row: 0, offset, full: true }));
+    let mut out = Outputs::default();
+    backend.forward(&batch, &mut out).unwrap();
+    out.logits.chunks_exact(backend.limits().vocab).map(<[f32]>::to_vec).collect()
+}
+
+/// A server in its own thread, on a free port, until dropped.
+pub struct TestServer {
+    pub address: SocketAddr,
+    /// Keeps the server's model and says what it is.
+    pub state: watch::Sender<ModelState>,
+    handle: actix_web::dev::ServerHandle,
+}
+
+impl TestServer {
+    pub fn start(state: ModelState) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (state, model) = watch::channel(state);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            actix_web::rt::System::new().block_on(async move {
+                let options = ServerOptions { workers: 2, max_body_bytes: 10_000 };
+                let server = http::start(listener, model, &options).unwrap();
+                sender.send(server.handle()).unwrap();
+                server.await.unwrap();
+            });
+        });
+        Self { address, state, handle: receiver.recv().unwrap() }
+    }
+
+    pub fn with(engine: Engine) -> Self {
+        Self::start(ModelState::Ready(Arc::new(engine)))
+    }
+
+    /// Sends a request; any status is an answer.
+    pub fn send(&self, method: &str, path: &str, content_type: Option<&str>, body: &[u8]) -> Answer {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let mut request = ureq::http::Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        if let Some(content_type) = content_type {
+            request = request.header("Content-Type", content_type);
+        }
+        let mut response = agent.run(request.body(body).unwrap()).unwrap();
+        let headers = response.headers().clone();
+        let text = response.body_mut().read_to_string().unwrap();
+        Answer { status: response.status().as_u16(), headers, text }
+    }
+
+    pub fn post(&self, body: &str) -> Answer {
+        self.send("POST", "/invocations", Some("application/json"), body.as_bytes())
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        drop(self.handle.stop(false));
+    }
+}
+
+/// An HTTP answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: ureq::http::HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {:?}", self.text))
+    }
+}

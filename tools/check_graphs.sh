@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Builds the demo model and every golden, and has ONNX's own checker and shape inference look at the graphs.
+#
+# usage: tools/check_graphs.sh TARGET_DIR     the target folder with checked/foretype in it
+set -euo pipefail
+target=${1:?usage: tools/check_graphs.sh TARGET_DIR}
+cd "$(dirname "$0")/.."
+
+venv=$target/onnx-venv
+if [ ! -e "$venv/complete" ]; then
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement engine-build/tests/requirements.txt
+    touch "$venv/complete"
+fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+for config in models/demo/config.json tests/goldens/*/config.json; do
+    checkpoint=$(dirname "$config")
+    for dtype in f32 f16; do
+        bundle=$scratch/$(basename "$checkpoint")-$dtype
+        "$target/checked/foretype" build "$checkpoint" --out "$bundle" --dtype "$dtype" >/dev/null 2>&1
+    done
+done
+"$venv/bin/python" engine-build/tests/check_onnx.py "$scratch"/*

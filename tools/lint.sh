@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Everything that can be said about the code without running it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo fmt --all --check
+cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
+RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --document-private-items
+
+if ! command -v cargo-deny >/dev/null; then
+    cargo install cargo-deny --locked --quiet
+fi
+# Advisories need a database from the internet; the rest is decided by the lock file alone.
+cargo deny --offline check bans licenses sources
+
+if ! command -v shellcheck >/dev/null; then
+    if [ "$(id -u)" = 0 ]; then apt-get install -y -qq shellcheck >/dev/null; else sudo apt-get install -y -qq shellcheck >/dev/null; fi
+fi
+git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck

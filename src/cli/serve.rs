@@ -47,13 +47,15 @@ impl ServeArgs {
         actix_web::rt::System::new().block_on(async move {
             let server = http::start(listener, model, &options)?;
             let handle = server.handle();
+            // SIGTERM is what container platforms send, SIGINT is Ctrl-C; both are caught before anything takes time.
+            let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
             let loader = std::thread::Builder::new().name("loader".into());
             let args = self.model;
             loader.spawn(move || load(&args, &source, address, &state))?;
             actix_web::rt::spawn(async move {
-                if let Err(error) = stop_signal().await {
-                    tracing::error!(%error, "no signal handler; stop the server by killing it");
-                    std::future::pending::<()>().await;
+                tokio::select! {
+                    _ = term.recv() => {}
+                    _ = int.recv() => {}
                 }
                 tracing::info!("stopping: no new connections; requests that run are answered");
                 handle.stop(true).await;
@@ -81,15 +83,5 @@ fn load(args: &ModelArgs, source: &Source, address: SocketAddr, state: &watch::S
             tracing::error!(%reason, "the model can't be loaded; /ping stays unhealthy");
             state.send_replace(ModelState::Failed(reason));
         }
-    }
-    // Without a reader of the state this thread ends with the server.
-}
-
-/// SIGTERM is what container platforms send, SIGINT is Ctrl-C.
-async fn stop_signal() -> std::io::Result<()> {
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = term.recv() => Ok(()),
-        _ = int.recv() => Ok(()),
     }
 }

@@ -82,6 +82,7 @@ pub fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Error> {
     if text.trim().is_empty() {
         return Err(Error::new(Kind::InvalidJson, "the body is empty; send a JSON object such as {\"input\": \"wireless char\"}"));
     }
+    expect_object(text)?;
     let mut json = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = error.path().to_string();
@@ -94,6 +95,17 @@ pub fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Error> {
     })?;
     json.end().map_err(|e| Error::new(Kind::InvalidJson, format!("the body has more than one JSON value: {e}")))?;
     Ok(value)
+}
+
+/// Serde would read an array as the fields in order; nobody means that.
+fn expect_object(text: &str) -> Result<(), Error> {
+    if text.trim_start().starts_with('{') {
+        return Ok(());
+    }
+    Err(match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+        Ok(_) => Error::new(Kind::InvalidField, "the body is JSON but no object; send one such as {\"input\": \"wireless char\"}"),
+        Err(error) => Error::new(Kind::InvalidJson, format!("the body is not valid JSON: {error}")),
+    })
 }
 
 #[cfg(test)]
@@ -116,7 +128,7 @@ mod tests {
         has(r#"{"input":"a","sugestions":5}"#, Kind::InvalidField, "unknown field `sugestions`");
         has(r#"{"input":"a","suggestions":-1}"#, Kind::InvalidField, "in field suggestions");
         has(r#"{"input":"a","input":"b"}"#, Kind::InvalidField, "duplicate field `input`");
-        has("[1]", Kind::InvalidField, "in");
+        has("[\"a\",1,1,1]", Kind::InvalidField, "no object");
         let bytes = parse::<Invocation>(b"{\"input\":\"\xff\"}").unwrap_err();
         assert!(bytes.kind == Kind::InvalidUtf8 && bytes.message.contains("byte 10"), "{bytes:?}");
     }

@@ -110,9 +110,10 @@ impl Batch {
             if row.len == 0 || row.len > limits.chunk {
                 return broken(format!("row {index} has {} tokens, limit {}", row.len, limits.chunk));
             }
-            if row.past_len + longest > limits.context {
-                return broken(format!("row {index} reaches {} of {}", row.past_len + longest, limits.context));
-            }
+        }
+        if let Some(index) = self.rows.iter().position(|row| row.past_len + longest > limits.context) {
+            let reaches = self.rows[index].past_len + longest;
+            return broken(format!("row {index} reaches {reaches} of {} positions", limits.context));
         }
         if let Some(token) = self.tokens.iter().find(|token| token.0 as usize >= limits.vocab) {
             return broken(format!("token {} in a vocabulary of {}", token.0, limits.vocab));

@@ -214,13 +214,12 @@ impl Tree {
 
     /// Keeps the distribution behind a node, in place of the one it had, unless that says more.
     pub fn give_next(&mut self, node: NodeId, next: Arc<Distribution>) {
-        let old = self.nodes[node.0 as usize].next.take();
-        let next = old.filter(|old| old.is_full() && !next.is_full()).map_or(next, |old| {
-            self.bytes -= old.bytes();
-            old
-        });
+        let kept = &mut self.nodes[node.0 as usize].next;
+        if kept.as_ref().is_some_and(|old| old.is_full() && !next.is_full()) {
+            return;
+        }
         self.bytes += next.bytes();
-        self.nodes[node.0 as usize].next = Some(next);
+        self.bytes -= kept.replace(next).map_or(0, |old| old.bytes());
         self.shrink();
     }
 
@@ -231,13 +230,17 @@ impl Tree {
         TreeStats { nodes, pages, bytes: self.bytes + pages * self.page_bytes, evicted: self.evicted }
     }
 
-    /// Strips nodes, least recently used first, until the bytes are within the bound.
+    /// Strips nodes, least recently used first, until the bytes are within the bound or only held nodes are left.
     fn shrink(&mut self) {
-        let mut candidate = self.oldest;
-        while self.bytes > self.max_bytes {
-            let Some(node) = candidate else { return };
-            candidate = self.nodes[node.0 as usize].newer;
-            self.strip(node);
+        let mut before = usize::MAX;
+        // A parent may be older than its child and becomes removable behind the sweep: sweep until that changes nothing.
+        while self.bytes > self.max_bytes && self.bytes < before {
+            before = self.bytes;
+            let mut candidate = self.oldest;
+            while let Some(node) = candidate.filter(|_| self.bytes > self.max_bytes) {
+                candidate = self.nodes[node.0 as usize].newer;
+                self.strip(node);
+            }
         }
     }
 

@@ -141,6 +141,44 @@ fn encodes_long_runs_as_the_reference_does() {
     }
 }
 
+/// Random tokens, and random ways to spell random text: `may_end` says whether the reference gives that path.
+#[test]
+fn random_paths_end_where_the_reference_agrees() {
+    for (path, oracle) in Oracle::all() {
+        let vocabulary = oracle.canon.vocabulary();
+        let mut random = Random::new(5);
+        let (mut canonical, mut others) = (0, 0);
+        for round in 0..40_000 {
+            let mut tokens = Vec::new();
+            if round % 2 == 0 {
+                tokens.extend((0..random.below(3) + 2).map(|_| TokenId(random.below(vocabulary.len()) as u32)));
+                tokens.retain(|&token| vocabulary.bytes(token).is_some());
+            } else {
+                let text = random.text(2);
+                let mut at = 0;
+                while at < text.len() {
+                    let choices: Vec<_> = vocabulary.beginnings_of(&text.as_bytes()[at..]).collect();
+                    let (token, length) = *random.pick(&choices);
+                    tokens.push(token);
+                    at += length;
+                }
+            }
+            let Ok(text) = String::from_utf8(oracle.spell(&tokens)) else { continue };
+            let is_canonical = oracle.encode(&text) == tokens;
+            let state = oracle.follow(&tokens);
+            assert_eq!(
+                state.is_some_and(|state| oracle.canon.may_end(&state)),
+                is_canonical,
+                "{}",
+                oracle.show(&tokens)
+            );
+            *(if is_canonical { &mut canonical } else { &mut others }) += 1;
+        }
+        println!("{}: {canonical} canonical paths and {others} others told apart", path.display());
+        assert!(canonical > 2_000 && others > 1_000);
+    }
+}
+
 #[test]
 fn both_ways_to_store_gpt2_agree() {
     let Some((vocab, merges)) = gpt2_files() else { return };

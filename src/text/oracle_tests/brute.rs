@@ -83,6 +83,16 @@ impl Tiny {
         tiny
     }
 
+    /// Just these merges.
+    fn fixed(merges: &[(&str, &str)], alphabet: &[&str]) -> Self {
+        let mut tiny = Self::of_bytes(alphabet);
+        for (left, right) in merges {
+            tiny.tokens.push([left.as_bytes(), right.as_bytes()].concat());
+            tiny.merges.push((left.as_bytes().to_vec(), right.as_bytes().to_vec()));
+        }
+        tiny
+    }
+
     fn oracle(&self) -> Oracle {
         let alphabet: HashMap<u8, char> = byte_alphabet().into_iter().map(|(c, byte)| (byte, c)).collect();
         let written = |bytes: &[u8]| bytes.iter().map(|byte| alphabet[byte]).collect::<String>();
@@ -215,6 +225,29 @@ fn random_merges_agree_with_all_texts() {
             check_tiny(&Tiny::random(alphabet, &mut random), alphabet, *longest);
         }
     }
+}
+
+/// Contractions in one token, in two and in three, and words that begin like one.
+#[test]
+fn contractions_agree_with_all_texts() {
+    let halves: [(&[&str], [&str; 2]); 3] =
+        [(&["'", "r", "e", " "], ["r", "e"]), (&["'", "v", "e", "!"], ["v", "e"]), (&["'", "l", "\n"], ["l", "l"])];
+    for (alphabet, [first, second]) in halves {
+        let both = format!("{first}{second}");
+        let begun = format!("'{first}");
+        for merges in [
+            &[("'", first)][..],
+            &[("'", first), (&begun, second)],
+            &[(first, second)],
+            &[(first, second), ("'", &both)],
+            &[(first, second), ("'", first)],
+            &[("'", first), (first, second)],
+        ] {
+            check_tiny(&Tiny::fixed(merges, alphabet), alphabet, 6);
+        }
+    }
+    let alphabet = &["'", "s", "x", " "];
+    check_tiny(&Tiny::fixed(&[("'", "s"), (" ", "'"), ("s", "x")], alphabet), alphabet, 6);
 }
 
 #[test]

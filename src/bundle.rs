@@ -72,11 +72,13 @@ pub fn identify(folder: &Path) -> Result<Source, IntakeError> {
         () if is_checkpoint(path) => Some(Source::Checkpoint(path.to_owned())),
         () => None,
     };
-    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
     entries.sort();
     // An archive of a folder unpacks to that folder: look one down.
     source(folder).or_else(|| entries.iter().find_map(|entry| source(entry))).ok_or_else(|| {
-        let names: Vec<_> = entries.iter().filter_map(|e| Some(e.file_name()?.to_string_lossy().into_owned())).collect();
+        let names: Vec<_> =
+            entries.iter().filter_map(|e| Some(e.file_name()?.to_string_lossy().into_owned())).collect();
         let found = if names.is_empty() { "nothing".into() } else { names.join(", ") };
         IntakeError::Neither { path: folder.to_owned(), found }
     })
@@ -86,7 +88,11 @@ pub fn identify(folder: &Path) -> Result<Source, IntakeError> {
 ///
 /// # Errors
 /// See [`IntakeError`].
-pub fn open(source: &Source, options: &IntakeOptions, progress: &dyn Progress) -> Result<(PathBuf, Manifest), IntakeError> {
+pub fn open(
+    source: &Source,
+    options: &IntakeOptions,
+    progress: &dyn Progress,
+) -> Result<(PathBuf, Manifest), IntakeError> {
     match source {
         Source::Bundle(path) => load(path),
         Source::Checkpoint(path) => {
@@ -96,7 +102,8 @@ pub fn open(source: &Source, options: &IntakeOptions, progress: &dyn Progress) -
             {
                 return Ok(found);
             }
-            let no_cache = |e: std::io::Error| IntakeError::Cache { path: options.cache.clone(), reason: e.to_string() };
+            let no_cache =
+                |e: std::io::Error| IntakeError::Cache { path: options.cache.clone(), reason: e.to_string() };
             std::fs::create_dir_all(&options.cache).map_err(no_cache)?;
             tracing::info!(checkpoint = %path.display(), bundle = %built.display(), "building the bundle");
             let mut build = BuildOptions::new(path, &built);
@@ -126,11 +133,13 @@ fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> String {
     let mut hasher = DefaultHasher::new();
     (env!("CARGO_PKG_VERSION"), engine_build::manifest::FORMAT, options.context).hash(&mut hasher);
     checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned()).hash(&mut hasher);
-    let mut files: Vec<PathBuf> = std::fs::read_dir(checkpoint).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(checkpoint).into_iter().flatten().flatten().map(|e| e.path()).collect();
     files.sort();
     for file in files.iter().filter(|file| file.is_file()) {
         let about = std::fs::metadata(file).ok();
-        (file.file_name(), about.as_ref().map(std::fs::Metadata::len), about.and_then(|a| a.modified().ok())).hash(&mut hasher);
+        (file.file_name(), about.as_ref().map(std::fs::Metadata::len), about.and_then(|a| a.modified().ok()))
+            .hash(&mut hasher);
     }
     format!("{}-{:016x}", model_name(checkpoint), hasher.finish())
 }

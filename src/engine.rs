@@ -13,7 +13,7 @@ use crate::model::{Backend, onnxruntime};
 use crate::schedule::thread::QueueLimits;
 use crate::schedule::{Answer, Health, ModelThread, Request};
 use crate::text::query::{Query, QueryError};
-use crate::text::{Method, Text, TokenId};
+use crate::text::{Method, Text};
 
 /// Suggestions of a request that doesn't say.
 pub const DEFAULT_SUGGESTIONS: usize = 10;
@@ -98,15 +98,14 @@ impl Engine {
         let path = bundle.join(TOKENIZER_FILE);
         let unreadable = |reason: String| EngineError::Tokenizer { path: path.display().to_string(), reason };
         let json = std::fs::read_to_string(&path).map_err(|e| unreadable(e.to_string()))?;
-        let ends: Vec<TokenId> = manifest.tokens.end_of_text.iter().copied().map(TokenId).collect();
-        let text = Text::from_json(&json, TokenId(manifest.tokens.start), &ends, &manifest.prompt_prefix);
-        let text = text.map_err(|e| unreadable(e.to_string()))?;
+        let text = Text::of_bundle(&json, manifest).map_err(|e| unreadable(e.to_string()))?;
         if let Some(reason) = text.inexact_because() {
             tracing::warn!(reason, "half-typed tokens are healed, not treated exactly");
         }
         let (bundle, manifest, backend, tree_bytes) =
             (bundle.to_owned(), manifest.clone(), options.backend.clone(), options.tree_bytes);
-        let (name, context, vocab) = (manifest.name.clone(), manifest.model.context as usize, manifest.model.vocab as usize);
+        let (name, context, vocab) =
+            (manifest.name.clone(), manifest.model.context as usize, manifest.model.vocab as usize);
         let load = move || {
             let backend = onnxruntime::load(&bundle, &manifest, &backend).map_err(|e| e.to_string())?;
             Ok((backend, tree_bytes))
@@ -120,7 +119,12 @@ impl Engine {
     ///
     /// # Errors
     /// See [`EngineError`].
-    pub fn from_parts(name: &str, text: Text, backend: Box<dyn Backend>, options: RequestOptions) -> Result<Self, EngineError> {
+    pub fn from_parts(
+        name: &str,
+        text: Text,
+        backend: Box<dyn Backend>,
+        options: RequestOptions,
+    ) -> Result<Self, EngineError> {
         let (context, vocab, start) = (backend.limits().context, backend.limits().vocab, text.prompt()[0]);
         let load = move || Ok((backend, 16 << 20));
         let thread = ModelThread::start(load, start, options.queue).map_err(EngineError::Model)?;

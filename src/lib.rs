@@ -16,7 +16,8 @@
 //! [`complete::Search`] and queues it; the model thread steps all searches together, each asking for next-token distributions
 //! until it is done; the answer goes back through a oneshot channel.
 //!
-//! Beside that path: [`bundle`] finds or builds what `--model` names, [`error`] is what clients get to see, [`cli`] the commands.
+//! Beside that path: [`bundle`] finds or builds what `--model` names, [`error`] is what clients get to see, [`cli`] the commands,
+//! [`popular`] the most frequent queries, [`evaluate`] types queries at a model and measures.
 //! The bundle's format and its builder are the crate `engine-build`.
 //!
 //! # Invariants
@@ -36,7 +37,9 @@ pub mod cli;
 pub mod complete;
 pub mod engine;
 pub mod error;
+pub mod evaluate;
 pub mod http;
 pub mod model;
+pub mod popular;
 pub mod schedule;
 pub mod text;

@@ -3,6 +3,7 @@
 
 mod build;
 mod complete;
+mod evaluate;
 mod progress;
 mod serve;
 
@@ -35,6 +36,8 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Complete one text on the command line.
     Complete(complete::CompleteArgs),
+    /// Type queries at a model, keystroke by keystroke, and measure quality and cost.
+    Evaluate(Box<evaluate::EvaluateArgs>),
 }
 
 impl Cli {
@@ -47,6 +50,7 @@ impl Cli {
             Command::Build(args) => args.run(),
             Command::Serve(args) => args.run(),
             Command::Complete(args) => args.run(),
+            Command::Evaluate(args) => args.run(),
         }
     }
 }

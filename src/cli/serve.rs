@@ -40,7 +40,8 @@ impl ServeArgs {
         // What can be told at once is told before anything listens.
         let source = bundle::identify(&self.model.model)?;
         let address = SocketAddr::new(self.host, self.port);
-        let listener = TcpListener::bind(address).map_err(|e| format!("can't listen on {address}: {e}; name another --port"))?;
+        let listener =
+            TcpListener::bind(address).map_err(|e| format!("can't listen on {address}: {e}; name another --port"))?;
         let address = listener.local_addr()?;
         let options = ServerOptions { workers: self.workers.get(), max_body_bytes: self.max_body_bytes };
         let (state, model) = watch::channel(ModelState::Loading);
@@ -77,7 +78,9 @@ fn load(args: &ModelArgs, source: &Source, address: SocketAddr, state: &watch::S
             tracing::info!(model = engine.name(), elapsed_ms = started.elapsed().as_millis() as u64, "ready");
             state.send_replace(ModelState::Ready(Arc::new(engine)));
             println!("foretype is ready on http://{address}. Try:\n");
-            println!("  curl -s http://{address}/invocations -H 'Content-Type: application/json' -d '{{\"input\": \"wireless char\"}}'\n");
+            println!(
+                "  curl -s http://{address}/invocations -H 'Content-Type: application/json' -d '{{\"input\": \"wireless char\"}}'\n"
+            );
         }
         Err(reason) => {
             tracing::error!(%reason, "the model can't be loaded; /ping stays unhealthy");

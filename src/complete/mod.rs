@@ -1,7 +1,7 @@
 //! Completion as pure state machines: they say which next-token distributions they need, and get them.
 //!
 //! [`search`] is beam search for the most probable ways to complete a typed text. It knows tokens and text; it knows no engine,
-//! no KV cache, no other request and no clock. [`found`] keeps what it found, [`distribution`] is what it is given.
+//! no KV cache, no other request and no clock. `found` keeps what it found, [`distribution`] is what it is given.
 
 pub mod distribution;
 mod found;

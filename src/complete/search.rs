@@ -182,7 +182,8 @@ impl Search {
             probability: (joint - typed_log_prob).exp().min(1.0),
             complete,
         };
-        let mut suggestions: Vec<_> = self.found.best().into_iter().map(|(text, joint)| suggestion(text, joint, true)).collect();
+        let mut suggestions: Vec<_> =
+            self.found.best().into_iter().map(|(text, joint)| suggestion(text, joint, true)).collect();
         if self.is_done() {
             let missing = self.options.suggestions - suggestions.len();
             let cut = self.cut_texts();
@@ -199,7 +200,8 @@ impl Search {
     fn is_proven(&self) -> bool {
         let followed = self.beams.iter().chain(&self.cut).map(|beam| beam.joint);
         let unexplored = followed.fold(self.dropped, f64::max);
-        self.typed_log_prob.is_some() && self.found.threshold().map_or(unexplored == f64::NEG_INFINITY, |kth| unexplored <= kth)
+        self.typed_log_prob.is_some()
+            && self.found.threshold().map_or(unexplored == f64::NEG_INFINITY, |kth| unexplored <= kth)
     }
 
     fn child(&mut self, parent: NodeIndex, token: TokenId) -> NodeIndex {
@@ -297,9 +299,11 @@ impl Search {
 
     /// Takes the best candidates as the next beams.
     fn select(&mut self, sources: &[Beam], mut candidates: Vec<Candidate>) {
-        candidates.sort_by(|a, b| b.joint.total_cmp(&a.joint).then(a.source.cmp(&b.source)).then(a.token.cmp(&b.token)));
+        candidates
+            .sort_by(|a, b| b.joint.total_cmp(&a.joint).then(a.source.cmp(&b.source)).then(a.token.cmp(&b.token)));
         for candidate in candidates {
-            if candidate.joint == f64::NEG_INFINITY || self.found.threshold().is_some_and(|kth| candidate.joint <= kth) {
+            if candidate.joint == f64::NEG_INFINITY || self.found.threshold().is_some_and(|kth| candidate.joint <= kth)
+            {
                 break;
             }
             if self.beams.len() >= self.options.beams {
@@ -307,7 +311,8 @@ impl Search {
                 break;
             }
             if let Some(beam) = self.materialise(&sources[candidate.source], &candidate) {
-                let too_long = self.steps >= self.options.max_new_tokens || self.nodes[beam.node.0].depth > self.options.context;
+                let too_long =
+                    self.steps >= self.options.max_new_tokens || self.nodes[beam.node.0].depth > self.options.context;
                 if too_long { self.cut.push(beam) } else { self.beams.push(beam) }
             }
         }

@@ -52,7 +52,12 @@ fn run(mut search: Search, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Searc
 }
 
 /// Every text up to `length` characters, with the joint log-probability of its own encoding and the end behind it.
-fn enumerate(text: &Text, alphabet: &str, length: usize, model: &impl Fn(&[u32]) -> Vec<f32>) -> FxHashMap<String, f64> {
+fn enumerate(
+    text: &Text,
+    alphabet: &str,
+    length: usize,
+    model: &impl Fn(&[u32]) -> Vec<f32>,
+) -> FxHashMap<String, f64> {
     let mut texts = vec![String::new()];
     let mut all = FxHashMap::default();
     while let Some(current) = texts.pop() {
@@ -84,7 +89,8 @@ fn proven_answers_are_the_true_ones() {
         let model = |path: &[u32]| log_probs(seed, path, text.vocab(), 4.0);
         let all = enumerate(&text, alphabet, length, &model);
         for typed in ["a", "b", "ab", "a ", "ab a", "b b"] {
-            let search = run(Search::new(Arc::clone(&text), typed.into(), options(5, 40)), |path| distribution(&model(path), 9));
+            let search =
+                run(Search::new(Arc::clone(&text), typed.into(), options(5, 40)), |path| distribution(&model(path), 9));
             let outcome = search.outcome();
             // The mass of the typed text, enumerated: texts that the search leaves out count too.
             let mass: f64 = all.iter().filter(|(t, _)| t.starts_with(typed)).map(|(_, joint)| joint.exp()).sum();

@@ -34,7 +34,11 @@ pub struct Keystroke {
 }
 
 /// Where the query is in a list of suggestions: exact place, and place of the first that is a beginning of it in whole words.
-pub fn ranks<'a>(query: &str, typed: &str, suggestions: impl Iterator<Item = &'a str>) -> (Option<usize>, Option<usize>) {
+pub fn ranks<'a>(
+    query: &str,
+    typed: &str,
+    suggestions: impl Iterator<Item = &'a str>,
+) -> (Option<usize>, Option<usize>) {
     let (mut exact, mut partial) = (None, None);
     for (index, suggestion) in suggestions.enumerate() {
         let at_word_end = |rest: &str| !rest.starts_with(char::is_alphanumeric);
@@ -181,7 +185,8 @@ mod tests {
 
     #[test]
     fn summaries_and_scores_are_what_the_definitions_say() {
-        let keystrokes = [keystroke(0, 1, None), keystroke(0, 2, Some(4)), keystroke(0, 3, Some(1)), keystroke(1, 1, None)];
+        let keystrokes =
+            [keystroke(0, 1, None), keystroke(0, 2, Some(4)), keystroke(0, 3, Some(1)), keystroke(1, 1, None)];
         let summary = summarise(keystrokes.iter());
         assert_eq!((summary.mrr, summary.success_at_1, summary.success_at_10), (1.25 / 4.0, 0.25, 0.5));
         let scores = score_queries(&keystrokes, &[10, 2]);
@@ -196,6 +201,9 @@ mod tests {
         let a: Vec<f64> = (0..200).map(|i| f64::from(i % 7) + 1.0).collect();
         let b: Vec<f64> = (0..200).map(|i| f64::from(i % 7) + f64::from(i % 2)).collect();
         let difference = paired_bootstrap(&a, &b, 500);
-        assert!((difference.mean - 0.5).abs() < 1e-12 && difference.low > 0.4 && difference.high < 0.6, "{difference:?}");
+        assert!(
+            (difference.mean - 0.5).abs() < 1e-12 && difference.low > 0.4 && difference.high < 0.6,
+            "{difference:?}"
+        );
     }
 }

@@ -45,8 +45,12 @@ impl Served {
     pub fn engine(&self) -> Result<Arc<Engine>, Error> {
         match &*self.model.borrow() {
             ModelState::Ready(engine) => Ok(Arc::clone(engine)),
-            ModelState::Loading => Err(Error::new(Kind::NotReady, "the model is being loaded; GET /ping says when it is ready")),
-            ModelState::Failed(_) => Err(Error::new(Kind::NotReady, "the model could not be loaded; the server's log says why")),
+            ModelState::Loading => {
+                Err(Error::new(Kind::NotReady, "the model is being loaded; GET /ping says when it is ready"))
+            }
+            ModelState::Failed(_) => {
+                Err(Error::new(Kind::NotReady, "the model could not be loaded; the server's log says why"))
+            }
         }
     }
 }
@@ -55,7 +59,11 @@ impl Served {
 ///
 /// # Errors
 /// The operating system's.
-pub fn start(listener: TcpListener, model: watch::Receiver<ModelState>, options: &ServerOptions) -> std::io::Result<Server> {
+pub fn start(
+    listener: TcpListener,
+    model: watch::Receiver<ModelState>,
+    options: &ServerOptions,
+) -> std::io::Result<Server> {
     let max_body_bytes = options.max_body_bytes;
     let server = HttpServer::new(move || {
         App::new()

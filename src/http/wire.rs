@@ -77,10 +77,16 @@ impl From<Invocation> for Completion {
 /// Says which byte is no UTF-8, where the JSON breaks off, or which field is missing, unknown or of the wrong type.
 pub fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Error> {
     let text = std::str::from_utf8(body).map_err(|e| {
-        Error::new(Kind::InvalidUtf8, format!("the body is not UTF-8 from byte {} on; send UTF-8 encoded JSON", e.valid_up_to()))
+        Error::new(
+            Kind::InvalidUtf8,
+            format!("the body is not UTF-8 from byte {} on; send UTF-8 encoded JSON", e.valid_up_to()),
+        )
     })?;
     if text.trim().is_empty() {
-        return Err(Error::new(Kind::InvalidJson, "the body is empty; send a JSON object such as {\"input\": \"wireless char\"}"));
+        return Err(Error::new(
+            Kind::InvalidJson,
+            "the body is empty; send a JSON object such as {\"input\": \"wireless char\"}",
+        ));
     }
     expect_object(text)?;
     let mut json = serde_json::Deserializer::from_str(text);
@@ -88,7 +94,9 @@ pub fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Error> {
         let field = error.path().to_string();
         let inner = error.inner();
         match inner.classify() {
-            serde_json::error::Category::Data if field == "." => Error::new(Kind::InvalidField, format!("in the body: {inner}")),
+            serde_json::error::Category::Data if field == "." => {
+                Error::new(Kind::InvalidField, format!("in the body: {inner}"))
+            }
             serde_json::error::Category::Data => Error::new(Kind::InvalidField, format!("in field {field}: {inner}")),
             _ => Error::new(Kind::InvalidJson, format!("the body is not valid JSON: {inner}")),
         }
@@ -103,7 +111,10 @@ fn expect_object(text: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(match serde_json::from_str::<serde::de::IgnoredAny>(text) {
-        Ok(_) => Error::new(Kind::InvalidField, "the body is JSON but no object; send one such as {\"input\": \"wireless char\"}"),
+        Ok(_) => Error::new(
+            Kind::InvalidField,
+            "the body is JSON but no object; send one such as {\"input\": \"wireless char\"}",
+        ),
         Err(error) => Error::new(Kind::InvalidJson, format!("the body is not valid JSON: {error}")),
     })
 }

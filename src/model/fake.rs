@@ -25,7 +25,10 @@ pub struct FakeBackend {
 impl FakeBackend {
     /// An engine whose logits are spread over about +-`scale` by a hash seeded with `seed`.
     pub fn hashed(limits: Limits, seed: u64, scale: f32) -> Self {
-        Self::with_logits(limits, Box::new(move |path, next| (hash(seed, path, next) as f32 / u32::MAX as f32 - 0.5) * 2.0 * scale))
+        Self::with_logits(
+            limits,
+            Box::new(move |path, next| (hash(seed, path, next) as f32 / u32::MAX as f32 - 0.5) * 2.0 * scale),
+        )
     }
 
     /// An engine with the given logits.
@@ -119,7 +122,8 @@ mod tests {
 
     #[test]
     fn logits_follow_the_kv_through_pages() {
-        let limits = Limits { lanes: 2, context: 8, chunk: 8, selected: 2, vocab: 5, top_k: 5, pages: 2, page_bytes: 4 };
+        let limits =
+            Limits { lanes: 2, context: 8, chunk: 8, selected: 2, vocab: 5, top_k: 5, pages: 2, page_bytes: 4 };
         let mut fake = FakeBackend::hashed(limits, 7, 3.0);
         let (mut batch, mut cold, mut warm) = (Batch::default(), Outputs::default(), Outputs::default());
         batch.push_row(0, [1, 2, 3].map(TokenId));

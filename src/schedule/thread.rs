@@ -120,7 +120,10 @@ impl ModelThread {
                 Worker { scheduler, receiver, active: Vec::new(), limits, health: health_sender }.run();
             }
         };
-        std::thread::Builder::new().name("model".into()).spawn(body).map_err(|e| format!("no thread for the model: {e}"))?;
+        std::thread::Builder::new()
+            .name("model".into())
+            .spawn(body)
+            .map_err(|e| format!("no thread for the model: {e}"))?;
         loaded.recv().unwrap_or_else(|_| Err("loading the model ended in a panic".into()))?;
         Ok(Self { requests, health, limits })
     }

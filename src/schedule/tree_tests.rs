@@ -18,9 +18,11 @@ impl Tree {
         let free: HashSet<NodeId> = self.free_nodes.iter().copied().collect();
         let live: Vec<NodeId> = (0..self.nodes.len() as u32).map(NodeId).filter(|id| !free.contains(id)).collect();
         let node = |id: NodeId| &self.nodes[id.0 as usize];
-        let bytes: usize = live.iter().map(|&id| NODE_BYTES + node(id).next.as_ref().map_or(0, |next| next.bytes())).sum();
+        let bytes: usize =
+            live.iter().map(|&id| NODE_BYTES + node(id).next.as_ref().map_or(0, |next| next.bytes())).sum();
         assert_eq!(bytes, self.bytes);
-        let mut pages: Vec<Page> = live.iter().filter_map(|&id| node(id).page).chain(self.free_pages.iter().copied()).collect();
+        let mut pages: Vec<Page> =
+            live.iter().filter_map(|&id| node(id).page).chain(self.free_pages.iter().copied()).collect();
         pages.sort();
         assert_eq!(pages, (0..self.pages).map(Page).collect::<Vec<_>>(), "every page is in one place");
         let mut children = vec![0; self.nodes.len()];

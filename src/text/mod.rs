@@ -22,6 +22,8 @@ pub mod testing;
 
 use std::sync::Arc;
 
+use engine_build::Manifest;
+
 pub use self::bytes::{TokenId, Vocabulary};
 use self::canonical::{Canon, PathState};
 use self::fallback::Fallback;
@@ -78,8 +80,8 @@ pub struct Text {
 }
 
 enum Kind {
-    Exact(Canon),
-    Fallback(Fallback),
+    Exact(Box<Canon>),
+    Fallback(Box<Fallback>),
 }
 
 /// Why a tokenizer can't be used.
@@ -100,23 +102,46 @@ impl Text {
     ///
     /// # Errors
     /// See [`TextError`].
-    pub fn from_json(json: &str, start: TokenId, end_of_text: &[TokenId], prompt_prefix: &str) -> Result<Self, TextError> {
+    pub fn from_json(
+        json: &str,
+        start: TokenId,
+        end_of_text: &[TokenId],
+        prompt_prefix: &str,
+    ) -> Result<Self, TextError> {
         let exact = load::from_tokenizer_json(json).map_err(|e| e.to_string()).and_then(|(vocabulary, merges)| {
             let vocabulary = Arc::new(vocabulary);
             Canon::new(Arc::clone(&vocabulary), merges).map(|canon| (vocabulary, canon)).map_err(|e| e.to_string())
         });
         match exact {
-            Ok((vocabulary, canon)) => Self::new(vocabulary, Kind::Exact(canon), start, end_of_text, prompt_prefix),
+            Ok((vocabulary, canon)) => {
+                Self::new(vocabulary, Kind::Exact(Box::new(canon)), start, end_of_text, prompt_prefix)
+            }
             Err(reason) => {
                 let fallback = Fallback::from_json(json, reason).map_err(TextError::Tokenizer)?;
                 let vocabulary = Arc::new(fallback.vocabulary());
-                Self::new(vocabulary, Kind::Fallback(fallback), start, end_of_text, prompt_prefix)
+                Self::new(vocabulary, Kind::Fallback(Box::new(fallback)), start, end_of_text, prompt_prefix)
             }
         }
     }
 
-    fn new(vocabulary: Arc<Vocabulary>, kind: Kind, start: TokenId, ends: &[TokenId], prefix: &str) -> Result<Self, TextError> {
-        let roles = (0..vocabulary.len() as u32).map(|id| role(vocabulary.bytes(TokenId(id)), ends.contains(&TokenId(id))));
+    /// The text side of a bundle, from its tokenizer's JSON and its manifest.
+    ///
+    /// # Errors
+    /// See [`TextError`].
+    pub fn of_bundle(json: &str, manifest: &Manifest) -> Result<Self, TextError> {
+        let ends: Vec<TokenId> = manifest.tokens.end_of_text.iter().copied().map(TokenId).collect();
+        Self::from_json(json, TokenId(manifest.tokens.start), &ends, &manifest.prompt_prefix)
+    }
+
+    fn new(
+        vocabulary: Arc<Vocabulary>,
+        kind: Kind,
+        start: TokenId,
+        ends: &[TokenId],
+        prefix: &str,
+    ) -> Result<Self, TextError> {
+        let roles =
+            (0..vocabulary.len() as u32).map(|id| role(vocabulary.bytes(TokenId(id)), ends.contains(&TokenId(id))));
         let mut text = Self { roles: roles.collect(), vocabulary, kind, prompt: vec![start] };
         let tokens = text.encode(prefix);
         if tokens.is_empty() != prefix.is_empty() {

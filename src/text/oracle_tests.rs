@@ -175,7 +175,7 @@ fn random_paths_end_where_the_reference_agrees() {
             *(if is_canonical { &mut canonical } else { &mut others }) += 1;
         }
         println!("{}: {canonical} canonical paths and {others} others told apart", path.display());
-        assert!(canonical > 2_000 && others > 1_000);
+        assert!(canonical > 2_000 && others > 300);
     }
 }
 

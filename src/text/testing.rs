@@ -10,7 +10,8 @@ pub fn tiny(alphabet: &str, merges: &[(&str, &str)]) -> Text {
     let mut tokens: Vec<String> = alphabet.chars().map(|c| spell(&c.to_string())).collect();
     tokens.extend(merges.iter().map(|(left, right)| spell(&format!("{left}{right}"))));
     let end = tokens.len() as u32;
-    let mut vocab: serde_json::Map<String, _> = tokens.iter().zip(0u32..).map(|(t, id)| (t.clone(), json!(id))).collect();
+    let mut vocab: serde_json::Map<String, _> =
+        tokens.iter().zip(0u32..).map(|(t, id)| (t.clone(), json!(id))).collect();
     vocab.insert("<|endoftext|>".into(), json!(end));
     let merges: Vec<_> = merges.iter().map(|(left, right)| json!([spell(left), spell(right)])).collect();
     let tokenizer = json!({

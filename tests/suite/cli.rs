@@ -38,8 +38,16 @@ fn build_then_complete_as_a_table_and_as_json() {
 fn a_bare_checkpoint_is_built_into_the_cache_once() {
     let cache = tempfile::tempdir().unwrap();
     let plain = repository("tests/goldens/plain");
-    let arguments =
-        ["complete", "--model", plain.to_str().unwrap(), "--cache", cache.path().to_str().unwrap(), "he", "--max-new-tokens", "2"];
+    let arguments = [
+        "complete",
+        "--model",
+        plain.to_str().unwrap(),
+        "--cache",
+        cache.path().to_str().unwrap(),
+        "he",
+        "--max-new-tokens",
+        "2",
+    ];
     let first = run(&arguments);
     assert!(first.status.success(), "{first:?}");
     assert!(String::from_utf8_lossy(&first.stderr).contains("building the bundle"));
@@ -59,8 +67,14 @@ fn mistakes_are_answered_in_one_sentence() {
         (&["serve", "--model", "/nowhere"], "there is no folder /nowhere"),
         (&["build", empty, "--out", "/tmp/never"], "config.json"),
         (&["complete", "--model", demo, "--cache", empty, " "], "the input is empty"),
-        (&["complete", "--model", demo, "--cache", empty, "--onnxruntime", "/nowhere.so", "x"], "there is no such file"),
-        (&["complete", "--model", demo, "--cache", empty, "--onnxruntime", "/bin/sh", "x"], "can't be loaded as ONNX Runtime"),
+        (
+            &["complete", "--model", demo, "--cache", empty, "--onnxruntime", "/nowhere.so", "x"],
+            "there is no such file",
+        ),
+        (
+            &["complete", "--model", demo, "--cache", empty, "--onnxruntime", "/bin/sh", "x"],
+            "can't be loaded as ONNX Runtime",
+        ),
     ];
     for (arguments, words) in cases {
         let output = run(arguments);
@@ -75,17 +89,21 @@ fn mistakes_are_answered_in_one_sentence() {
 fn serve_prints_an_example_that_works_and_ends_on_sigterm() {
     let cache = tempfile::tempdir().unwrap();
     let demo = repository("models/demo");
-    let arguments = ["serve", "--model", demo.to_str().unwrap(), "--cache", cache.path().to_str().unwrap(), "--port", "0"];
+    let arguments =
+        ["serve", "--model", demo.to_str().unwrap(), "--cache", cache.path().to_str().unwrap(), "--port", "0"];
     let mut server = foretype(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
-    let example = lines.find_map(|line| line.unwrap().trim().strip_prefix("curl ").map(|rest| format!("curl {rest}"))).unwrap();
+    let example =
+        lines.find_map(|line| line.unwrap().trim().strip_prefix("curl ").map(|rest| format!("curl {rest}"))).unwrap();
     let answer = match Command::new("curl").arg("--version").output() {
         Ok(_) => Command::new("sh").args(["-c", &example]).output().unwrap().stdout,
         Err(_) => {
             // No curl on this machine: send what the example says by hand.
             let url = example.split_whitespace().find(|word| word.starts_with("http")).unwrap();
-            let mut response =
-                ureq::post(url).header("Content-Type", "application/json").send(r#"{"input": "wireless char"}"#).unwrap();
+            let mut response = ureq::post(url)
+                .header("Content-Type", "application/json")
+                .send(r#"{"input": "wireless char"}"#)
+                .unwrap();
             response.body_mut().read_to_vec().unwrap()
         }
     };

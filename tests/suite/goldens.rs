@@ -31,9 +31,11 @@ pub fn read_expected(path: &Path) -> Vec<Golden> {
     let bytes = std::fs::read(path).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let numbers = |name: String| file.tensor(&name).unwrap().data().to_vec();
-    let integers = |name| numbers(name).chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect();
-    let floats =
-        |name| -> Vec<f32> { numbers(name).chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect() };
+    let integers =
+        |name| numbers(name).chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect();
+    let floats = |name| -> Vec<f32> {
+        numbers(name).chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    };
     let golden = |i: usize| {
         let width = file.tensor(&format!("logits.{i}")).unwrap().shape()[1];
         Golden {
@@ -69,7 +71,8 @@ pub fn check_greedy(backend: &mut dyn Backend, golden: &Golden, name: &str) -> u
 }
 
 fn folders() -> Vec<(String, std::path::PathBuf)> {
-    let mut folders: Vec<_> = std::fs::read_dir(repository("tests/goldens")).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut folders: Vec<_> =
+        std::fs::read_dir(repository("tests/goldens")).unwrap().map(|e| e.unwrap().path()).collect();
     folders.retain(|path| path.join("expected.safetensors").is_file());
     folders.sort();
     assert!(folders.len() >= 10, "{folders:?}");
@@ -111,7 +114,7 @@ fn a_ragged_batch_equals_each_row_alone() {
         let vocab = backend.limits().vocab;
         let (mut batch, mut out, mut pages) = (Batch::default(), Outputs::default(), 0);
         // Row r has the first `past` tokens in pages; every second row keeps but one token to compute.
-        let past = |r: usize, golden: &Golden| if r % 2 == 0 { golden.prompt.len() - 1 } else { r % 3 };
+        let past = |r: usize, golden: &Golden| if r.is_multiple_of(2) { golden.prompt.len() - 1 } else { r % 3 };
         let (mut loads, mut alone) = (Vec::new(), Vec::new());
         for (r, golden) in goldens.iter().enumerate() {
             alone.push(all_logits(&mut *backend, 0, &golden.prompt));

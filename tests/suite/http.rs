@@ -12,16 +12,21 @@ use crate::support::{TestServer, repository, request_options};
 /// A fake model over the goldens' tokenizer, whose last ids are none of the tokenizer's.
 fn fake_engine() -> Engine {
     let json = std::fs::read_to_string(repository("tests/goldens/plain/tokenizer.json")).unwrap();
-    let end = TokenId(serde_json::from_str::<Value>(&json).unwrap()["model"]["vocab"]["<|endoftext|>"].as_u64().unwrap() as u32);
+    let end = TokenId(
+        serde_json::from_str::<Value>(&json).unwrap()["model"]["vocab"]["<|endoftext|>"].as_u64().unwrap() as u32,
+    );
     let text = Text::from_json(&json, end, &[end], "").unwrap();
     let vocab = text.vocab();
-    let limits = Limits { lanes: 16, context: 48, chunk: 48, selected: 48, vocab, top_k: 32, pages: 256, page_bytes: 64 };
+    let limits =
+        Limits { lanes: 16, context: 48, chunk: 48, selected: 48, vocab, top_k: 32, pages: 256, page_bytes: 64 };
     // End of text is likely, so that searches end.
     let logit = move |path: &[u32], next: u32| {
-        let spread = (path.iter().fold(next.wrapping_mul(2_654_435_761), |h, &x| (h ^ x).wrapping_mul(16_777_619)) >> 20) as f32;
+        let spread =
+            (path.iter().fold(next.wrapping_mul(2_654_435_761), |h, &x| (h ^ x).wrapping_mul(16_777_619)) >> 20) as f32;
         if next == end.0 { 6.0 } else { spread / 512.0 }
     };
-    Engine::from_parts("fake", text, Box::new(FakeBackend::with_logits(limits, Box::new(logit))), request_options()).unwrap()
+    Engine::from_parts("fake", text, Box::new(FakeBackend::with_logits(limits, Box::new(logit))), request_options())
+        .unwrap()
 }
 
 #[test]
@@ -40,13 +45,17 @@ fn a_good_request_gets_distinct_ranked_suggestions() {
         assert_eq!(text, format!("heat ex{completion}"));
         assert!(!texts.contains(&text));
         texts.push(text);
-        let (logprob, probability) = (suggestion["logprob"].as_f64().unwrap(), suggestion["probability"].as_f64().unwrap());
+        let (logprob, probability) =
+            (suggestion["logprob"].as_f64().unwrap(), suggestion["probability"].as_f64().unwrap());
         assert!((logprob.exp() - probability).abs() < 1e-9 && probability > 0.0 && probability <= 1.0);
         assert!(logprob <= last);
         last = logprob;
     }
     assert_eq!((&json["finish"], &json["model"]), (&"complete".into(), &"fake".into()));
-    assert!(json["usage"]["positions_computed"].as_u64().unwrap() > 0 && json["timing"]["search_ms"].as_f64().unwrap() > 0.0);
+    assert!(
+        json["usage"]["positions_computed"].as_u64().unwrap() > 0
+            && json["timing"]["search_ms"].as_f64().unwrap() > 0.0
+    );
 }
 
 #[test]
@@ -92,14 +101,39 @@ fn every_bad_request_gets_its_own_answer_and_the_server_keeps_serving() {
         (br#"{"input": 5}"#, 400, "invalid_field", "in field input: invalid type: integer `5`"),
         (br#"{"input": null}"#, 400, "invalid_field", "in field input: invalid type: null"),
         (br#"{"input": ["heat"]}"#, 400, "invalid_field", "in field input: invalid type: sequence"),
-        (br#"{"input": "heat", "suggestions": "5"}"#, 400, "invalid_field", "in field suggestions: invalid type: string"),
+        (
+            br#"{"input": "heat", "suggestions": "5"}"#,
+            400,
+            "invalid_field",
+            "in field suggestions: invalid type: string",
+        ),
         (br#"{"input": "heat", "suggestions": -1}"#, 400, "invalid_field", "in field suggestions: invalid value"),
-        (br#"{"input": "heat", "suggestions": 2.5}"#, 400, "invalid_field", "in field suggestions: invalid type: floating"),
+        (
+            br#"{"input": "heat", "suggestions": 2.5}"#,
+            400,
+            "invalid_field",
+            "in field suggestions: invalid type: floating",
+        ),
         (br#"{"input": "heat", "suggestions": 0}"#, 400, "invalid_value", "suggestions is 0; it must be from 1 to 100"),
-        (br#"{"input": "heat", "suggestions": 101}"#, 400, "invalid_value", "suggestions is 101; it must be from 1 to 100"),
-        (br#"{"input": "heat", "max_new_tokens": 0}"#, 400, "invalid_value", "max_new_tokens is 0; it must be from 1 to 48"),
+        (
+            br#"{"input": "heat", "suggestions": 101}"#,
+            400,
+            "invalid_value",
+            "suggestions is 101; it must be from 1 to 100",
+        ),
+        (
+            br#"{"input": "heat", "max_new_tokens": 0}"#,
+            400,
+            "invalid_value",
+            "max_new_tokens is 0; it must be from 1 to 48",
+        ),
         (br#"{"input": "heat", "max_new_tokens": 49}"#, 400, "invalid_value", "max_new_tokens is 49"),
-        (br#"{"input": "heat", "deadline_ms": 0}"#, 400, "invalid_value", "deadline_ms is 0; it must be from 1 to 60000"),
+        (
+            br#"{"input": "heat", "deadline_ms": 0}"#,
+            400,
+            "invalid_value",
+            "deadline_ms is 0; it must be from 1 to 60000",
+        ),
         (br#"{"input": "heat", "deadline_ms": 60001}"#, 400, "invalid_value", "deadline_ms is 60001"),
         (br#"{"input": ""}"#, 400, "empty_input", "the input is empty"),
         (br#"{"input": "  "}"#, 400, "empty_input", "the input is empty"),
@@ -124,12 +158,41 @@ fn every_bad_request_gets_its_own_answer_and_the_server_keeps_serving() {
     }
     let good = br#"{"input": "heat"}"#;
     // Method, path, content type, status, kind, words of the message.
-    let requests: &[(&str, &str, Option<&str>, u16, &str, &str)] = &[
-        ("POST", "/invocations", Some("text/plain"), 415, "unsupported_media_type", "text/plain; send application/json"),
-        ("POST", "/invocations", Some("application/x-www-form-urlencoded"), 415, "unsupported_media_type", "application/json"),
-        ("PUT", "/invocations", Some("application/json"), 405, "method_not_allowed", "PUT is not allowed on /invocations; use POST"),
+    type Request = (&'static str, &'static str, Option<&'static str>, u16, &'static str, &'static str);
+    let requests: &[Request] = &[
+        (
+            "POST",
+            "/invocations",
+            Some("text/plain"),
+            415,
+            "unsupported_media_type",
+            "text/plain; send application/json",
+        ),
+        (
+            "POST",
+            "/invocations",
+            Some("application/x-www-form-urlencoded"),
+            415,
+            "unsupported_media_type",
+            "application/json",
+        ),
+        (
+            "PUT",
+            "/invocations",
+            Some("application/json"),
+            405,
+            "method_not_allowed",
+            "PUT is not allowed on /invocations; use POST",
+        ),
         ("DELETE", "/ping", None, 405, "method_not_allowed", "use GET, HEAD, POST"),
-        ("POST", "/invocation", Some("application/json"), 404, "not_found", "there is no /invocation; try POST /invocations"),
+        (
+            "POST",
+            "/invocation",
+            Some("application/json"),
+            404,
+            "not_found",
+            "there is no /invocation; try POST /invocations",
+        ),
         ("POST", "/", Some("application/json"), 404, "not_found", "there is no /"),
     ];
     for &(method, path, content_type, status, kind, words) in requests {

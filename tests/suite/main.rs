@@ -1,6 +1,8 @@
 //! The integration tests, one binary. They need ONNX Runtime beside the test binary (`tools/setup.sh` puts it there) and nothing
 //! else: no network, no fixed port, no sleep.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
 mod cli;
 mod demo;
 mod goldens;

@@ -15,7 +15,8 @@ const TOLERANCE: f32 = 2e-3;
 #[test]
 #[ignore = "needs the reference that `make parity` makes"]
 fn transformers_124m() {
-    let folder = PathBuf::from(std::env::var_os("FORETYPE_PARITY_DIR").expect("FORETYPE_PARITY_DIR names the reference"));
+    let folder =
+        PathBuf::from(std::env::var_os("FORETYPE_PARITY_DIR").expect("FORETYPE_PARITY_DIR names the reference"));
     let bundle = folder.join("bundle");
     let manifest = Manifest::load(&bundle).unwrap();
     let mut options = backend_options();

@@ -54,7 +54,9 @@ impl<T: Element> KvCache<T> {
     pub fn copy(&mut self, copies: &[KvCopy]) -> Result<(), BackendError> {
         for copy in copies {
             let (lane, position, page) = match *copy {
-                KvCopy::Load { page, lane, position } | KvCopy::Store { lane, position, page } => (lane, position, page),
+                KvCopy::Load { page, lane, position } | KvCopy::Store { lane, position, page } => {
+                    (lane, position, page)
+                }
             };
             if lane.0 >= self.shape.lanes || position >= self.shape.context || page.0 >= self.shape.pages {
                 return Err(BackendError::Contract(format!("{copy:?} names something that does not exist")));
@@ -72,7 +74,8 @@ impl<T: Element> KvCache<T> {
             let cache = tensor.as_mut_slice();
             for head in 0..heads {
                 let at_lane = ((lane.0 * heads + head) * context + position) * head_dim;
-                let (paged, cached) = (&mut pages[at_page..at_page + head_dim], &mut cache[at_lane..at_lane + head_dim]);
+                let (paged, cached) =
+                    (&mut pages[at_page..at_page + head_dim], &mut cache[at_lane..at_lane + head_dim]);
                 if load {
                     cached.copy_from_slice(paged);
                 } else {

@@ -59,8 +59,12 @@ pub fn environment(path: Option<&Path>) -> Result<Environment, LibraryError> {
         return Err(unloadable("there is no such file".into()));
     }
     let builder = ort::init_from(&path).map_err(|error| match error {
-        ort::LoadDynamicError::BadVersion { version_str, path } => LibraryError::WrongVersion { path, found: version_str },
-        ort::LoadDynamicError::MissingApi { .. } => unloadable("it has no OrtGetApiBase, so it is another library".into()),
+        ort::LoadDynamicError::BadVersion { version_str, path } => {
+            LibraryError::WrongVersion { path, found: version_str }
+        }
+        ort::LoadDynamicError::MissingApi { .. } => {
+            unloadable("it has no OrtGetApiBase, so it is another library".into())
+        }
         other => unloadable(other.to_string()),
     })?;
     let built = builder.with_name("foretype").with_telemetry(false).build().map_err(|e| unloadable(e.to_string()))?;

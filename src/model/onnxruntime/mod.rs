@@ -1,6 +1,6 @@
 //! ONNX Runtime on the CPU: the bundle's graph over in-place KV caches.
 //!
-//! [`library`] finds and loads the library, [`raw`] is the fenced part that binds memory, [`kv`] holds lanes and pages. This
+//! `library` finds and loads the library, `raw` is the fenced part that binds memory, `kv` holds lanes and pages. This
 //! file puts a batch into the bound memory, runs the graph and reads the results.
 
 mod kv;

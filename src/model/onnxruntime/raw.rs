@@ -115,7 +115,11 @@ impl MemoryInfo {
         let mut info = ptr::null_mut();
         // SAFETY: `info` is a valid place for the result.
         check(unsafe {
-            (ort::api().CreateCpuMemoryInfo)(sys::OrtAllocatorType::OrtDeviceAllocator, sys::OrtMemType::OrtMemTypeDefault, &mut info)
+            (ort::api().CreateCpuMemoryInfo)(
+                sys::OrtAllocatorType::OrtDeviceAllocator,
+                sys::OrtMemType::OrtMemTypeDefault,
+                &mut info,
+            )
         })?;
         NonNull::new(info).map(Self).ok_or_else(|| ort::Error::new("CreateCpuMemoryInfo returned null"))
     }

@@ -1,0 +1,155 @@
+//! `foretype evaluate`: what a person would have got from a model, keystroke by keystroke, and what it would have cost.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use engine_build::manifest::{Manifest, TOKENIZER_FILE};
+use indicatif::ProgressBar;
+
+use super::ModelArgs;
+use super::progress::Bar;
+use crate::bundle;
+use crate::engine::DEFAULT_MAX_NEW_TOKENS;
+use crate::evaluate::metrics::Keystroke;
+use crate::evaluate::report::{self, Run};
+use crate::evaluate::{Contender, Replay, ReplayOptions};
+use crate::model::onnxruntime;
+use crate::popular::Popular;
+use crate::schedule::scheduler::Scheduler;
+use crate::text::Text;
+
+/// Arguments of `evaluate`.
+#[derive(Clone, Debug, Args)]
+pub struct EvaluateArgs {
+    /// A file of complete queries, one a line; its name names the set. May be given several times.
+    #[arg(long, env = "FORETYPE_QUERIES", value_name = "FILE", required = true, value_delimiter = ',')]
+    queries: Vec<PathBuf>,
+    /// Who answers; the first is compared with the others.
+    #[arg(long, env = "FORETYPE_METHODS", value_enum, value_delimiter = ',', default_value = "exact")]
+    method: Vec<Contender>,
+    /// Queries of each file; they are taken at even distances. Default: all.
+    #[arg(long, env = "FORETYPE_LIMIT", value_name = "N")]
+    limit: Option<usize>,
+    /// A file of query, tab, count lines for the method `popular`. Default: the bundle's own.
+    #[arg(long, env = "FORETYPE_POPULAR", value_name = "FILE")]
+    popular: Option<PathBuf>,
+    /// Queries of the first file to type with an empty tree before each keystroke, to measure cold answers.
+    #[arg(long, env = "FORETYPE_COLD", value_name = "N", default_value_t = 20)]
+    cold: usize,
+    /// Where the report and the plot are written, beside being printed. Default: nowhere.
+    #[arg(long, env = "FORETYPE_RESULTS", value_name = "DIR")]
+    results: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+impl EvaluateArgs {
+    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        let source = bundle::identify(&self.model.model)?;
+        let (path, manifest) = bundle::open(&source, &self.model.intake(), &Bar::default())?;
+        let options = self.model.engine();
+        let text = Arc::new(load_text(&path, &manifest)?);
+        let backend = onnxruntime::load(&path, &manifest, &options.backend)?;
+        let context = backend.limits().context;
+        let mut scheduler = Scheduler::new(backend, options.tree_bytes);
+        let popular = match &self.popular {
+            Some(file) => Some(read_popular(file)?),
+            None => Popular::open(&path)?,
+        };
+        if popular.is_none() && self.method.contains(&Contender::Popular) {
+            return Err(
+                "the method popular needs popular queries; name a file of query<TAB>count with --popular".into()
+            );
+        }
+        let mut replay = Replay {
+            text: &text,
+            scheduler: &mut scheduler,
+            popular: popular.as_ref(),
+            options: ReplayOptions {
+                beams: options.requests.beams,
+                max_new_tokens: DEFAULT_MAX_NEW_TOKENS,
+                context,
+                cold: false,
+            },
+        };
+        let (runs, cold) = self.replay(&mut replay)?;
+        let report = report_text(&manifest, &runs, &cold)?;
+        print!("{report}");
+        if let Some(folder) = &self.results {
+            std::fs::create_dir_all(folder)?;
+            std::fs::write(folder.join("evaluate.txt"), &report)?;
+            let mut sets: Vec<&str> = runs.iter().map(|run| run.set.as_str()).collect();
+            sets.dedup();
+            for set in sets {
+                report::plot(&runs, set, &folder.join(format!("evaluate-{set}.svg")))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn replay(&self, replay: &mut Replay<'_>) -> Result<(Vec<Run>, Vec<Keystroke>), Box<dyn Error>> {
+        let (mut runs, mut cold) = (Vec::new(), Vec::new());
+        for file in &self.queries {
+            let set = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let queries = read_queries(file, self.limit)?;
+            if runs.is_empty() && self.cold > 0 {
+                replay.options.cold = true;
+                cold = replay.run(&queries[..self.cold.min(queries.len())], Contender::Exact, || {})?;
+                replay.options.cold = false;
+            }
+            for &contender in &self.method {
+                replay.scheduler.reset();
+                let bar = ProgressBar::new(queries.len() as u64).with_message(format!("{set}, {}", contender.name()));
+                let keystrokes = replay.run(&queries, contender, || bar.inc(1))?;
+                bar.finish_and_clear();
+                let lengths = queries.iter().map(|query| query.chars().count()).collect();
+                runs.push(Run { contender, set: set.clone(), lengths, keystrokes });
+            }
+        }
+        Ok((runs, cold))
+    }
+}
+
+fn report_text(manifest: &Manifest, runs: &[Run], cold: &[Keystroke]) -> Result<String, std::fmt::Error> {
+    let mut out = String::new();
+    let queries: usize = runs.iter().map(|run| run.lengths.len()).max().unwrap_or(0);
+    writeln!(out, "model {}, {queries} queries a set\n\n{}\n", manifest.name, report::quality(runs))?;
+    writeln!(out, "MRR@10 by characters typed\n\n{}\n", report::by_length(runs))?;
+    writeln!(out, "paired differences, bootstrap over queries\n\n{}\n", report::differences(runs))?;
+    let warm = runs.iter().filter(|run| run.contender != Contender::Popular);
+    let names: Vec<(String, &[Keystroke])> =
+        warm.map(|run| (format!("{} {}, warm", run.set, run.contender.name()), run.keystrokes.as_slice())).collect();
+    let rows = names.iter().map(|(name, keystrokes)| (name.as_str(), *keystrokes));
+    writeln!(out, "cost per keystroke\n\n{}", report::cost(rows.chain([("exact, cold", cold)])))?;
+    Ok(out)
+}
+
+fn load_text(bundle: &Path, manifest: &Manifest) -> Result<Text, Box<dyn Error>> {
+    let json = std::fs::read_to_string(bundle.join(TOKENIZER_FILE))?;
+    Ok(Text::of_bundle(&json, manifest)?)
+}
+
+/// Queries, one a line; of more than `limit`, so many at even distances.
+fn read_queries(file: &Path, limit: Option<usize>) -> Result<Vec<String>, Box<dyn Error>> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let all: Vec<&str> = text.lines().map(str::trim).filter(|line| line.chars().count() > 1).collect();
+    if all.is_empty() {
+        return Err(format!("{} has no queries", file.display()).into());
+    }
+    let take = limit.unwrap_or(all.len()).clamp(1, all.len());
+    Ok((0..take).map(|i| all[i * all.len() / take].to_owned()).collect())
+}
+
+fn read_popular(file: &Path) -> Result<Popular, Box<dyn Error>> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let mut counts = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let parsed =
+            line.split_once('\t').and_then(|(query, count)| Some((query.to_owned(), count.trim().parse().ok()?)));
+        counts.push(parsed.ok_or_else(|| format!("{}, line {}: expected query<TAB>count", file.display(), index + 1))?);
+    }
+    Ok(Popular::from_counts(counts)?)
+}

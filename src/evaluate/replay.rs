@@ -1,0 +1,166 @@
+//! Typing queries at an engine, one character after the other.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::metrics::{Keystroke, ranks};
+use crate::complete::{Search, SearchOptions};
+use crate::model::BackendError;
+use crate::popular::Popular;
+use crate::schedule::scheduler::Scheduler;
+use crate::text::{Method, Text};
+
+/// Suggestions in a list; the "10" of MRR@10.
+const LIST: usize = 10;
+
+/// What answers the keystrokes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum Contender {
+    /// The model, half-typed tokens by the covering set.
+    Exact,
+    /// The model, the last token dropped and constrained.
+    Healed,
+    /// The model, behind the typed text's tokens.
+    Naive,
+    /// The popular queries that begin with the typed text; no model.
+    Popular,
+}
+
+impl Contender {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Healed => "healed",
+            Self::Naive => "naive",
+            Self::Popular => "popular",
+        }
+    }
+}
+
+/// How to replay.
+#[derive(Clone, Debug)]
+pub struct ReplayOptions {
+    /// Beams of a search.
+    pub beams: usize,
+    /// New tokens of a search.
+    pub max_new_tokens: usize,
+    /// Positions of a lane.
+    pub context: usize,
+    /// Forget everything before each keystroke.
+    pub cold: bool,
+}
+
+/// An engine to type at.
+pub struct Replay<'a> {
+    /// The text side.
+    pub text: &'a Arc<Text>,
+    /// The engine.
+    pub scheduler: &'a mut Scheduler,
+    /// Popular queries, for [`Contender::Popular`].
+    pub popular: Option<&'a Popular>,
+    /// How to replay.
+    pub options: ReplayOptions,
+}
+
+impl Replay<'_> {
+    /// Types every query and asks after each character but the last. `progress` is called after each query.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn run(
+        &mut self,
+        queries: &[String],
+        contender: Contender,
+        mut progress: impl FnMut(),
+    ) -> Result<Vec<Keystroke>, BackendError> {
+        let mut keystrokes = Vec::new();
+        for (index, query) in queries.iter().enumerate() {
+            let mut first: Option<String> = None;
+            let ends: Vec<usize> = query.char_indices().map(|(at, _)| at).skip(1).collect();
+            for (typed, &end) in ends.iter().enumerate() {
+                let prefix = &query[..end];
+                if prefix.trim().is_empty() || !self.text.is_encodable(prefix) {
+                    continue;
+                }
+                let agreed = first.as_ref().is_some_and(|first| first.starts_with(prefix));
+                let (mut keystroke, list) = self.keystroke(prefix, contender)?;
+                (keystroke.rank, keystroke.partial_rank) = ranks(query, prefix, list.iter().map(String::as_str));
+                (keystroke.query, keystroke.typed, keystroke.agreed) = (index, typed + 1, agreed);
+                keystrokes.push(keystroke);
+                first = list.into_iter().next();
+            }
+            progress();
+        }
+        Ok(keystrokes)
+    }
+
+    fn keystroke(&mut self, typed: &str, contender: Contender) -> Result<(Keystroke, Vec<String>), BackendError> {
+        if self.options.cold {
+            self.scheduler.reset();
+        }
+        let started = Instant::now();
+        let mut keystroke = Keystroke {
+            query: 0,
+            typed: 0,
+            rank: None,
+            partial_rank: None,
+            agreed: false,
+            latency_ms: 0.0,
+            forwards: 0,
+            computed: 0,
+            typed_computed: 0,
+            saved: 0,
+            proven: false,
+        };
+        let list: Vec<String> = match contender {
+            Contender::Popular => self
+                .popular
+                .map(|p| p.best(typed, LIST).into_iter().map(|(query, _)| query).collect())
+                .unwrap_or_default(),
+            Contender::Exact | Contender::Healed | Contender::Naive => {
+                let (outcome, usage) = self.search(typed, contender)?;
+                keystroke.forwards = usage.forwards;
+                keystroke.computed = usage.positions_computed;
+                keystroke.typed_computed = usage.typed_positions_computed;
+                keystroke.saved = usage.positions_saved;
+                keystroke.proven = outcome.proven;
+                outcome.suggestions.into_iter().map(|suggestion| suggestion.text).collect()
+            }
+        };
+        keystroke.latency_ms = started.elapsed().as_secs_f64() * 1000.0;
+        Ok((keystroke, list))
+    }
+
+    fn search(
+        &mut self,
+        typed: &str,
+        contender: Contender,
+    ) -> Result<(crate::complete::Outcome, crate::schedule::Usage), BackendError> {
+        let method = match contender {
+            Contender::Healed => Method::Healed,
+            Contender::Naive => Method::Naive,
+            Contender::Exact | Contender::Popular => Method::Exact,
+        };
+        let options = SearchOptions {
+            suggestions: LIST,
+            beams: self.options.beams,
+            max_new_tokens: self.options.max_new_tokens,
+            context: self.options.context,
+            method,
+        };
+        let job = self.scheduler.add(Search::new(Arc::clone(self.text), typed.to_owned(), options));
+        loop {
+            match self.scheduler.step() {
+                Ok(done) if done.contains(&job) => break,
+                Ok(_) => {}
+                Err(error) => {
+                    self.scheduler.remove(job);
+                    self.scheduler.reset();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(self.scheduler.remove(job).unwrap_or_else(|| unreachable!("the job was added above")))
+    }
+}

@@ -1,0 +1,98 @@
+//! Popular queries: a finite-state map from query to count, and the best ones that begin with what was typed.
+
+use std::path::Path;
+
+use fst::automaton::Str;
+use fst::{Automaton, IntoStreamer, Map, Streamer};
+
+/// The file in a bundle.
+pub const FILE: &str = "popular.fst";
+
+/// Popular queries with their counts.
+pub struct Popular {
+    map: Map<Vec<u8>>,
+}
+
+/// Why popular queries can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {reason}")]
+pub struct PopularError {
+    path: String,
+    reason: String,
+}
+
+impl Popular {
+    /// Reads `popular.fst` of a bundle; `None` if it has none.
+    ///
+    /// # Errors
+    /// If the file can't be read or is no such map.
+    pub fn open(bundle: &Path) -> Result<Option<Self>, PopularError> {
+        let path = bundle.join(FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let wrong = |reason: String| PopularError { path: path.display().to_string(), reason };
+        let bytes = std::fs::read(&path).map_err(|e| wrong(e.to_string()))?;
+        let map = Map::new(bytes).map_err(|e| wrong(e.to_string()))?;
+        map.as_fst().verify().map_err(|e| wrong(e.to_string()))?;
+        Ok(Some(Self { map }))
+    }
+
+    /// From queries with their counts, in any order; counts of the same query add up.
+    ///
+    /// # Errors
+    /// None in practice: the map is built in memory from sorted keys.
+    pub fn from_counts(counts: impl IntoIterator<Item = (String, u64)>) -> Result<Self, fst::Error> {
+        let mut sorted = std::collections::BTreeMap::<String, u64>::new();
+        for (query, count) in counts {
+            *sorted.entry(query).or_default() += count;
+        }
+        Ok(Self { map: Map::from_iter(sorted)? })
+    }
+
+    /// The most frequent queries that begin with `typed` and say more than it, each with its share among all that begin so.
+    /// Looks at all of these: for very short texts over millions of queries that takes milliseconds.
+    pub fn best(&self, typed: &str, count: usize) -> Vec<(String, f64)> {
+        let mut stream = self.map.search(Str::new(typed).starts_with()).into_stream();
+        let (mut total, mut best) = (0u64, std::collections::BinaryHeap::new());
+        while let Some((query, frequency)) = stream.next() {
+            total += frequency;
+            let more = query.get(typed.len()..).is_some_and(|rest| rest.iter().any(|b| !b.is_ascii_whitespace()));
+            if more {
+                // The heap's greatest is the worst kept: fewest, then last in the alphabet.
+                best.push((std::cmp::Reverse(frequency), query.to_vec()));
+                if best.len() > count {
+                    best.pop();
+                }
+            }
+        }
+        let found = best.into_sorted_vec().into_iter();
+        found.map(|(n, q)| (String::from_utf8_lossy(&q).into_owned(), n.0 as f64 / total.max(1) as f64)).collect()
+    }
+
+    /// The map's bytes, as they are stored.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.map.as_fst().as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_frequent_come_first_with_their_share() {
+        let counts =
+            [("heat", 5), ("heat pump", 3), ("heat sink", 6), ("heat exchanger", 1), ("lens", 9), ("heat pump", 1)];
+        let popular = Popular::from_counts(counts.map(|(q, n)| (q.to_owned(), n))).unwrap();
+        let best = popular.best("heat", 2);
+        assert_eq!(best, [("heat sink".to_owned(), 6.0 / 16.0), ("heat pump".to_owned(), 4.0 / 16.0)]);
+        assert!(popular.best("x", 2).is_empty());
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Popular::open(folder.path()).unwrap().is_none());
+        std::fs::write(folder.path().join(FILE), popular.as_bytes()).unwrap();
+        assert_eq!(Popular::open(folder.path()).unwrap().unwrap().best("heat", 2), best);
+        std::fs::write(folder.path().join(FILE), b"nonsense").unwrap();
+        assert!(Popular::open(folder.path()).is_err());
+    }
+}

@@ -4,6 +4,8 @@
 #   make test          set everything up and pass all tests
 #   make lint          formatting, clippy, documentation, licences and advisories, shell scripts
 #   make parity        a real-size GPT-2 (124M, random weights) against Hugging Face transformers
+#   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
+#   make replay        10,000 keystrokes answered from memory and cold, compared
 #   make demo-model    rebuild the demo model from its corpus
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -11,7 +13,7 @@ PORT ?= 8080
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test lint parity demo-model goldens
+.PHONY: serve test lint parity evaluate replay demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -33,6 +35,17 @@ parity:
 	tools/setup.sh $(TARGET)/checked
 	cargo build --profile checked --locked
 	FORETYPE=$(TARGET)/checked/foretype tests/parity/parity.sh
+
+evaluate:
+	tools/setup.sh $(TARGET)/release
+	cargo build --release --locked
+	$(TARGET)/release/foretype evaluate --model models/demo --method exact,healed,naive,popular \
+	    --queries models/demo/queries/heldout_unseen.txt,models/demo/queries/seen.txt \
+	    --popular models/demo/queries/popular.tsv --limit 300 --results bench/results
+
+replay:
+	tools/setup.sh $(TARGET)/checked
+	FORETYPE_REPLAY_KEYSTROKES=10000 cargo test --profile checked --locked --test suite -- replay --nocapture
 
 goldens:
 	tests/goldens/rebuild.sh

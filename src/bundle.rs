@@ -4,6 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
+use engine_build::extras::{BLOCKLIST_FILE, POPULAR_SOURCE};
 use engine_build::manifest::{Manifest, ManifestError};
 use engine_build::{BuildError, BuildOptions, Dtype, Progress, is_bundle, is_checkpoint};
 
@@ -110,6 +111,8 @@ pub fn open(
             build.context = options.context;
             build.dtype = Dtype::F32;
             build.name = Some(model_name(path));
+            let beside = |name: &str| Some(path.join(name)).filter(|file| file.exists());
+            (build.blocklist, build.popular) = (beside(BLOCKLIST_FILE), beside(POPULAR_SOURCE));
             engine_build::build(&build, progress)?;
             load(&built)
         }

@@ -4,14 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine_build::extras::{BLOCKLIST_FILE, read_blocklist};
 use engine_build::manifest::{Manifest, TOKENIZER_FILE};
 use tokio::sync::oneshot;
 
+use crate::complete::mix::mix;
 use crate::complete::{Search, SearchOptions};
 use crate::error::{Error, Kind};
 use crate::model::{Backend, onnxruntime};
+use crate::popular::Popular;
 use crate::schedule::thread::QueueLimits;
 use crate::schedule::{Answer, Health, ModelThread, Request};
+use crate::text::blocklist::Blocklist;
 use crate::text::query::{Query, QueryError};
 use crate::text::{Method, Text};
 
@@ -33,6 +37,8 @@ pub struct RequestOptions {
     pub default_deadline: Duration,
     /// Most time that a request may ask for.
     pub max_deadline: Duration,
+    /// Weight of popular queries against the model, 0 to 1.
+    pub popular_weight: f64,
     /// Waiting and running requests.
     pub queue: QueueLimits,
 }
@@ -74,6 +80,9 @@ pub enum EngineError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The blocklist or the popular queries can't be read.
+    #[error("{0}")]
+    Extras(String),
     /// The model can't be loaded.
     #[error("{0}")]
     Model(String),
@@ -86,6 +95,7 @@ pub struct Engine {
     context: usize,
     vocab: usize,
     thread: ModelThread,
+    popular: Option<Popular>,
     options: RequestOptions,
 }
 
@@ -99,6 +109,8 @@ impl Engine {
         let unreadable = |reason: String| EngineError::Tokenizer { path: path.display().to_string(), reason };
         let json = std::fs::read_to_string(&path).map_err(|e| unreadable(e.to_string()))?;
         let text = Text::of_bundle(&json, manifest).map_err(|e| unreadable(e.to_string()))?;
+        let text = with_blocklist(text, bundle)?;
+        let popular = Popular::open(bundle).map_err(|e| EngineError::Extras(e.to_string()))?;
         if let Some(reason) = text.inexact_because() {
             tracing::warn!(reason, "half-typed tokens are healed, not treated exactly");
         }
@@ -112,7 +124,7 @@ impl Engine {
         };
         let start = text.prompt()[0];
         let thread = ModelThread::start(load, start, options.requests.queue).map_err(EngineError::Model)?;
-        Ok(Self { name, text: Arc::new(text), context, vocab, thread, options: options.requests.clone() })
+        Ok(Self { name, text: Arc::new(text), context, vocab, thread, popular, options: options.requests.clone() })
     }
 
     /// Puts a model together from its parts; for tests, and for measuring without a real engine.
@@ -128,7 +140,7 @@ impl Engine {
         let (context, vocab, start) = (backend.limits().context, backend.limits().vocab, text.prompt()[0]);
         let load = move || Ok((backend, 16 << 20));
         let thread = ModelThread::start(load, start, options.queue).map_err(EngineError::Model)?;
-        Ok(Self { name: name.to_owned(), text: Arc::new(text), context, vocab, thread, options })
+        Ok(Self { name: name.to_owned(), text: Arc::new(text), context, vocab, thread, popular: None, options })
     }
 
     /// The model's name.
@@ -147,12 +159,27 @@ impl Engine {
     /// What is wrong with the request, or why there is no answer.
     pub async fn complete(&self, completion: &Completion) -> Result<Answer, Error> {
         let received = Instant::now();
-        let search = self.search(completion)?;
         let deadline = received + self.deadline(completion)?;
+        let search = self.search(completion)?;
+        if self.text.blocks(completion.input.as_bytes(), false) {
+            return Ok(Answer::blocked());
+        }
         let (reply, answer) = oneshot::channel();
         self.thread.submit(Request { search, deadline, received, reply })?;
         let gone = || Error::new(Kind::Internal, "the model stopped while working on this request");
-        Ok(answer.await.map_err(|_| gone())??)
+        let answer = answer.await.map_err(|_| gone())??;
+        Ok(self.with_popular(answer, completion))
+    }
+
+    /// Merges the bundle's popular queries, if it has any.
+    fn with_popular(&self, mut answer: Answer, completion: &Completion) -> Answer {
+        if let Some(popular) = &self.popular {
+            let (typed, count) = (completion.input.as_str(), completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS));
+            let mut queries = popular.best(typed, count);
+            queries.retain(|(query, _)| !self.text.blocks(query.as_bytes(), true));
+            answer.outcome = mix(answer.outcome, typed, queries, self.options.popular_weight, count);
+        }
+        answer
     }
 
     /// The search for a request; everything that can be wrong with it is found here, before it is queued.
@@ -196,6 +223,19 @@ impl Engine {
     pub fn text(&self) -> &Arc<Text> {
         &self.text
     }
+}
+
+/// The bundle's blocklist, if it has one.
+fn with_blocklist(text: Text, bundle: &Path) -> Result<Text, EngineError> {
+    let path = bundle.join(BLOCKLIST_FILE);
+    if !path.exists() {
+        return Ok(text);
+    }
+    let wrong = |reason: String| EngineError::Extras(reason);
+    let terms = read_blocklist(&path).map_err(|e| wrong(e.to_string()))?;
+    let list =
+        Blocklist::new(terms.iter().map(String::as_str)).map_err(|e| wrong(format!("{}: {e}", path.display())))?;
+    Ok(text.with_blocklist(list))
 }
 
 fn in_range(field: &str, value: u64, limit: u64) -> Result<(), Error> {

@@ -1,12 +1,11 @@
 //! Popular queries: a finite-state map from query to count, and the best ones that begin with what was typed.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use engine_build::extras::{POPULAR_FILE, popular_map};
 use fst::automaton::Str;
 use fst::{Automaton, IntoStreamer, Map, Streamer};
-
-/// The file in a bundle.
-pub const FILE: &str = "popular.fst";
 
 /// Popular queries with their counts.
 pub struct Popular {
@@ -27,7 +26,7 @@ impl Popular {
     /// # Errors
     /// If the file can't be read or is no such map.
     pub fn open(bundle: &Path) -> Result<Option<Self>, PopularError> {
-        let path = bundle.join(FILE);
+        let path = bundle.join(POPULAR_FILE);
         if !path.exists() {
             return Ok(None);
         }
@@ -38,16 +37,14 @@ impl Popular {
         Ok(Some(Self { map }))
     }
 
-    /// From queries with their counts, in any order; counts of the same query add up.
+    /// From queries with their counts.
     ///
     /// # Errors
-    /// None in practice: the map is built in memory from sorted keys.
-    pub fn from_counts(counts: impl IntoIterator<Item = (String, u64)>) -> Result<Self, fst::Error> {
-        let mut sorted = std::collections::BTreeMap::<String, u64>::new();
-        for (query, count) in counts {
-            *sorted.entry(query).or_default() += count;
-        }
-        Ok(Self { map: Map::from_iter(sorted)? })
+    /// The map builder's; none for keys that come sorted.
+    pub fn from_counts(counts: BTreeMap<String, u64>) -> Result<Self, PopularError> {
+        let wrong = |reason: String| PopularError { path: "popular queries".into(), reason };
+        let bytes = popular_map(counts).map_err(|e| wrong(e.to_string()))?;
+        Ok(Self { map: Map::new(bytes).map_err(|e| wrong(e.to_string()))? })
     }
 
     /// The most frequent queries that begin with `typed` and say more than it, each with its share among all that begin so.
@@ -69,11 +66,6 @@ impl Popular {
         let found = best.into_sorted_vec().into_iter();
         found.map(|(n, q)| (String::from_utf8_lossy(&q).into_owned(), n.0 as f64 / total.max(1) as f64)).collect()
     }
-
-    /// The map's bytes, as they are stored.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.map.as_fst().as_bytes()
-    }
 }
 
 #[cfg(test)]
@@ -82,17 +74,16 @@ mod tests {
 
     #[test]
     fn the_most_frequent_come_first_with_their_share() {
-        let counts =
-            [("heat", 5), ("heat pump", 3), ("heat sink", 6), ("heat exchanger", 1), ("lens", 9), ("heat pump", 1)];
-        let popular = Popular::from_counts(counts.map(|(q, n)| (q.to_owned(), n))).unwrap();
+        let counts = [("heat", 5), ("heat pump", 4), ("heat sink", 6), ("heat exchanger", 1), ("lens", 9)];
+        let popular = Popular::from_counts(counts.map(|(q, n)| (q.to_owned(), n)).into()).unwrap();
         let best = popular.best("heat", 2);
         assert_eq!(best, [("heat sink".to_owned(), 6.0 / 16.0), ("heat pump".to_owned(), 4.0 / 16.0)]);
         assert!(popular.best("x", 2).is_empty());
         let folder = tempfile::tempdir().unwrap();
         assert!(Popular::open(folder.path()).unwrap().is_none());
-        std::fs::write(folder.path().join(FILE), popular.as_bytes()).unwrap();
+        std::fs::write(folder.path().join(POPULAR_FILE), popular.map.as_fst().as_bytes()).unwrap();
         assert_eq!(Popular::open(folder.path()).unwrap().unwrap().best("heat", 2), best);
-        std::fs::write(folder.path().join(FILE), b"nonsense").unwrap();
+        std::fs::write(folder.path().join(POPULAR_FILE), b"nonsense").unwrap();
         assert!(Popular::open(folder.path()).is_err());
     }
 }

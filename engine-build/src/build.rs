@@ -11,6 +11,7 @@ use crate::bundle::PartialBundle;
 use crate::checkpoint::config::ConfigError;
 use crate::checkpoint::{Configs, Folder, Weights};
 use crate::error::BuildError;
+use crate::extras;
 use crate::families::{GraphOptions, Model, Shape};
 use crate::manifest::{
     Dtype, FORMAT, GRAPH_FILE, Manifest, ModelInfo, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE,
@@ -42,6 +43,10 @@ pub struct BuildOptions {
     pub prompt_prefix: String,
     /// Precision of the graph.
     pub dtype: Dtype,
+    /// Terms that are never suggested; see [`extras::read_blocklist`]. None by default.
+    pub blocklist: Option<PathBuf>,
+    /// Popular queries; see [`extras::read_popular`]. None by default.
+    pub popular: Option<PathBuf>,
 }
 
 impl BuildOptions {
@@ -55,6 +60,8 @@ impl BuildOptions {
             top_k: DEFAULT_TOP_K,
             prompt_prefix: String::new(),
             dtype: Dtype::F32,
+            blocklist: None,
+            popular: None,
         }
     }
 }
@@ -95,12 +102,16 @@ pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest
     let graph_options = graph_options(options, shape)?;
     let (graph, parameters) = model.graph(&weights, &graph_options)?.finish(model.family(), WEIGHTS_FILE);
 
+    let extras = read_extras(options)?;
     let mut bundle = PartialBundle::create(&options.out)?;
     progress.stage("write the weights", parameters.iter().map(Parameter::bytes).sum());
     bundle.add(WEIGHTS_FILE, |file| write_parameters(&parameters, &weights, file, progress))?;
     progress.stage("write the graph", 0);
     bundle.add(GRAPH_FILE, |file| file.write_all(&graph.encode_to_vec()).map_err(write_error(GRAPH_FILE)))?;
     bundle.add(TOKENIZER_FILE, |file| file.write_all(&tokenizer.json).map_err(write_error(TOKENIZER_FILE)))?;
+    for (name, content) in extras {
+        bundle.add(name, |file| file.write_all(&content).map_err(write_error(name)))?;
+    }
     let manifest = Manifest {
         format: FORMAT,
         name: options.name.clone().unwrap_or_else(|| folder_name(&options.checkpoint)),
@@ -115,6 +126,20 @@ pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest
     };
     bundle.finish(&manifest)?;
     Ok(manifest)
+}
+
+/// The files that go into the bundle beside the model.
+fn read_extras(options: &BuildOptions) -> Result<Vec<(&'static str, Vec<u8>)>, BuildError> {
+    let mut files = Vec::new();
+    if let Some(path) = &options.blocklist {
+        let mut text = extras::read_blocklist(path)?.join("\n");
+        text.push('\n');
+        files.push((extras::BLOCKLIST_FILE, text.into_bytes()));
+    }
+    if let Some(path) = &options.popular {
+        files.push((extras::POPULAR_FILE, extras::popular_map(extras::read_popular(path)?)?));
+    }
+    Ok(files)
 }
 
 fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, BuildError> {

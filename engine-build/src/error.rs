@@ -10,6 +10,7 @@ use thiserror::Error;
 pub use crate::checkpoint::config::ConfigError;
 pub use crate::checkpoint::folder::FileError;
 pub use crate::checkpoint::weights::WeightsError;
+pub use crate::extras::ExtrasError;
 pub use crate::tokenizer::TokenizerError;
 
 /// Why no bundle was written.
@@ -27,6 +28,9 @@ pub enum BuildError {
     /// The tokenizer is broken or does not fit the model.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The blocklist or the popular queries are broken.
+    #[error(transparent)]
+    Extras(#[from] ExtrasError),
     /// More context than the model has positions.
     #[error("a context of {asked} was asked for, but the model has {positions} positions: ask for 1 to {positions}")]
     Context {

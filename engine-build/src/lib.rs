@@ -3,6 +3,7 @@
 //! - [`build()`](fn@build): the stages, in order; [`BuildOptions`] and [`Progress`].
 //! - [`manifest`]: what a bundle says about itself, and checks of it.
 //! - [`error`]: every reason for which there is no bundle.
+//! - [`extras`]: the blocklist and the popular queries that a bundle may carry.
 //! - `checkpoint`: `config.json` and safetensors; `tokenizer`: the tokenizer's files.
 //! - `families`: one file per model family, over `blocks`, over `onnx` (graph builder, messages, weights file).
 //! - `bundle`: the output folder, complete or absent.
@@ -16,6 +17,7 @@ mod build;
 mod bundle;
 mod checkpoint;
 pub mod error;
+pub mod extras;
 mod families;
 pub mod manifest;
 mod onnx;

@@ -31,6 +31,12 @@ pub struct BuildArgs {
     /// Precision of weights and KV cache: f32 for CPUs, f16 for GPUs.
     #[arg(long, env = "FORETYPE_DTYPE", value_parser = ["f32", "f16"], default_value = "f32")]
     dtype: String,
+    /// Terms that are never suggested, one a line, as whole words; a `*` at the end stands for any ending. Default: none.
+    #[arg(long, env = "FORETYPE_BLOCKLIST", value_name = "FILE")]
+    blocklist: Option<PathBuf>,
+    /// Popular queries to merge with the model's suggestions: lines of query, tab, count. Default: none.
+    #[arg(long, env = "FORETYPE_POPULAR", value_name = "FILE")]
+    popular: Option<PathBuf>,
 }
 
 impl BuildArgs {
@@ -41,6 +47,8 @@ impl BuildArgs {
         options.context = self.context;
         options.top_k = self.top_k;
         options.prompt_prefix = self.prompt_prefix;
+        options.blocklist = self.blocklist;
+        options.popular = self.popular;
         options.dtype = if self.dtype == "f16" { Dtype::F16 } else { Dtype::F32 };
         let manifest = engine_build::build(&options, &Bar::default())?;
         let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();

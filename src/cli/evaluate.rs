@@ -56,7 +56,7 @@ impl EvaluateArgs {
         let context = backend.limits().context;
         let mut scheduler = Scheduler::new(backend, options.tree_bytes);
         let popular = match &self.popular {
-            Some(file) => Some(read_popular(file)?),
+            Some(file) => Some(Popular::from_counts(engine_build::extras::read_popular(file)?)?),
             None => Popular::open(&path)?,
         };
         if popular.is_none() && self.method.contains(&Contender::Popular) {
@@ -141,15 +141,4 @@ fn read_queries(file: &Path, limit: Option<usize>) -> Result<Vec<String>, Box<dy
     }
     let take = limit.unwrap_or(all.len()).clamp(1, all.len());
     Ok((0..take).map(|i| all[i * all.len() / take].to_owned()).collect())
-}
-
-fn read_popular(file: &Path) -> Result<Popular, Box<dyn Error>> {
-    let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
-    let mut counts = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let parsed =
-            line.split_once('\t').and_then(|(query, count)| Some((query.to_owned(), count.trim().parse().ok()?)));
-        counts.push(parsed.ok_or_else(|| format!("{}, line {}: expected query<TAB>count", file.display(), index + 1))?);
-    }
-    Ok(Popular::from_counts(counts)?)
 }

@@ -95,6 +95,9 @@ pub struct ModelArgs {
     /// Most characters of an input.
     #[arg(long, env = "FORETYPE_MAX_CHARACTERS", value_name = "N", default_value_t = 1000)]
     max_characters: usize,
+    /// Weight of the bundle's popular queries against the model, 0 to 1.
+    #[arg(long, env = "FORETYPE_POPULAR_WEIGHT", value_name = "SHARE", default_value_t = 0.3)]
+    popular_weight: f64,
     /// Time for requests that name no deadline_ms, in milliseconds.
     #[arg(long, env = "FORETYPE_DEADLINE_MS", value_name = "MS", default_value_t = 10_000)]
     deadline_ms: u64,
@@ -131,6 +134,7 @@ impl ModelArgs {
                 beams: self.beams.get(),
                 default_deadline: Duration::from_millis(self.deadline_ms).min(MAX_DEADLINE),
                 max_deadline: MAX_DEADLINE,
+                popular_weight: self.popular_weight.clamp(0.0, 1.0),
                 queue: QueueLimits { queued: self.max_queued, active: self.max_active },
             },
         }

@@ -5,6 +5,7 @@
 
 pub mod distribution;
 mod found;
+pub mod mix;
 pub mod search;
 
 pub use self::distribution::Distribution;

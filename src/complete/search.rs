@@ -294,7 +294,8 @@ impl Search {
     fn presentable<'a>(&self, text: &'a [u8]) -> Option<&'a str> {
         let text = std::str::from_utf8(text).ok()?;
         let completion = text.strip_prefix(&self.typed)?;
-        (!completion.trim().is_empty() && !text.ends_with(char::is_whitespace)).then_some(text)
+        let shown = !completion.trim().is_empty() && !text.ends_with(char::is_whitespace);
+        (shown && !self.text.blocks(text.as_bytes(), true)).then_some(text)
     }
 
     /// Takes the best candidates as the next beams.
@@ -339,6 +340,9 @@ impl Search {
         text.extend_from_slice(bytes);
         let common = text.len().min(self.typed.len());
         if text[..common] != self.typed.as_bytes()[..common] {
+            return None;
+        }
+        if self.text.blocks(&text, false) {
             return None;
         }
         let node = self.child(source.node, token);

@@ -33,6 +33,8 @@ pub enum Finish {
     Complete,
     /// Suggestions were cut at the length limit.
     Length,
+    /// What was typed has a blocked term; nothing is suggested.
+    Blocked,
     /// The deadline passed; these are the best complete queries found until then.
     Deadline,
 }
@@ -50,6 +52,19 @@ pub struct Answer {
     pub queued: Duration,
     /// From taking it on to the answer.
     pub searched: Duration,
+}
+
+impl Answer {
+    /// The answer to a text that has a blocked term.
+    pub fn blocked() -> Self {
+        Self {
+            outcome: Outcome { suggestions: Vec::new(), proven: true },
+            finish: Finish::Blocked,
+            usage: Usage::default(),
+            queued: Duration::ZERO,
+            searched: Duration::ZERO,
+        }
+    }
 }
 
 /// Why there is no answer.

@@ -222,3 +222,42 @@ fn index_pairs(vocabulary: &Vocabulary, merges: &[MergeRule]) -> Result<PairInde
     }
     Ok((rows, sorted.into_iter().map(|(_, right, rank)| (right, rank)).collect()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Builds merges over the tokens `a`, `b`, `c`, `ab`, `bc`, `abc`, a special token and `d`, by their places.
+    fn build(merges: &[(u32, u32, u32)]) -> Result<Merges, CanonError> {
+        let tokens = [Some("a"), Some("b"), Some("c"), Some("ab"), Some("bc"), Some("abc"), None, Some("d")];
+        let tokens = tokens.map(|text| text.map(|text| text.as_bytes().to_vec()));
+        let vocabulary = Vocabulary::from_tokens((0..).map(TokenId).zip(tokens));
+        let merges: Vec<_> = merges.iter().map(|&(l, r, m)| (TokenId(l), TokenId(r), TokenId(m))).collect();
+        Merges::new(&vocabulary, &merges)
+    }
+
+    #[test]
+    fn refuses_merges_that_cannot_have_been_trained() {
+        let error = |merges: &[(u32, u32, u32)]| build(merges).unwrap_err();
+        assert_eq!(error(&[(0, 6, 3)]), CanonError::UnknownToken { rank: 0, token: TokenId(6) });
+        assert_eq!(error(&[(0, 1, 99)]), CanonError::UnknownToken { rank: 0, token: TokenId(99) });
+        assert_eq!(error(&[(0, 1, 3), (0, 2, 3)]), CanonError::WrongBytes { rank: 1, merged: TokenId(3) });
+        assert_eq!(error(&[(0, 1, 3), (0, 1, 3)]), CanonError::RepeatedPair { rank: 1 });
+        assert_eq!(error(&[(3, 2, 5), (0, 1, 3)]), CanonError::OutOfOrder { rank: 0, part: TokenId(3) });
+        let twins = Vocabulary::from_tokens((0..2).map(|id| (TokenId(id), Some(b"a".to_vec()))));
+        let same = CanonError::SameBytes { first: TokenId(0), second: TokenId(1) };
+        assert_eq!(Merges::new(&twins, &[]).unwrap_err(), same);
+    }
+
+    #[test]
+    fn a_forestalled_merge_makes_nothing() {
+        let merges = build(&[(1, 2, 4), (0, 1, 3), (3, 2, 5)]).unwrap();
+        assert!(merges.exists(TokenId(3)) && !merges.exists(TokenId(5)), "bc merges before ab can");
+        assert!(merges.is_canonical_pair(TokenId(0), TokenId(4)));
+        assert!(!merges.is_canonical_pair(TokenId(3), TokenId(2)));
+        assert!(!merges.exists(TokenId(6)) && !merges.exists(TokenId(99)));
+        // Either way to make `abc` may stand in the list: the order decides which one happens.
+        let merges = build(&[(1, 2, 4), (0, 1, 3), (3, 2, 5), (0, 4, 5)]).unwrap();
+        assert!(merges.exists(TokenId(5)));
+    }
+}

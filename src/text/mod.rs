@@ -3,6 +3,7 @@
 //! [`Text`] is what the search sees of a model's tokenizer. The mathematics of half-typed tokens is in [`canonical`] and
 //! [`cover`]; [`query`] checks what people send. Nothing here calls a model, and nothing waits, reads a clock or a file.
 
+pub mod blocklist;
 pub mod bytes;
 pub mod canonical;
 pub mod cover;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 use engine_build::Manifest;
 
+use self::blocklist::Blocklist;
 pub use self::bytes::{TokenId, Vocabulary};
 use self::canonical::{Canon, PathState};
 use self::fallback::Fallback;
@@ -77,6 +79,7 @@ pub struct Text {
     /// By token id.
     roles: Vec<Role>,
     prompt: Vec<TokenId>,
+    blocklist: Option<Blocklist>,
 }
 
 enum Kind {
@@ -142,13 +145,23 @@ impl Text {
     ) -> Result<Self, TextError> {
         let roles =
             (0..vocabulary.len() as u32).map(|id| role(vocabulary.bytes(TokenId(id)), ends.contains(&TokenId(id))));
-        let mut text = Self { roles: roles.collect(), vocabulary, kind, prompt: vec![start] };
+        let mut text = Self { roles: roles.collect(), vocabulary, kind, prompt: vec![start], blocklist: None };
         let tokens = text.encode(prefix);
         if tokens.is_empty() != prefix.is_empty() {
             return Err(TextError::Prompt(prefix.to_owned()));
         }
         text.prompt.extend(tokens);
         Ok(text)
+    }
+
+    /// With terms that are never suggested.
+    pub fn with_blocklist(self, blocklist: Blocklist) -> Self {
+        Self { blocklist: Some(blocklist), ..self }
+    }
+
+    /// Whether a text has a blocked term; of one that goes on (`ended` false), one that can't become another word any more.
+    pub fn blocks(&self, text: &[u8], ended: bool) -> bool {
+        self.blocklist.as_ref().is_some_and(|list| list.blocks(&String::from_utf8_lossy(text), ended))
     }
 
     /// Why half-typed tokens are only healed and not treated exactly, if so.

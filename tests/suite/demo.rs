@@ -4,7 +4,10 @@ use std::collections::HashSet;
 
 use foretype::engine::Completion;
 
-use crate::support::{TestServer, demo_engine};
+use engine_build::BuildOptions;
+use foretype::engine::Engine;
+
+use crate::support::{TestServer, demo_engine, engine_options, repository};
 
 #[test]
 fn the_demo_suggests_what_a_person_would_type() {
@@ -51,4 +54,29 @@ fn keystrokes_share_work_and_answers_do_not_depend_on_it() {
         }
         assert!(end == 1 || warm.usage.positions_computed < cold.usage.positions_computed);
     }
+}
+
+#[test]
+fn a_blocklist_prunes_and_popular_queries_are_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (blocklist, popular) = (folder.path().join("blocklist"), folder.path().join("popular"));
+    std::fs::write(&blocklist, "# not here\nbattery\nelectr*\n").unwrap();
+    std::fs::write(&popular, "lithium ion zebra\t90\nlithium ion battery zoo\t90\nlithium ion cell\t10\n").unwrap();
+    let mut options = BuildOptions::new(repository("models/demo"), folder.path().join("bundle"));
+    (options.blocklist, options.popular) = (Some(blocklist), Some(popular));
+    let manifest = engine_build::build(&options, &()).unwrap();
+    assert!(["blocklist.txt", "popular.fst"].iter().all(|name| manifest.file(name).is_some()));
+    let server = TestServer::with(Engine::load(&options.out, &manifest, &engine_options()).unwrap());
+    let texts = |typed: &str| -> (Vec<String>, String) {
+        let json = server.post(&serde_json::json!({ "input": typed }).to_string()).json();
+        let list =
+            json["suggestions"].as_array().unwrap().iter().map(|s| s["text"].as_str().unwrap().to_owned()).collect();
+        (list, json["finish"].as_str().unwrap().to_owned())
+    };
+    let (list, _) = texts("lithium ion");
+    println!("demo: blocked battery and electr*: {list:?}");
+    assert!(list.len() >= 5 && list.iter().all(|text| !text.contains("battery") && !text.contains("electr")));
+    assert!(list.contains(&"lithium ion zebra".to_owned()), "{list:?}");
+    assert_eq!(texts("battery "), (Vec::new(), "blocked".to_owned()));
+    assert!(texts("battery").0.iter().all(|text| !text.starts_with("battery ")));
 }

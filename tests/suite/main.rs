@@ -8,4 +8,5 @@ mod demo;
 mod goldens;
 mod http;
 mod parity;
+mod replay;
 mod support;

@@ -2,7 +2,7 @@
 # Rebuilds the demo model from its sources: WordNet from the Debian package wordnet-base, and
 # topics.txt. Replaces the files in models/demo only once everything has succeeded.
 # Needs Debian's or Ubuntu's apt-get and dpkg (no root), Python 3.11 or later, and about 8 GB of
-# disk for PyTorch. Takes about half an hour on two busy cores.
+# disk for PyTorch. Takes about 40 minutes on two busy cores.
 #
 # WORK: folder for everything temporary (default: a new one, removed at the end; give one to
 # keep the Python environment and the corpus for another run).

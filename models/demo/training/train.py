@@ -3,8 +3,7 @@
 
 Writes a Hugging Face checkpoint folder (`tokenizer.json`, `config.json`, `model.safetensors` in
 fp16). Each row is `<|endoftext|>query<|endoftext|>` at positions 0, 1, ..., with a loss on every
-token after the first: the server starts every query the same way. On CPU, seeded; the losses
-repeat to rounding for the same library versions and number of threads.
+token after the first: the server starts every query the same way. On CPU, seeded.
 """
 
 import argparse
@@ -171,7 +170,6 @@ def main() -> None:
     counts = {name: (len(part), sum(len(row.ids) for row in part)) for name, part in rows.items()}
     print(json.dumps({"parameters": model.num_parameters(), "merged rows and tokens": counts}), flush=True)
     train(model, rows, args.epochs, args.seed)
-    print("training loss of the final model", round(evaluate(model, rows["train"]), 4), flush=True)
     save(model, tokenizer, args.out)
 
 

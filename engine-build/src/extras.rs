@@ -1,0 +1,132 @@
+//! What a bundle may carry beside the model: a blocklist, and popular queries with their counts.
+//!
+//! This module reads what people write and says which line is wrong; what the files do when a query is completed is decided
+//! where they are served.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The blocklist in a bundle: one term a line, as people wrote it.
+pub const BLOCKLIST_FILE: &str = "blocklist.txt";
+/// The popular queries in a bundle: a finite-state map from query to count.
+pub const POPULAR_FILE: &str = "popular.fst";
+/// What popular queries are called beside a checkpoint: lines of query, tab, count.
+pub const POPULAR_SOURCE: &str = "popular.tsv";
+
+/// Why a blocklist or popular queries can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ExtrasError {
+    /// The file can't be read, or is no UTF-8.
+    #[error("{} can't be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// A line of popular queries isn't query, tab, count.
+    #[error("{}, line {line}: expected a query, a tab and a count, such as \"heat pump<TAB>12\"; found {found:?}", path.display())]
+    Popular {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What it says.
+        found: String,
+    },
+    /// A `*` somewhere else than at a term's end.
+    #[error("{}, line {line}: a * may only end a term; found {found:?}", path.display())]
+    Blocklist {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What it says.
+        found: String,
+    },
+    /// The map can't be built.
+    #[error("the map of popular queries can't be built: {0}")]
+    Map(#[from] fst::Error),
+}
+
+/// Reads lines of query, tab, count. Counts of the same query add up.
+///
+/// # Errors
+/// See [`ExtrasError`].
+pub fn read_popular(path: &Path) -> Result<BTreeMap<String, u64>, ExtrasError> {
+    let mut counts = BTreeMap::<String, u64>::new();
+    for (index, line) in read(path)?.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
+        let parsed = line.rsplit_once('\t').and_then(|(query, count)| Some((query, count.trim().parse::<u64>().ok()?)));
+        let wrong = || ExtrasError::Popular { path: path.to_owned(), line: index + 1, found: line.to_owned() };
+        let (query, count) = parsed.filter(|(query, _)| !query.trim().is_empty()).ok_or_else(wrong)?;
+        let total = counts.entry(query.to_owned()).or_default();
+        *total = total.saturating_add(count);
+    }
+    Ok(counts)
+}
+
+/// The finite-state map of popular queries, as it is stored.
+///
+/// # Errors
+/// The map builder's; none for keys that come sorted.
+pub fn popular_map(counts: BTreeMap<String, u64>) -> Result<Vec<u8>, ExtrasError> {
+    Ok(fst::Map::from_iter(counts)?.into_fst().into_inner())
+}
+
+/// Reads a blocklist: its terms, without comments (`#`) and empty lines. A `*` at a term's end stands for any end of the word.
+///
+/// # Errors
+/// See [`ExtrasError`].
+pub fn read_blocklist(path: &Path) -> Result<Vec<String>, ExtrasError> {
+    let text = read(path)?;
+    let lines = text.lines().enumerate().map(|(index, line)| (index, line.trim()));
+    let terms = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let checked = terms.map(|(index, line)| match line.strip_suffix('*').unwrap_or(line) {
+        stem if stem.is_empty() || stem.contains('*') => {
+            Err(ExtrasError::Blocklist { path: path.to_owned(), line: index + 1, found: line.to_owned() })
+        }
+        _ => Ok(line.to_owned()),
+    });
+    checked.collect()
+}
+
+fn read(path: &Path) -> Result<String, ExtrasError> {
+    std::fs::read_to_string(path).map_err(|source| ExtrasError::Read { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(content: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, content).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn popular_queries_are_read_and_wrong_lines_named() {
+        let (_folder, path) = file("heat pump\t12\nlens\t3\n\nheat pump\t1\n");
+        let counts = read_popular(&path).unwrap();
+        assert_eq!(counts.iter().map(|(q, n)| (q.as_str(), *n)).collect::<Vec<_>>(), [("heat pump", 13), ("lens", 3)]);
+        let map = fst::Map::new(popular_map(counts).unwrap()).unwrap();
+        assert_eq!(map.get("heat pump"), Some(13));
+        for wrong in ["a\t1\nheat pump 12", "a\t1\nheat pump\tmany", "a\t1\n\t7", "a\t1\nb\t-1"] {
+            let (_folder, path) = file(wrong);
+            let error = read_popular(&path).unwrap_err().to_string();
+            assert!(error.contains("line 2"), "{error}");
+        }
+        assert!(read_popular(Path::new("/nowhere")).unwrap_err().to_string().contains("/nowhere can't be read"));
+    }
+
+    #[test]
+    fn blocklists_are_read_and_wrong_lines_named() {
+        let (_folder, path) = file("# never\n\n  Bad Word \nworse*\n");
+        assert_eq!(read_blocklist(&path).unwrap(), ["Bad Word", "worse*"]);
+        for wrong in ["ok\n*", "ok\na*b"] {
+            let (_folder, path) = file(wrong);
+            assert!(read_blocklist(&path).unwrap_err().to_string().contains("line 2"));
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Replays of people typing: what the tree remembers must never change an answer, only its price.
+
+use std::sync::Arc;
+
+use foretype::complete::{Outcome, Search, SearchOptions};
+use foretype::model::fake::FakeBackend;
+use foretype::model::{Backend, Limits};
+use foretype::schedule::scheduler::Scheduler;
+use foretype::text::{Method, Text, TokenId};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::support::{build, load, repository};
+
+/// People typing at the same time.
+const USERS: usize = 4;
+/// Answers may differ where two suggestions are nearer than this, in log-probability.
+const TIE: f64 = 1e-5;
+
+/// The keystrokes of one person: typing, backspace, paste, edits in the middle.
+struct Typist {
+    queries: Arc<Vec<String>>,
+    target: Vec<char>,
+    typed: Vec<char>,
+}
+
+impl Typist {
+    fn new(queries: &Arc<Vec<String>>, rng: &mut StdRng) -> Self {
+        let target = queries[rng.random_range(0..queries.len())].chars().collect();
+        Self { queries: Arc::clone(queries), target, typed: Vec::new() }
+    }
+
+    fn next(&mut self, rng: &mut StdRng) -> String {
+        let at = |rng: &mut StdRng, typed: &[char]| rng.random_range(0..typed.len());
+        match rng.random_range(0..100) {
+            0..8 if !self.typed.is_empty() => {
+                self.typed.truncate(self.typed.len().saturating_sub(rng.random_range(1..4)))
+            }
+            8..11 => {
+                let query: Vec<char> = self.queries[rng.random_range(0..self.queries.len())].chars().collect();
+                self.typed = query[..rng.random_range(1..=query.len())].to_vec();
+                self.target = query;
+            }
+            11..14 if !self.typed.is_empty() => {
+                let place = at(rng, &self.typed);
+                self.typed.remove(place);
+            }
+            14..17 if !self.typed.is_empty() => {
+                let place = at(rng, &self.typed);
+                self.typed.insert(place, ['a', ' ', '(', 'é', '7'][rng.random_range(0..5)]);
+            }
+            _ => match self.target.get(self.typed.len()) {
+                Some(&next) => self.typed.push(next),
+                None => *self = Self::new(&self.queries, rng),
+            },
+        }
+        // Something must be there to complete.
+        if self.typed.iter().all(|c| c.is_whitespace()) {
+            self.typed = vec![self.target[0]];
+        }
+        self.typed.truncate(40);
+        self.typed.iter().collect()
+    }
+}
+
+fn search(text: &Arc<Text>, typed: &str, context: usize) -> Search {
+    let options = SearchOptions { suggestions: 10, beams: 12, max_new_tokens: 8, context, method: Method::Exact };
+    Search::new(Arc::clone(text), typed.to_owned(), options)
+}
+
+/// Runs searches together and returns their outcomes in order.
+fn run(scheduler: &mut Scheduler, searches: Vec<Search>) -> Vec<Outcome> {
+    let jobs: Vec<_> = searches.into_iter().map(|search| scheduler.add(search)).collect();
+    let mut outcomes = vec![None; jobs.len()];
+    while outcomes.iter().any(Option::is_none) {
+        for done in scheduler.step().unwrap() {
+            let index = jobs.iter().position(|job| *job == done).unwrap();
+            outcomes[index] = scheduler.remove(done).map(|(outcome, _)| outcome);
+        }
+    }
+    outcomes.into_iter().flatten().collect()
+}
+
+/// Whether two answers are the same, and if not, whether near ties explain it.
+fn compare(warm: &Outcome, cold: &Outcome) -> (bool, bool) {
+    let texts = |outcome: &Outcome| outcome.suggestions.iter().map(|s| s.text.clone()).collect::<Vec<_>>();
+    if texts(warm) == texts(cold) {
+        let close = warm.suggestions.iter().zip(&cold.suggestions).all(|(a, b)| (a.logprob - b.logprob).abs() < 1e-3);
+        return (close, close);
+    }
+    let pairs = warm.suggestions.iter().zip(&cold.suggestions).filter(|(a, b)| a.text != b.text);
+    let explained = pairs.map(|(a, b)| (a.logprob - b.logprob).abs()).all(|difference| difference <= TIE);
+    (false, explained && warm.suggestions.len() == cold.suggestions.len())
+}
+
+/// Types `keystrokes` characters at a scheduler that remembers and at one that forgets; returns how many answers were equal.
+fn replay(
+    text: &Arc<Text>,
+    mut warm: Scheduler,
+    mut cold: Scheduler,
+    context: usize,
+    bound: usize,
+    keystrokes: usize,
+) -> usize {
+    let queries: Arc<Vec<String>> = Arc::new(
+        std::fs::read_to_string(repository("models/demo/queries/heldout_unseen.txt"))
+            .unwrap()
+            .lines()
+            .map(String::from)
+            .collect(),
+    );
+    let mut rng = StdRng::seed_from_u64(11);
+    let mut typists: Vec<Typist> = (0..USERS).map(|_| Typist::new(&queries, &mut rng)).collect();
+    let mut equal = 0;
+    for _ in 0..keystrokes / USERS {
+        let typed: Vec<String> = typists.iter_mut().map(|typist| typist.next(&mut rng)).collect();
+        let answers = run(&mut warm, typed.iter().map(|typed| search(text, typed, context)).collect());
+        let bytes = warm.tree_stats().bytes;
+        assert!(bytes <= bound, "{bytes} bytes in the tree, bound {bound}");
+        for (typed, answer) in typed.iter().zip(answers) {
+            cold.reset();
+            let reference = run(&mut cold, vec![search(text, typed, context)]).remove(0);
+            for suggestion in &answer.suggestions {
+                assert!(suggestion.text.starts_with(typed.as_str()), "{typed:?} {suggestion:?}");
+            }
+            let (same, explained) = compare(&answer, &reference);
+            assert!(explained, "{typed:?}\n{answer:#?}\n{reference:#?}");
+            equal += usize::from(same);
+        }
+    }
+    equal
+}
+
+#[test]
+fn answers_from_memory_equal_cold_ones_on_the_fake_engine() {
+    let (keystrokes, context, tree_bytes, pages) = (10_000, 64, 2 << 20, 2000);
+    let json = std::fs::read_to_string(repository("tests/goldens/plain/tokenizer.json")).unwrap();
+    let text = Arc::new(Text::from_json(&json, TokenId(280), &[TokenId(280)], "").unwrap());
+    let limits =
+        Limits { lanes: 48, context, chunk: 64, selected: 64, vocab: text.vocab(), top_k: 24, pages, page_bytes: 64 };
+    let scheduler = || Scheduler::new(Box::new(FakeBackend::hashed(limits.clone(), 1, 5.0)), tree_bytes);
+    let equal = replay(&text, scheduler(), scheduler(), context, pages * 64 + tree_bytes, keystrokes);
+    assert_eq!(equal, keystrokes);
+}
+
+#[test]
+fn answers_from_memory_equal_cold_ones_on_onnxruntime() {
+    let keystrokes = std::env::var("FORETYPE_REPLAY_KEYSTROKES").map_or(1000, |n| n.parse().unwrap());
+    let tree_bytes = 8 << 20;
+    let (_folder, bundle, manifest) = build(&repository("models/demo"), None);
+    let json = std::fs::read_to_string(bundle.join("tokenizer.json")).unwrap();
+    let text = Arc::new(Text::of_bundle(&json, &manifest).unwrap());
+    let backend = || -> Box<dyn Backend> { load(&bundle, &manifest) };
+    let limits = backend().limits().clone();
+    let bound = limits.pages * limits.page_bytes + tree_bytes;
+    let (warm, cold) = (Scheduler::new(backend(), tree_bytes), Scheduler::new(backend(), tree_bytes));
+    let equal = replay(&text, warm, cold, limits.context, bound, keystrokes);
+    println!("replay: {equal} of {keystrokes} answers equal a cold run's, the others but for ties within {TIE}");
+    assert!(equal * 1000 >= keystrokes * 999, "{equal} of {keystrokes}");
+}

@@ -22,7 +22,7 @@
 //!
 //! # Invariants
 //!
-//! * `text`, `complete` and everything in `schedule` but `thread` have no async, threads, clocks or I/O.
+//! * `text`, `complete` and everything in `schedule` but `thread` and `calibrate` have no async, threads, clocks or I/O.
 //! * Only the model thread touches a [`model::Backend`]; there is no lock around it.
 //! * Every queue is bounded, and a full one is an ordinary error.
 //! * What the tree holds never changes an answer, only its price.

@@ -18,6 +18,7 @@ use crate::evaluate::report::{self, Run};
 use crate::evaluate::{Contender, Replay, ReplayOptions};
 use crate::model::onnxruntime;
 use crate::popular::Popular;
+use crate::schedule::calibrate::calibrate;
 use crate::schedule::scheduler::Scheduler;
 use crate::text::Text;
 
@@ -36,7 +37,8 @@ pub struct EvaluateArgs {
     /// A file of query, tab, count lines for the method `popular`. Default: the bundle's own.
     #[arg(long, env = "FORETYPE_POPULAR", value_name = "FILE")]
     popular: Option<PathBuf>,
-    /// Queries of the first file to type with an empty tree before each keystroke, to measure cold answers.
+    /// Queries of the first file to type with an empty tree before each keystroke, to measure cold answers; 0 also leaves out the
+    /// measurement with lookahead.
     #[arg(long, env = "FORETYPE_COLD", value_name = "N", default_value_t = 20)]
     cold: usize,
     /// Where the report and the plot are written, beside being printed. Default: nowhere.
@@ -55,6 +57,7 @@ impl EvaluateArgs {
         let backend = onnxruntime::load(&path, &manifest, &options.backend)?;
         let context = backend.limits().context;
         let mut scheduler = Scheduler::new(backend, options.tree_bytes);
+        calibrate(&mut scheduler, text.prompt()[0])?;
         let popular = match &self.popular {
             Some(file) => Some(Popular::from_counts(engine_build::extras::read_popular(file)?)?),
             None => Popular::open(&path)?,
@@ -73,10 +76,11 @@ impl EvaluateArgs {
                 max_new_tokens: DEFAULT_MAX_NEW_TOKENS,
                 context,
                 cold: false,
+                lookahead: false,
             },
         };
-        let (runs, cold) = self.replay(&mut replay)?;
-        let report = report_text(&manifest, &runs, &cold)?;
+        let (runs, extra) = self.replay(&mut replay)?;
+        let report = report_text(&manifest, &runs, &extra)?;
         print!("{report}");
         if let Some(folder) = &self.results {
             std::fs::create_dir_all(folder)?;
@@ -90,15 +94,20 @@ impl EvaluateArgs {
         Ok(())
     }
 
-    fn replay(&self, replay: &mut Replay<'_>) -> Result<(Vec<Run>, Vec<Keystroke>), Box<dyn Error>> {
-        let (mut runs, mut cold) = (Vec::new(), Vec::new());
+    fn replay(&self, replay: &mut Replay<'_>) -> Result<(Vec<Run>, Extra), Box<dyn Error>> {
+        let (mut runs, mut extra) = (Vec::new(), Vec::new());
         for file in &self.queries {
             let set = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let queries = read_queries(file, self.limit)?;
             if runs.is_empty() && self.cold > 0 {
+                let some = &queries[..self.cold.min(queries.len())];
                 replay.options.cold = true;
-                cold = replay.run(&queries[..self.cold.min(queries.len())], Contender::Exact, || {})?;
+                extra.push(("exact, cold", replay.run(some, Contender::Exact, || {})?));
                 replay.options.cold = false;
+                replay.scheduler.reset();
+                replay.options.lookahead = true;
+                extra.push(("exact, warm, with lookahead", replay.run(&queries, Contender::Exact, || {})?));
+                replay.options.lookahead = false;
             }
             for &contender in &self.method {
                 replay.scheduler.reset();
@@ -109,11 +118,14 @@ impl EvaluateArgs {
                 runs.push(Run { contender, set: set.clone(), lengths, keystrokes });
             }
         }
-        Ok((runs, cold))
+        Ok((runs, extra))
     }
 }
 
-fn report_text(manifest: &Manifest, runs: &[Run], cold: &[Keystroke]) -> Result<String, std::fmt::Error> {
+/// Runs that only the cost table has, by name.
+type Extra = Vec<(&'static str, Vec<Keystroke>)>;
+
+fn report_text(manifest: &Manifest, runs: &[Run], extra: &Extra) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
     let queries: usize = runs.iter().map(|run| run.lengths.len()).max().unwrap_or(0);
     writeln!(out, "model {}, {queries} queries a set\n\n{}\n", manifest.name, report::quality(runs))?;
@@ -122,8 +134,9 @@ fn report_text(manifest: &Manifest, runs: &[Run], cold: &[Keystroke]) -> Result<
     let warm = runs.iter().filter(|run| run.contender != Contender::Popular);
     let names: Vec<(String, &[Keystroke])> =
         warm.map(|run| (format!("{} {}, warm", run.set, run.contender.name()), run.keystrokes.as_slice())).collect();
+    let extra = extra.iter().map(|(name, keystrokes)| (*name, keystrokes.as_slice()));
     let rows = names.iter().map(|(name, keystrokes)| (name.as_str(), *keystrokes));
-    writeln!(out, "cost per keystroke\n\n{}", report::cost(rows.chain([("exact, cold", cold)])))?;
+    writeln!(out, "cost per keystroke\n\n{}", report::cost(rows.chain(extra)))?;
     Ok(out)
 }
 

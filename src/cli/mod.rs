@@ -104,6 +104,9 @@ pub struct ModelArgs {
     /// Requests that share model steps; more wait.
     #[arg(long, env = "FORETYPE_MAX_ACTIVE", value_name = "N", default_value_t = 64)]
     max_active: usize,
+    /// Don't prepare, while idle, for the character that the first suggestion has next.
+    #[arg(long, env = "FORETYPE_NO_LOOKAHEAD")]
+    no_lookahead: bool,
     /// Requests that wait; one more is answered 429.
     #[arg(long, env = "FORETYPE_MAX_QUEUED", value_name = "N", default_value_t = 256)]
     max_queued: usize,
@@ -135,7 +138,7 @@ impl ModelArgs {
                 default_deadline: Duration::from_millis(self.deadline_ms).min(MAX_DEADLINE),
                 max_deadline: MAX_DEADLINE,
                 popular_weight: self.popular_weight.clamp(0.0, 1.0),
-                queue: QueueLimits { queued: self.max_queued, active: self.max_active },
+                queue: QueueLimits { queued: self.max_queued, active: self.max_active, lookahead: !self.no_lookahead },
             },
         }
     }

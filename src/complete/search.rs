@@ -1,13 +1,18 @@
-//! Beam search over the joint probability of whole queries, as a state machine.
+//! Best-first beam search over the joint probability of whole queries, as a state machine (Meister et al. 2020: the answers of a
+//! beam search, with no more work than its answers need).
 //!
-//! It opens with the ways in which the typed text can begin a query ([`crate::text::Opening`]) and follows the most probable
-//! beginnings, never renormalising: what is compared is always the probability of everything from the prompt on. Beams that end
-//! leave the beam; beams that can't beat the last wanted suggestion any more are dropped, and when none is left the answer is
-//! final. The best probability that was ever dropped unexplored is kept, so that the answer can say whether it is proven.
+//! It opens with the ways in which the typed text can begin a query ([`crate::text::Opening`]) and always follows the most probable
+//! beginning next, never renormalising: what is compared is the probability of everything from the prompt on. At most `beams`
+//! beginnings are followed at each number of new tokens, so that it comes to an end where probability is spread thin. When no
+//! beginning is left that could beat the last wanted suggestion, the answer is final. The best probability that was ever dropped
+//! unexplored is kept, so that the answer can say whether it is proven.
 //!
 //! It is driven from outside: [`Search::wanted`] names nodes, [`Search::supply`] brings their distributions, and when none is
-//! missing [`Search::advance`] takes the next step. What the distributions cost, and who else needs them, it doesn't know.
+//! missing [`Search::advance`] goes on. [`Search::speculate`] names more that will probably be wanted, for an engine that computes
+//! several as quickly as one. The order in which things become known never changes the answer.
 
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -16,6 +21,9 @@ use super::distribution::{Distribution, log_add};
 use super::found::Found;
 use super::{Outcome, Suggestion};
 use crate::text::{Method, Opening, PathRule, Role, Text, TokenId};
+
+/// How much less probable than the best beginning one may be to be computed along with it, in nats.
+const SPECULATION_NATS: f64 = 4.0;
 
 /// A node of a search: a path from the prompt. Indices are dense from 0, and a parent's is smaller than its child's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,7 +34,7 @@ pub struct NodeIndex(pub usize);
 pub struct SearchOptions {
     /// Suggestions wanted, at least 1.
     pub suggestions: usize,
-    /// Beams that are followed at the same time.
+    /// Beginnings that are followed at each number of new tokens.
     pub beams: usize,
     /// Tokens that may be added to the typed text's.
     pub max_new_tokens: usize,
@@ -43,6 +51,8 @@ pub struct Wanted {
     pub node: NodeIndex,
     /// Whether any token's probability may be asked for, not only those of the best.
     pub full: bool,
+    /// Whether the search can go on without it.
+    pub speculative: bool,
 }
 
 /// One path. The root is the prompt; every other adds a token to its parent.
@@ -63,6 +73,8 @@ struct Beam {
     rule: PathRule,
     /// The text so far, all that was typed included.
     text: Vec<u8>,
+    /// Tokens behind the opening.
+    new_tokens: usize,
 }
 
 /// The search. See the module's documentation.
@@ -75,7 +87,13 @@ pub struct Search {
     opening_nodes: Vec<NodeIndex>,
     nodes: Vec<Node>,
     children: FxHashMap<(NodeIndex, TokenId), NodeIndex>,
-    beams: Vec<Beam>,
+    /// Beams that were followed, and perhaps continued by candidates.
+    sources: Vec<Beam>,
+    queue: BinaryHeap<Candidate>,
+    /// The best beginning, whose distribution is needed to go on.
+    head: Option<Beam>,
+    /// By number of new tokens: how many beams were followed.
+    followed: Vec<usize>,
     /// Beams that reached a length limit.
     cut: Vec<Beam>,
     found: Found,
@@ -84,7 +102,6 @@ pub struct Search {
     typed_log_prob: Option<f64>,
     /// The most probable beginning that was dropped without being followed.
     dropped: f64,
-    steps: usize,
 }
 
 impl Search {
@@ -100,12 +117,14 @@ impl Search {
             opening_nodes: Vec::new(),
             nodes: Vec::new(),
             children: FxHashMap::default(),
-            beams: Vec::new(),
+            sources: Vec::new(),
+            queue: BinaryHeap::new(),
+            head: None,
+            followed: Vec::new(),
             cut: Vec::new(),
             wanted: Vec::new(),
             typed_log_prob: None,
             dropped: f64::NEG_INFINITY,
-            steps: 0,
         };
         let depth = search.text.prompt().len();
         search.nodes.push(Node { parent: None, token: search.text.prompt()[depth - 1], depth, next: None });
@@ -115,7 +134,8 @@ impl Search {
         }
         search.openings = openings;
         // Every node of the openings will be a context again when the next character comes, so they are wanted in full.
-        search.wanted = (0..search.nodes.len()).map(|i| Wanted { node: NodeIndex(i), full: true }).collect();
+        search.wanted =
+            (0..search.nodes.len()).map(|i| Wanted { node: NodeIndex(i), full: true, speculative: false }).collect();
         search
     }
 
@@ -146,9 +166,14 @@ impl Search {
         node.parent.map(|parent| (parent, node.token))
     }
 
-    /// The distributions that are missing for the next step. Empty and [`Search::is_done`] false: call [`Search::advance`].
+    /// The distributions that are missing, and those asked for by [`Search::speculate`].
     pub fn wanted(&self) -> &[Wanted] {
         &self.wanted
+    }
+
+    /// Whether [`Search::advance`] has to wait for a distribution.
+    pub fn is_waiting(&self) -> bool {
+        self.wanted.iter().any(|wanted| !wanted.speculative)
     }
 
     /// Brings the distribution of a wanted node.
@@ -159,17 +184,52 @@ impl Search {
 
     /// Whether nothing is left to follow.
     pub fn is_done(&self) -> bool {
-        self.typed_log_prob.is_some() && self.beams.is_empty()
+        self.typed_log_prob.is_some() && self.head.is_none()
     }
 
-    /// Takes the next step; all wanted distributions must have been supplied.
+    /// Goes on until a distribution is missing, or to the end. What it waited for must have been supplied.
     pub fn advance(&mut self) {
-        debug_assert!(self.wanted.is_empty(), "distributions are missing");
+        debug_assert!(!self.is_waiting(), "a distribution is missing");
+        self.wanted.clear();
         if self.typed_log_prob.is_none() {
             self.open();
-        } else {
-            self.expand();
         }
+        if let Some(head) = self.head.take() {
+            self.expand(head);
+        }
+        while let Some(beam) = self.next_beam() {
+            if self.nodes[beam.node.0].next.is_none() {
+                self.wanted.push(Wanted { node: beam.node, full: false, speculative: false });
+                self.head = Some(beam);
+                return;
+            }
+            self.expand(beam);
+        }
+    }
+
+    /// Asks for up to `count` more distributions: of the beginnings that come next if nothing better turns up.
+    pub fn speculate(&mut self, count: usize) {
+        let Some(head) = &self.head else { return };
+        let worst = head.joint - SPECULATION_NATS;
+        let mut looked_at = Vec::new();
+        let mut found = 0;
+        // Most candidates can't follow or are known; look at a few times as many as are asked for.
+        while found < count && looked_at.len() < 4 * count {
+            let Some(candidate) = self.queue.pop() else { break };
+            let joint = candidate.joint;
+            looked_at.push(candidate);
+            if joint < worst || self.found.threshold().is_some_and(|kth| joint <= kth) {
+                break;
+            }
+            let Some(beam) = self.materialise(&candidate) else { continue };
+            let node = beam.node;
+            let follows = !self.is_cut(&beam) && self.room_at(beam.new_tokens);
+            if follows && self.nodes[node.0].next.is_none() && self.wanted.iter().all(|wanted| wanted.node != node) {
+                self.wanted.push(Wanted { node, full: false, speculative: true });
+                found += 1;
+            }
+        }
+        self.queue.extend(looked_at);
     }
 
     /// What was found until now, best first. Until the search is done, only complete queries; then also those that were cut.
@@ -192,14 +252,23 @@ impl Search {
         Outcome { suggestions, proven: self.is_proven() }
     }
 
+    /// The search for what will have been typed if the next character is the one that the first suggestion has there.
+    pub fn next_agreeing(&self) -> Option<Self> {
+        let (best, _) = self.found.best().first().copied()?;
+        let next = best[self.typed.len()..].chars().next()?;
+        let search = Self::new(Arc::clone(&self.text), format!("{}{next}", self.typed), self.options.clone());
+        // One position must be left for a token that is not typed yet.
+        (search.text.prompt().len() + search.typed_tokens() < search.options.context).then_some(search)
+    }
+
     /// Log-probability that a query begins with the typed bytes; `None` before the first step.
     pub fn typed_log_prob(&self) -> Option<f64> {
         self.typed_log_prob
     }
 
     fn is_proven(&self) -> bool {
-        let followed = self.beams.iter().chain(&self.cut).map(|beam| beam.joint);
-        let unexplored = followed.fold(self.dropped, f64::max);
+        let followed = self.head.iter().chain(&self.cut).map(|beam| beam.joint);
+        let unexplored = followed.chain(self.queue.peek().map(|best| best.joint)).fold(self.dropped, f64::max);
         self.typed_log_prob.is_some()
             && self.found.threshold().map_or(unexplored == f64::NEG_INFINITY, |kth| unexplored <= kth)
     }
@@ -215,12 +284,11 @@ impl Search {
     /// Weighs all ways in which the typed text can begin a query.
     fn open(&mut self) {
         let joints = self.opening_joints();
-        let mut sources = Vec::with_capacity(self.openings.len());
         let mut candidates = Vec::new();
         for (opening, &node) in self.openings.iter().zip(&self.opening_nodes) {
             let Some((rule, text)) = self.follow_path(&opening.path) else { continue };
-            let (source, joint) = (sources.len(), joints[node.0]);
-            sources.push(Beam { node, joint, rule, text });
+            let (source, joint) = (self.sources.len(), joints[node.0]);
+            self.sources.push(Beam { node, joint, rule, text, new_tokens: 0 });
             match &opening.extensions {
                 None => candidates.push(Candidate { joint, source, token: None }),
                 Some(extensions) => {
@@ -232,7 +300,8 @@ impl Search {
             }
         }
         self.typed_log_prob = Some(candidates.iter().fold(f64::NEG_INFINITY, |sum, c| log_add(sum, c.joint)));
-        self.select(&sources, candidates);
+        candidates.retain(|candidate| candidate.joint > f64::NEG_INFINITY);
+        self.queue = BinaryHeap::from(candidates);
     }
 
     /// Joint log-probabilities of all nodes so far, from the prompt's distribution on.
@@ -257,30 +326,63 @@ impl Search {
         Some((rule, text))
     }
 
-    /// Ends or continues every beam.
-    fn expand(&mut self) {
-        self.steps += 1;
-        let sources = std::mem::take(&mut self.beams);
-        let mut candidates = Vec::with_capacity(sources.len() * 64);
-        for (source, beam) in sources.iter().enumerate() {
-            let Some(next) = self.nodes[beam.node.0].next.take() else { continue };
-            let mut ending = f64::NEG_INFINITY;
-            for (id, log_prob) in next.best() {
-                let joint = beam.joint + f64::from(log_prob);
-                match self.text.role(TokenId(id)) {
-                    Role::End => ending = log_add(ending, joint),
-                    Role::Text => candidates.push(Candidate { joint, source, token: Some(TokenId(id)) }),
-                    Role::Never => {}
+    /// The best beginning that may still be followed; `None` if nothing left can change the answer.
+    fn next_beam(&mut self) -> Option<Beam> {
+        loop {
+            let best = self.queue.peek()?;
+            if self.found.threshold().is_some_and(|kth| best.joint <= kth) {
+                return None;
+            }
+            let candidate = self.queue.pop()?;
+            let Some(beam) = self.materialise(&candidate) else { continue };
+            if !self.room_at(beam.new_tokens) {
+                self.dropped = self.dropped.max(beam.joint);
+                continue;
+            }
+            if self.followed.len() <= beam.new_tokens {
+                self.followed.resize(beam.new_tokens + 1, 0);
+            }
+            self.followed[beam.new_tokens] += 1;
+            if self.is_cut(&beam) {
+                self.cut.push(beam);
+                continue;
+            }
+            return Some(beam);
+        }
+    }
+
+    /// Whether another beam of so many new tokens may be followed.
+    fn room_at(&self, new_tokens: usize) -> bool {
+        self.followed.get(new_tokens).is_none_or(|&followed| followed < self.options.beams)
+    }
+
+    /// Whether a beam is at a length limit.
+    fn is_cut(&self, beam: &Beam) -> bool {
+        beam.new_tokens >= self.options.max_new_tokens || self.nodes[beam.node.0].depth > self.options.context
+    }
+
+    /// Ends a beam and continues it, each as its distribution has it.
+    fn expand(&mut self, beam: Beam) {
+        let Some(next) = self.nodes[beam.node.0].next.take() else { return };
+        let source = self.sources.len();
+        let mut ending = f64::NEG_INFINITY;
+        for (id, log_prob) in next.best() {
+            let joint = beam.joint + f64::from(log_prob);
+            match self.text.role(TokenId(id)) {
+                Role::End => ending = log_add(ending, joint),
+                Role::Text if self.found.threshold().is_none_or(|kth| joint > kth) => {
+                    self.queue.push(Candidate { joint, source, token: Some(TokenId(id)) });
                 }
-            }
-            if let Some(bound) = next.unlisted_bound() {
-                self.dropped = self.dropped.max(beam.joint + f64::from(bound));
-            }
-            if ending > f64::NEG_INFINITY && self.text.may_end(&beam.rule) {
-                self.finish(&beam.text, ending);
+                Role::Text | Role::Never => {}
             }
         }
-        self.select(&sources, candidates);
+        if let Some(bound) = next.unlisted_bound() {
+            self.dropped = self.dropped.max(beam.joint + f64::from(bound));
+        }
+        if ending > f64::NEG_INFINITY && self.text.may_end(&beam.rule) {
+            self.finish(&beam.text, ending);
+        }
+        self.sources.push(beam);
     }
 
     /// Keeps a complete query, if it says more than what was typed.
@@ -298,32 +400,9 @@ impl Search {
         (shown && !self.text.blocks(text.as_bytes(), true)).then_some(text)
     }
 
-    /// Takes the best candidates as the next beams.
-    fn select(&mut self, sources: &[Beam], mut candidates: Vec<Candidate>) {
-        candidates
-            .sort_by(|a, b| b.joint.total_cmp(&a.joint).then(a.source.cmp(&b.source)).then(a.token.cmp(&b.token)));
-        for candidate in candidates {
-            if candidate.joint == f64::NEG_INFINITY || self.found.threshold().is_some_and(|kth| candidate.joint <= kth)
-            {
-                break;
-            }
-            if self.beams.len() >= self.options.beams {
-                self.dropped = self.dropped.max(candidate.joint);
-                break;
-            }
-            if let Some(beam) = self.materialise(&sources[candidate.source], &candidate) {
-                let too_long =
-                    self.steps >= self.options.max_new_tokens || self.nodes[beam.node.0].depth > self.options.context;
-                if too_long { self.cut.push(beam) } else { self.beams.push(beam) }
-            }
-        }
-        self.cut.truncate(self.options.beams);
-        let missing = self.beams.iter().filter(|beam| self.nodes[beam.node.0].next.is_none());
-        self.wanted = missing.map(|beam| Wanted { node: beam.node, full: false }).collect();
-    }
-
     /// The beam that a candidate stands for; `None` if its token may not follow.
-    fn materialise(&mut self, source: &Beam, candidate: &Candidate) -> Option<Beam> {
+    fn materialise(&mut self, candidate: &Candidate) -> Option<Beam> {
+        let source = &self.sources[candidate.source];
         let Some(token) = candidate.token else { return Some(source.clone()) };
         if self.text.role(token) != Role::Text {
             return None;
@@ -339,14 +418,13 @@ impl Search {
         text.extend_from_slice(&source.text);
         text.extend_from_slice(bytes);
         let common = text.len().min(self.typed.len());
-        if text[..common] != self.typed.as_bytes()[..common] {
+        if text[..common] != self.typed.as_bytes()[..common] || self.text.blocks(&text, false) {
             return None;
         }
-        if self.text.blocks(&text, false) {
-            return None;
-        }
+        // A token that finishes what was typed belongs to the opening.
+        let new_tokens = source.new_tokens + usize::from(generated);
         let node = self.child(source.node, token);
-        Some(Beam { node, joint: candidate.joint, rule, text })
+        Some(Beam { node, joint: candidate.joint, rule, text, new_tokens })
     }
 
     /// The texts of beams that were cut, best first, without those that a better one already has.
@@ -365,13 +443,35 @@ impl Search {
     }
 }
 
-/// A way to go on: a source beam as it is, or with a token added.
+/// A way to go on: a source beam as it is, or with a token added. Ordered by probability; ties by source and token, so that the
+/// order of a search never depends on chance.
+#[derive(Clone, Copy, Debug)]
 struct Candidate {
     joint: f64,
     /// Index among the source beams.
     source: usize,
     token: Option<TokenId>,
 }
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.joint.total_cmp(&other.joint).then(other.source.cmp(&self.source)).then(other.token.cmp(&self.token))
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Candidate {}
 
 #[cfg(test)]
 #[path = "search_tests.rs"]

@@ -31,8 +31,14 @@ fn distribution(log_probs: &[f32], top_k: usize) -> Arc<Distribution> {
 }
 
 /// Runs a search to its end.
-fn run(mut search: Search, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
+fn run(search: Search, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
+    run_speculating(search, 0, model)
+}
+
+/// Runs a search to its end, with so many more distributions each time than it waits for.
+fn run_speculating(mut search: Search, count: usize, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
     loop {
+        search.speculate(count);
         for wanted in search.wanted().to_vec() {
             let mut path = Vec::new();
             let mut node = wanted.node;
@@ -197,12 +203,17 @@ fn suggestions_always_start_with_what_was_typed() {
             context: 24,
             method: [Method::Exact, Method::Healed, Method::Naive][rng.random_range(0..3)],
         };
-        let search = Search::new(Arc::clone(text), typed.clone(), limits);
+        let search = Search::new(Arc::clone(text), typed.clone(), limits.clone());
         if search.typed_tokens() > 20 {
             continue;
         }
         let top_k = rng.random_range(1..=vocab.min(6));
-        let outcome = run(search, |path| distribution(&cheap_log_probs(seed, path, vocab), top_k)).outcome();
+        let model = |path: &[u32]| distribution(&cheap_log_probs(seed, path, vocab), top_k);
+        let outcome = run(search, model).outcome();
+        if case % 50 == 0 {
+            let again = Search::new(Arc::clone(text), typed.clone(), limits.clone());
+            assert_eq!(run_speculating(again, 1 + case % 7, model).outcome(), outcome, "speculation changed {typed:?}");
+        }
         for suggestion in outcome.suggestions {
             assert!(suggestion.text.starts_with(&typed), "{typed:?} {suggestion:?}");
             assert_eq!(suggestion.text, format!("{typed}{}", suggestion.completion));

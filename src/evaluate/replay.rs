@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::metrics::{Keystroke, ranks};
-use crate::complete::{Search, SearchOptions};
+use crate::complete::{Outcome, Search, SearchOptions};
 use crate::model::BackendError;
 use crate::popular::Popular;
-use crate::schedule::scheduler::Scheduler;
+use crate::schedule::scheduler::{Scheduler, Usage};
 use crate::text::{Method, Text};
 
 /// Suggestions in a list; the "10" of MRR@10.
@@ -49,6 +49,8 @@ pub struct ReplayOptions {
     pub context: usize,
     /// Forget everything before each keystroke.
     pub cold: bool,
+    /// Prepare for the next keystroke after each answer, as an idle server does; that time is not the person's.
+    pub lookahead: bool,
 }
 
 /// An engine to type at.
@@ -113,13 +115,15 @@ impl Replay<'_> {
             saved: 0,
             proven: false,
         };
+        let mut ahead = None;
         let list: Vec<String> = match contender {
             Contender::Popular => self
                 .popular
                 .map(|p| p.best(typed, LIST).into_iter().map(|(query, _)| query).collect())
                 .unwrap_or_default(),
             Contender::Exact | Contender::Healed | Contender::Naive => {
-                let (outcome, usage) = self.search(typed, contender)?;
+                let (outcome, usage, next) = self.search(typed, contender)?;
+                ahead = next;
                 keystroke.forwards = usage.forwards;
                 keystroke.computed = usage.positions_computed;
                 keystroke.typed_computed = usage.typed_positions_computed;
@@ -129,14 +133,14 @@ impl Replay<'_> {
             }
         };
         keystroke.latency_ms = started.elapsed().as_secs_f64() * 1000.0;
+        if let Some(next) = ahead {
+            self.finish(next)?;
+        }
         Ok((keystroke, list))
     }
 
-    fn search(
-        &mut self,
-        typed: &str,
-        contender: Contender,
-    ) -> Result<(crate::complete::Outcome, crate::schedule::Usage), BackendError> {
+    /// Searches; returns what was found, what it cost, and the search to prepare with, if that is asked for.
+    fn search(&mut self, typed: &str, contender: Contender) -> Result<(Outcome, Usage, Option<Search>), BackendError> {
         let method = match contender {
             Contender::Healed => Method::Healed,
             Contender::Naive => Method::Naive,
@@ -149,7 +153,11 @@ impl Replay<'_> {
             context: self.options.context,
             method,
         };
-        let job = self.scheduler.add(Search::new(Arc::clone(self.text), typed.to_owned(), options));
+        self.finish(Search::new(Arc::clone(self.text), typed.to_owned(), options))
+    }
+
+    fn finish(&mut self, search: Search) -> Result<(Outcome, Usage, Option<Search>), BackendError> {
+        let job = self.scheduler.add(search);
         loop {
             match self.scheduler.step() {
                 Ok(done) if done.contains(&job) => break,
@@ -161,6 +169,8 @@ impl Replay<'_> {
                 }
             }
         }
-        Ok(self.scheduler.remove(job).unwrap_or_else(|| unreachable!("the job was added above")))
+        let next = self.scheduler.search(job).filter(|_| self.options.lookahead).and_then(Search::next_agreeing);
+        let (outcome, usage) = self.scheduler.remove(job).unwrap_or_else(|| unreachable!("the job was added above"));
+        Ok((outcome, usage, next))
     }
 }

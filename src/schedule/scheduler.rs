@@ -18,6 +18,9 @@ use crate::model::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected
 /// and any node can serve as the context of a half-typed token later without being computed again.
 const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
 
+/// Rows that one search may fill in a forward, until [`Scheduler::set_speculation`] says better.
+const DEFAULT_SPECULATION: usize = 4;
+
 /// A search that is being worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub u64);
@@ -55,6 +58,8 @@ pub struct Scheduler {
     next_id: u64,
     /// The job whose wants come first in the next forward.
     turn: usize,
+    /// Rows that one search may fill in a forward.
+    speculation: usize,
     batch: Batch,
     outputs: Outputs,
     copies: Vec<KvCopy>,
@@ -74,6 +79,7 @@ impl Scheduler {
             jobs: Vec::new(),
             next_id: 0,
             turn: 0,
+            speculation: DEFAULT_SPECULATION,
             batch: Batch::default(),
             outputs: Outputs::default(),
             copies: Vec::new(),
@@ -101,6 +107,11 @@ impl Scheduler {
         Some((job.search.outcome(), job.usage))
     }
 
+    /// The search of a job.
+    pub fn search(&self, id: JobId) -> Option<&Search> {
+        self.jobs.iter().find(|job| job.id == id).map(|job| &job.search)
+    }
+
     /// Jobs that are not removed yet.
     pub fn jobs(&self) -> usize {
         self.jobs.len()
@@ -126,6 +137,7 @@ impl Scheduler {
     pub fn step(&mut self) -> Result<Vec<JobId>, BackendError> {
         let mut done = self.settle();
         if done.is_empty() {
+            self.speculate();
             let plan = self.plan();
             if !plan.rows.is_empty() {
                 self.compute(&plan)?;
@@ -135,16 +147,23 @@ impl Scheduler {
         Ok(done)
     }
 
-    /// Runs one token through the engine, so that a server that says it is ready has computed something.
+    /// Runs one token in each of `rows` rows through the engine, so that a server that says it is ready has computed something.
     ///
     /// # Errors
     /// The engine's.
-    pub fn warm_up(&mut self, token: crate::text::TokenId) -> Result<(), BackendError> {
+    pub fn warm_up(&mut self, token: crate::text::TokenId, rows: usize) -> Result<(), BackendError> {
         self.batch.clear();
-        self.batch.push_row(0, [token]);
-        self.batch.selected.push(Selected { row: 0, offset: 0, full: false });
+        for row in 0..rows.clamp(1, self.backend.limits().lanes) {
+            self.batch.push_row(0, [token]);
+            self.batch.selected.push(Selected { row, offset: 0, full: false });
+        }
         self.lanes.clear();
         self.backend.forward(&self.batch, &mut self.outputs)
+    }
+
+    /// Sets how many rows one search may fill in a forward; those it doesn't wait for hold what it will probably want next.
+    pub fn set_speculation(&mut self, rows: usize) {
+        self.speculation = rows.max(1);
     }
 
     /// Supplies what the tree has and advances searches that miss nothing, until all are done or miss something.
@@ -165,13 +184,33 @@ impl Scheduler {
                     done.push(job.id);
                     break;
                 }
-                if !job.search.wanted().is_empty() {
+                if job.search.is_waiting() {
                     break;
                 }
                 job.search.advance();
             }
         }
         done
+    }
+
+    /// Lets every search ask for what it will probably want next, to fill the forward that it has to wait for anyway.
+    fn speculate(&mut self) {
+        let rows = (self.backend.limits().lanes / self.jobs.len().max(1)).min(self.speculation);
+        for job in &mut self.jobs {
+            let asked = job.search.wanted().len();
+            if asked < rows {
+                job.search.speculate(rows - asked);
+            }
+            hold_new_nodes(&mut self.tree, job);
+            for wanted in job.search.wanted().to_vec().into_iter().filter(|wanted| wanted.speculative) {
+                let place = job.places[wanted.node.0];
+                if let Some(next) = self.tree.next(place).cloned() {
+                    job.search.supply(wanted.node, next);
+                    job.usage.positions_saved += 1;
+                    self.tree.touch(place);
+                }
+            }
+        }
     }
 
     /// Packs missing nodes of all jobs, beginning with the one whose turn it is, into rows.
@@ -333,16 +372,17 @@ fn hold_new_nodes(tree: &mut Tree, job: &mut Job) {
     }
 }
 
-/// What a job misses, deepest first: a deep row brings the distributions of its path along.
+/// What a job misses: what it waits for before what it may want, deepest first, because a deep row brings the distributions of its
+/// path along.
 fn targets(job: &Job, tree: &Tree) -> Vec<Target> {
     let target = |wanted: &crate::complete::search::Wanted| Target {
         node: wanted.node,
         place: job.places[wanted.node.0],
         full: wanted.full,
     };
-    let mut targets: Vec<Target> = job.search.wanted().iter().map(target).collect();
-    targets.sort_by_key(|target| std::cmp::Reverse(tree.depth(target.place)));
-    targets
+    let mut wanted = job.search.wanted().to_vec();
+    wanted.sort_by_key(|wanted| (wanted.speculative, std::cmp::Reverse(tree.depth(job.places[wanted.node.0]))));
+    wanted.iter().map(target).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
+use super::calibrate::calibrate;
 use super::scheduler::{JobId, Scheduler, Usage};
 use crate::complete::{Outcome, Search};
 use crate::model::Backend;
@@ -97,6 +98,8 @@ pub struct QueueLimits {
     pub queued: usize,
     /// Requests that share forwards.
     pub active: usize,
+    /// Whether an idle engine prepares for the character that the first suggestion has next.
+    pub lookahead: bool,
 }
 
 /// A handle to the model thread. The thread ends when the last clone is dropped and its requests are answered.
@@ -123,7 +126,7 @@ impl ModelThread {
         let body = move || {
             let ready = load().and_then(|(backend, tree_bytes)| {
                 let mut scheduler = Scheduler::new(backend, tree_bytes);
-                scheduler.warm_up(probe).map_err(|error| error.to_string())?;
+                calibrate(&mut scheduler, probe).map_err(|error| error.to_string())?;
                 Ok(scheduler)
             });
             let (scheduler, result) = match ready {
@@ -132,7 +135,8 @@ impl ModelThread {
             };
             // `start` waits for this; if it is gone there is nothing to do either.
             if let (Ok(()), Some(scheduler)) = (loaded_sender.send(result), scheduler) {
-                Worker { scheduler, receiver, active: Vec::new(), limits, health: health_sender }.run();
+                let active = Vec::new();
+                Worker { scheduler, receiver, active, lookahead: None, limits, health: health_sender }.run();
             }
         };
         std::thread::Builder::new()
@@ -182,6 +186,8 @@ struct Worker {
     scheduler: Scheduler,
     receiver: Receiver<Request>,
     active: Vec<Active>,
+    /// Work for a keystroke that may come, done while nothing else is to do.
+    lookahead: Option<JobId>,
     limits: QueueLimits,
     health: watch::Sender<Health>,
 }
@@ -191,15 +197,35 @@ impl Worker {
         while self.take_on() {
             self.drop_unwanted();
             match self.scheduler.step() {
-                Ok(done) => done.into_iter().for_each(|job| self.answer(job, None)),
+                Ok(done) => done.into_iter().for_each(|job| self.finish(job)),
                 Err(error) => self.fail_all(&error.to_string()),
             }
         }
     }
 
+    fn finish(&mut self, job: JobId) {
+        if self.lookahead == Some(job) {
+            self.stop_lookahead();
+            return;
+        }
+        let next = self.scheduler.search(job).filter(|_| self.limits.lookahead).and_then(Search::next_agreeing);
+        self.answer(job, None);
+        if let Some(next) = next.filter(|_| self.active.is_empty()) {
+            self.stop_lookahead();
+            self.lookahead = Some(self.scheduler.add(next));
+        }
+    }
+
+    /// What it computed stays in the tree.
+    fn stop_lookahead(&mut self) {
+        if let Some(job) = self.lookahead.take() {
+            self.scheduler.remove(job);
+        }
+    }
+
     /// Takes waiting requests on; waits for one if there is nothing to do. False when there is nothing to do any more.
     fn take_on(&mut self) -> bool {
-        if self.active.is_empty() {
+        if self.active.is_empty() && self.lookahead.is_none() {
             match self.receiver.recv() {
                 Ok(request) => self.start(request),
                 Err(_) => return false,
@@ -208,6 +234,7 @@ impl Worker {
         while self.active.len() < self.limits.active {
             match self.receiver.try_recv() {
                 Ok(request) => self.start(request),
+                Err(TryRecvError::Disconnected) if self.active.is_empty() => return false,
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
@@ -215,6 +242,7 @@ impl Worker {
     }
 
     fn start(&mut self, request: Request) {
+        self.stop_lookahead();
         let Request { search, deadline, received, reply } = request;
         let job = self.scheduler.add(search);
         self.active.push(Active { job, deadline, received, started: Instant::now(), reply });
@@ -256,8 +284,9 @@ impl Worker {
             self.scheduler.remove(active.job);
             let _ = active.reply.send(Err(Refusal::Failed));
         }
+        self.stop_lookahead();
         self.scheduler.reset();
-        let probe = self.scheduler.warm_up(TokenId(0));
+        let probe = self.scheduler.warm_up(TokenId(0), 1);
         let health = probe.map_or_else(|error| Health::Failed(error.to_string()), |()| Health::Ready);
         self.health.send_replace(health);
     }

@@ -37,7 +37,7 @@ pub fn request_options() -> RequestOptions {
         default_deadline: Duration::from_secs(10),
         max_deadline: Duration::from_secs(60),
         popular_weight: 0.3,
-        queue: QueueLimits { queued: 64, active: 64 },
+        queue: QueueLimits { queued: 64, active: 64, lookahead: true },
     }
 }
 

@@ -1,0 +1,58 @@
+//! How many rows a forward can take for little more than the time of one: measured once, when an engine is loaded.
+//!
+//! A small CPU computes every row for itself; a GPU, or a model whose weights don't fit a cache, computes a dozen in the time of
+//! one. How far a search computes ahead of what it waits for depends on it. The answers don't.
+
+use std::time::{Duration, Instant};
+
+use super::scheduler::Scheduler;
+use crate::model::BackendError;
+use crate::text::TokenId;
+
+/// Rows of the larger of the two forwards that are compared, and most rows that a search may fill.
+const MANY: usize = 16;
+/// Forwards of each kind; the quickest counts.
+const REPEATS: usize = 5;
+
+/// Warms the engine up and sets how many rows one search may fill. Returns that number.
+///
+/// # Errors
+/// The engine's.
+pub fn calibrate(scheduler: &mut Scheduler, probe: TokenId) -> Result<usize, BackendError> {
+    let mut quickest = |rows: usize| -> Result<Duration, BackendError> {
+        let mut best = Duration::MAX;
+        for _ in 0..REPEATS {
+            let started = Instant::now();
+            scheduler.warm_up(probe, rows)?;
+            best = best.min(started.elapsed());
+        }
+        Ok(best)
+    };
+    let (one, many) = (quickest(1)?, quickest(MANY)?);
+    let rows = rows_worth_filling(one, many);
+    scheduler.set_speculation(rows);
+    tracing::debug!(one_row_us = one.as_micros() as u64, many_rows_us = many.as_micros() as u64, rows, "calibrated");
+    Ok(rows)
+}
+
+/// So many rows that what they add costs as much as the forward costs anyway.
+fn rows_worth_filling(one: Duration, many: Duration) -> usize {
+    let (one, many) = (one.as_secs_f64(), many.as_secs_f64());
+    let row = ((many - one) / (MANY - 1) as f64).max(1e-9);
+    let fixed = (one - row).max(0.0);
+    ((1.0 + fixed / row).round() as usize).clamp(1, MANY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cheap_rows_are_filled_and_dear_ones_are_not() {
+        let rows = |one, many| rows_worth_filling(Duration::from_micros(one), Duration::from_micros(many));
+        assert_eq!(rows(285, 1900), 3, "a tiny model on a CPU");
+        assert_eq!(rows(11_800, 18_000), MANY, "a large one, bound by memory");
+        assert_eq!(rows(100, 1600), 1, "every row costs the same");
+        assert_eq!(rows(100, 90), MANY);
+    }
+}

@@ -23,7 +23,7 @@ use super::{Outcome, Suggestion};
 use crate::text::{Method, Opening, PathRule, Role, Text, TokenId};
 
 /// How much less probable than the best beginning one may be to be computed along with it, in nats.
-const SPECULATION_NATS: f64 = 4.0;
+const SPECULATION_NATS: f64 = 8.0;
 
 /// A node of a search: a path from the prompt. Indices are dense from 0, and a parent's is smaller than its child's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -213,8 +213,8 @@ impl Search {
         let worst = head.joint - SPECULATION_NATS;
         let mut looked_at = Vec::new();
         let mut found = 0;
-        // Most candidates can't follow or are known; look at a few times as many as are asked for.
-        while found < count && looked_at.len() < 4 * count {
+        // Most candidates can't follow or are known; look at several times as many as are asked for.
+        while found < count && looked_at.len() < 16 * count {
             let Some(candidate) = self.queue.pop() else { break };
             let joint = candidate.joint;
             looked_at.push(candidate);
@@ -321,7 +321,7 @@ impl Search {
         let mut text = Vec::new();
         for &token in path {
             rule = self.text.follow(&rule, token)?;
-            text.extend_from_slice(self.text.bytes(token)?);
+            text.extend_from_slice(self.token_bytes(&text, token)?);
         }
         Some((rule, text))
     }
@@ -359,6 +359,11 @@ impl Search {
     /// Whether a beam is at a length limit.
     fn is_cut(&self, beam: &Beam) -> bool {
         beam.new_tokens >= self.options.max_new_tokens || self.nodes[beam.node.0].depth > self.options.context
+    }
+
+    /// What a token adds to a text.
+    fn token_bytes(&self, text: &[u8], token: TokenId) -> Option<&[u8]> {
+        if text.is_empty() { self.text.first_bytes(token) } else { self.text.bytes(token) }
     }
 
     /// Ends a beam and continues it, each as its distribution has it.
@@ -407,7 +412,7 @@ impl Search {
         if self.text.role(token) != Role::Text {
             return None;
         }
-        let bytes = self.text.bytes(token)?;
+        let bytes = self.token_bytes(&source.text, token)?;
         // A second space in a row is no distinct query, unless it was typed.
         let generated = source.text.len() >= self.typed.len();
         if generated && source.text.last() == Some(&b' ') && bytes.first() == Some(&b' ') {

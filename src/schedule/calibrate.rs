@@ -12,7 +12,10 @@ use crate::text::TokenId;
 /// Rows of the larger of the two forwards that are compared, and most rows that a search may fill.
 const MANY: usize = 16;
 /// Forwards of each kind; the quickest counts.
-const REPEATS: usize = 5;
+const REPEATS: usize = 15;
+/// What the rows that a search doesn't wait for may cost, as a share of what a forward costs anyway. Not all of them turn out to be
+/// wanted.
+const WORTH: f64 = 0.5;
 
 /// Warms the engine up and sets how many rows one search may fill. Returns that number.
 ///
@@ -35,12 +38,12 @@ pub fn calibrate(scheduler: &mut Scheduler, probe: TokenId) -> Result<usize, Bac
     Ok(rows)
 }
 
-/// So many rows that what they add costs as much as the forward costs anyway.
+/// So many rows that what they add is worth it.
 fn rows_worth_filling(one: Duration, many: Duration) -> usize {
     let (one, many) = (one.as_secs_f64(), many.as_secs_f64());
     let row = ((many - one) / (MANY - 1) as f64).max(1e-9);
     let fixed = (one - row).max(0.0);
-    ((1.0 + fixed / row).round() as usize).clamp(1, MANY)
+    ((1.0 + WORTH * fixed / row).round() as usize).clamp(1, MANY)
 }
 
 #[cfg(test)]
@@ -50,7 +53,7 @@ mod tests {
     #[test]
     fn cheap_rows_are_filled_and_dear_ones_are_not() {
         let rows = |one, many| rows_worth_filling(Duration::from_micros(one), Duration::from_micros(many));
-        assert_eq!(rows(285, 1900), 3, "a tiny model on a CPU");
+        assert_eq!(rows(285, 1900), 2, "a tiny model on a CPU");
         assert_eq!(rows(11_800, 18_000), MANY, "a large one, bound by memory");
         assert_eq!(rows(100, 1600), 1, "every row costs the same");
         assert_eq!(rows(100, 90), MANY);

@@ -4,6 +4,7 @@
 //! This is the one place in scheduling that reads a clock.
 
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
@@ -102,10 +103,12 @@ pub struct QueueLimits {
     pub lookahead: bool,
 }
 
-/// A handle to the model thread. The thread ends when the last clone is dropped and its requests are answered.
-#[derive(Clone)]
+/// The model thread. Dropping it waits until the requests that were accepted are answered and the engine is gone: an engine that
+/// computes while the process ends would use libraries that are being torn down.
 pub struct ModelThread {
-    requests: SyncSender<Request>,
+    /// `None` only while dropping.
+    requests: Option<SyncSender<Request>>,
+    thread: Option<JoinHandle<()>>,
     health: watch::Receiver<Health>,
     limits: QueueLimits,
 }
@@ -139,12 +142,10 @@ impl ModelThread {
                 Worker { scheduler, receiver, active, lookahead: None, limits, health: health_sender }.run();
             }
         };
-        std::thread::Builder::new()
-            .name("model".into())
-            .spawn(body)
-            .map_err(|e| format!("no thread for the model: {e}"))?;
+        let thread = std::thread::Builder::new().name("model".into()).spawn(body);
+        let thread = Some(thread.map_err(|e| format!("no thread for the model: {e}"))?);
         loaded.recv().unwrap_or_else(|_| Err("loading the model ended in a panic".into()))?;
-        Ok(Self { requests, health, limits })
+        Ok(Self { requests: Some(requests), thread, health, limits })
     }
 
     /// Queues a request.
@@ -155,7 +156,8 @@ impl ModelThread {
         if let Health::Failed(reason) = self.health() {
             return Err(Refusal::NotReady(reason));
         }
-        self.requests.try_send(request).map_err(|error| match error {
+        let Some(requests) = &self.requests else { return Err(Refusal::NotReady("it is being stopped".into())) };
+        requests.try_send(request).map_err(|error| match error {
             TrySendError::Full(_) => Refusal::Busy(self.limits.queued),
             TrySendError::Disconnected(_) => Refusal::NotReady("its thread has ended".into()),
         })
@@ -169,6 +171,16 @@ impl ModelThread {
                 Health::Failed(reason) => Health::Failed(reason),
                 _ => Health::Failed("its thread has ended".into()),
             },
+        }
+    }
+}
+
+impl Drop for ModelThread {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic on it was reported when it happened.
+            let _ = thread.join();
         }
     }
 }

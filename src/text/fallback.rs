@@ -1,5 +1,5 @@
 //! Tokenizers that can't be treated exactly: encoding by the `tokenizers` crate, and the bytes of each token as far as
-//! they are known. Half-typed tokens are healed with them (the last token is dropped and constrained).
+//! they are known. Half-typed tokens are healed with them: the last few tokens are dropped and constrained.
 
 use std::str::FromStr;
 
@@ -12,13 +12,24 @@ use super::load::byte_alphabet;
 pub struct Fallback {
     tokenizer: Tokenizer,
     reason: String,
+    /// Whether it puts a space before the first word.
+    adds_space: bool,
 }
 
 impl Fallback {
     /// Reads a `tokenizer.json`; `reason` is why it can't be exact.
     pub fn from_json(json: &str, reason: String) -> Result<Self, String> {
         let tokenizer = Tokenizer::from_str(json).map_err(|e| e.to_string())?;
-        Ok(Self { tokenizer, reason })
+        let mut fallback = Self { tokenizer, reason, adds_space: false };
+        let (first, vocabulary) = (fallback.encode("a"), fallback.vocabulary());
+        fallback.adds_space =
+            first.first().and_then(|&token| vocabulary.bytes(token)).is_some_and(|b| b.starts_with(b" "));
+        Ok(fallback)
+    }
+
+    /// Whether it puts a space before the first word, which nobody typed.
+    pub fn adds_space(&self) -> bool {
+        self.adds_space
     }
 
     /// Why it can't be exact.

@@ -111,7 +111,8 @@ impl Text {
         end_of_text: &[TokenId],
         prompt_prefix: &str,
     ) -> Result<Self, TextError> {
-        let exact = load::from_tokenizer_json(json).map_err(|e| e.to_string()).and_then(|(vocabulary, merges)| {
+        let read = load::from_tokenizer_json(json).map_err(|e| e.to_string());
+        let exact = read.and_then(|(vocabulary, merges)| {
             let vocabulary = Arc::new(vocabulary);
             Canon::new(Arc::clone(&vocabulary), merges).map(|canon| (vocabulary, canon)).map_err(|e| e.to_string())
         });
@@ -213,7 +214,8 @@ impl Text {
         match (&self.kind, method) {
             (Kind::Exact(canon), Method::Exact) => exact_openings(canon, typed),
             (_, Method::Naive) => vec![Opening { path: self.encode(typed), extensions: None }],
-            _ => self.healed_openings(typed),
+            (Kind::Exact(_), Method::Healed) => self.healed_openings(typed),
+            (Kind::Fallback(_), _) => self.multi_healed_openings(typed),
         }
     }
 
@@ -251,7 +253,35 @@ impl Text {
         let extensions = std::iter::once(dropped).chain(self.vocabulary.extending(bytes)).collect();
         vec![Opening { path, extensions: Some(extensions) }]
     }
+
+    /// The typed text's own tokens, and each of the last few dropped with all behind it, for a token that begins with their bytes
+    /// and goes on: a covering set as near as it can be had without knowing which sequences are encodings.
+    fn multi_healed_openings(&self, typed: &str) -> Vec<Opening> {
+        let tokens = self.encode(typed);
+        let mut openings = vec![Opening { path: tokens.clone(), extensions: None }];
+        let mut dropped = Vec::new();
+        for kept in (tokens.len().saturating_sub(HEALED_TOKENS)..tokens.len()).rev() {
+            dropped.splice(0..0, self.bytes(tokens[kept]).unwrap_or_default().iter().copied());
+            let extensions: Vec<TokenId> = self.vocabulary.extending(&dropped).collect();
+            if !extensions.is_empty() {
+                openings.push(Opening { path: tokens[..kept].to_vec(), extensions: Some(extensions) });
+            }
+        }
+        openings
+    }
+
+    /// The bytes with which a text's first token shows: some tokenizers put a space before the first word.
+    pub fn first_bytes(&self, token: TokenId) -> Option<&[u8]> {
+        let bytes = self.bytes(token)?;
+        match &self.kind {
+            Kind::Fallback(fallback) if fallback.adds_space() => Some(bytes.strip_prefix(b" ").unwrap_or(bytes)),
+            _ => Some(bytes),
+        }
+    }
 }
+
+/// Tokens that are healed where a tokenizer can't be treated exactly.
+const HEALED_TOKENS: usize = 3;
 
 fn exact_openings(canon: &Canon, typed: &str) -> Vec<Opening> {
     let cover = canon.cover(typed);

@@ -18,9 +18,11 @@ const ALIGNMENT: usize = 64;
 
 /// Zeroed memory at a fixed address, as long as it lives: what tensors are laid over.
 ///
-/// Zeroed because a NaN in a masked KV slot would give NaN out; and by `alloc_zeroed`, so that pages of the KV pool that were
-/// never used take no memory.
+/// Zeroed because a NaN in a masked KV slot would give NaN out. Pages of the KV pool that were never used take no memory: the
+/// allocator gets large zeroed blocks from the operating system untouched, but only at its own alignment, so this takes
+/// [`ALIGNMENT`] bytes more and begins at the first aligned address.
 pub struct Memory<T: Element> {
+    allocation: NonNull<u8>,
     start: NonNull<T>,
     len: usize,
 }
@@ -49,19 +51,23 @@ unsafe impl<T: Element> Send for Memory<T> {}
 
 impl<T: Element> Memory<T> {
     fn layout(len: usize) -> Layout {
+        let array = Layout::array::<T>(len).map(|array| array.size() + ALIGNMENT);
         #[expect(clippy::expect_used, reason = "only sizes near isize::MAX fail, which no machine holds")]
-        Layout::array::<T>(len.max(1)).and_then(|l| l.align_to(ALIGNMENT)).expect("a size that fits the address space")
+        array
+            .and_then(|size| Layout::from_size_align(size, align_of::<T>()))
+            .expect("a size that fits the address space")
     }
 
     /// `len` zeroed elements.
     pub fn zeroed(len: usize) -> Self {
         let layout = Self::layout(len);
-        // SAFETY: the layout's size is not zero (`len.max(1)` elements of a type that is not zero-sized).
-        let start = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(start.cast::<T>()) {
-            Some(start) => Self { start, len },
-            None => handle_alloc_error(layout),
-        }
+        // SAFETY: the layout's size is at least `ALIGNMENT`, not zero.
+        let Some(allocation) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        let offset = allocation.as_ptr().align_offset(ALIGNMENT);
+        // SAFETY: the offset is below `ALIGNMENT`, by which the allocation is larger than `len` elements; `ALIGNMENT` is a
+        // multiple of every element's alignment.
+        let start = unsafe { allocation.add(offset) }.cast::<T>();
+        Self { allocation, start, len }
     }
 
     /// Reads the elements. No engine runs meanwhile: running needs the `&mut` of [`Binding::run`]'s owner.
@@ -103,7 +109,7 @@ impl<T: Element> Memory<T> {
 impl<T: Element> Drop for Memory<T> {
     fn drop(&mut self) {
         // SAFETY: allocated in `zeroed` with this very layout.
-        unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.len)) }
+        unsafe { dealloc(self.allocation.as_ptr(), Self::layout(self.len)) }
     }
 }
 

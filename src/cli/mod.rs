@@ -89,7 +89,7 @@ pub struct ModelArgs {
     /// Memory for next-token distributions kept from keystroke to keystroke, in MiB.
     #[arg(long, env = "FORETYPE_TREE_MIB", value_name = "MIB", default_value_t = 128)]
     tree_mib: usize,
-    /// Beginnings followed at the same time for one request; more find better suggestions and cost time.
+    /// Beginnings that a request follows at each number of new tokens; more find better suggestions and cost time.
     #[arg(long, env = "FORETYPE_BEAMS", value_name = "N", default_value = "16")]
     beams: NonZero<usize>,
     /// Most characters of an input.

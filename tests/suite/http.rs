@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{TestServer, repository, request_options};
 
-/// A fake model over the goldens' tokenizer, whose last ids are none of the tokenizer's.
+/// A fake model over the goldens' tokenizer. It fails on texts with a "%" in them.
 fn fake_engine() -> Engine {
     let json = std::fs::read_to_string(repository("tests/goldens/plain/tokenizer.json")).unwrap();
     let end = TokenId(
@@ -17,10 +17,14 @@ fn fake_engine() -> Engine {
     );
     let text = Text::from_json(&json, end, &[end], "").unwrap();
     let vocab = text.vocab();
+    let poison = text.encode("%")[0];
     let limits =
         Limits { lanes: 16, context: 48, chunk: 48, selected: 48, vocab, top_k: 32, pages: 256, page_bytes: 64 };
     // End of text is likely, so that searches end.
     let logit = move |path: &[u32], next: u32| {
+        if path.contains(&poison.0) {
+            return f32::NAN;
+        }
         let spread =
             (path.iter().fold(next.wrapping_mul(2_654_435_761), |h, &x| (h ^ x).wrapping_mul(16_777_619)) >> 20) as f32;
         if next == end.0 { 6.0 } else { spread / 512.0 }
@@ -227,4 +231,39 @@ fn a_deadline_that_passes_is_an_answer() {
     let answer = server.post(r#"{"input": "heat ex", "suggestions": 50, "max_new_tokens": 40, "deadline_ms": 1}"#);
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.json()["finish"], "deadline");
+}
+
+#[test]
+fn an_engine_that_fails_on_one_request_answers_it_and_serves_the_next() {
+    let server = TestServer::with(fake_engine());
+    for _ in 0..3 {
+        let failed = server.post(r#"{"input": "50 %"}"#);
+        assert_eq!((failed.status, failed.json()["error"]["kind"].as_str()), (500, Some("internal")), "{failed:?}");
+        assert!(!failed.text.contains("NaN"), "internals are logged, not sent: {failed:?}");
+        assert_eq!(server.post(r#"{"input": "heat"}"#).status, 200);
+        assert_eq!(server.send("GET", "/ping", None, b"").status, 200);
+    }
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_work_with_it() {
+    let engine = fake_engine();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let completion = |input: &str| foretype::engine::Completion { input: input.into(), ..Default::default() };
+    runtime.block_on(async {
+        for round in 0..200 {
+            // Polled once, then dropped: queued, perhaps begun, or refused because the queue is full.
+            let typed = completion(&format!("heat {round}"));
+            let _ = tokio::time::timeout(std::time::Duration::ZERO, engine.complete(&typed)).await;
+        }
+        // What was dropped is skipped, so that the queue empties much sooner than 200 searches would take.
+        for _ in 0..1000 {
+            match engine.complete(&completion("heat ex")).await {
+                Ok(answer) => return assert!(!answer.outcome.suggestions.is_empty()),
+                Err(error) => assert_eq!(error.kind, foretype::error::Kind::Overloaded),
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        panic!("the queue never emptied");
+    });
 }

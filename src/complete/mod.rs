@@ -3,6 +3,7 @@
 //! [`search`] is beam search for the most probable ways to complete a typed text. It knows tokens and text; it knows no engine,
 //! no KV cache, no other request and no clock. `found` keeps what it found, [`distribution`] is what it is given.
 
+mod candidate;
 pub mod distribution;
 mod found;
 pub mod mix;

@@ -11,12 +11,12 @@
 //! missing [`Search::advance`] goes on. [`Search::speculate`] names more that will probably be wanted, for an engine that computes
 //! several as quickly as one. The order in which things become known never changes the answer.
 
-use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::candidate::Candidate;
 use super::distribution::{Distribution, log_add};
 use super::found::Found;
 use super::{Outcome, Suggestion};
@@ -447,36 +447,6 @@ impl Search {
         texts
     }
 }
-
-/// A way to go on: a source beam as it is, or with a token added. Ordered by probability; ties by source and token, so that the
-/// order of a search never depends on chance.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    joint: f64,
-    /// Index among the source beams.
-    source: usize,
-    token: Option<TokenId>,
-}
-
-impl Ord for Candidate {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.joint.total_cmp(&other.joint).then(other.source.cmp(&self.source)).then(other.token.cmp(&self.token))
-    }
-}
-
-impl PartialOrd for Candidate {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Candidate {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Candidate {}
 
 #[cfg(test)]
 #[path = "search_tests.rs"]

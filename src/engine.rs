@@ -93,7 +93,6 @@ pub struct Engine {
     name: String,
     text: Arc<Text>,
     context: usize,
-    vocab: usize,
     thread: ModelThread,
     popular: Option<Popular>,
     options: RequestOptions,
@@ -116,15 +115,14 @@ impl Engine {
         }
         let (bundle, manifest, backend, tree_bytes) =
             (bundle.to_owned(), manifest.clone(), options.backend.clone(), options.tree_bytes);
-        let (name, context, vocab) =
-            (manifest.name.clone(), manifest.model.context as usize, manifest.model.vocab as usize);
+        let (name, context) = (manifest.name.clone(), manifest.model.context as usize);
         let load = move || {
             let backend = onnxruntime::load(&bundle, &manifest, &backend).map_err(|e| e.to_string())?;
             Ok((backend, tree_bytes))
         };
         let start = text.prompt()[0];
         let thread = ModelThread::start(load, start, options.requests.queue).map_err(EngineError::Model)?;
-        Ok(Self { name, text: Arc::new(text), context, vocab, thread, popular, options: options.requests.clone() })
+        Ok(Self { name, text: Arc::new(text), context, thread, popular, options: options.requests.clone() })
     }
 
     /// Puts a model together from its parts; for tests, and for measuring without a real engine.
@@ -137,10 +135,10 @@ impl Engine {
         backend: Box<dyn Backend>,
         options: RequestOptions,
     ) -> Result<Self, EngineError> {
-        let (context, vocab, start) = (backend.limits().context, backend.limits().vocab, text.prompt()[0]);
+        let (context, start) = (backend.limits().context, text.prompt()[0]);
         let load = move || Ok((backend, 16 << 20));
         let thread = ModelThread::start(load, start, options.queue).map_err(EngineError::Model)?;
-        Ok(Self { name: name.to_owned(), text: Arc::new(text), context, vocab, thread, popular: None, options })
+        Ok(Self { name: name.to_owned(), text: Arc::new(text), context, thread, popular: None, options })
     }
 
     /// The model's name.
@@ -212,16 +210,6 @@ impl Engine {
         let Some(deadline_ms) = completion.deadline_ms else { return Ok(self.options.default_deadline) };
         in_range("deadline_ms", deadline_ms, self.options.max_deadline.as_millis() as u64)?;
         Ok(Duration::from_millis(deadline_ms))
-    }
-
-    /// Tokens in the model's vocabulary.
-    pub fn vocab(&self) -> usize {
-        self.vocab
-    }
-
-    /// The text side.
-    pub fn text(&self) -> &Arc<Text> {
-        &self.text
     }
 }
 

@@ -102,19 +102,7 @@ impl Replay<'_> {
             self.scheduler.reset();
         }
         let started = Instant::now();
-        let mut keystroke = Keystroke {
-            query: 0,
-            typed: 0,
-            rank: None,
-            partial_rank: None,
-            agreed: false,
-            latency_ms: 0.0,
-            forwards: 0,
-            computed: 0,
-            typed_computed: 0,
-            saved: 0,
-            proven: false,
-        };
+        let mut keystroke = Keystroke::default();
         let mut ahead = None;
         let list: Vec<String> = match contender {
             Contender::Popular => self
@@ -169,8 +157,8 @@ impl Replay<'_> {
                 }
             }
         }
-        let next = self.scheduler.search(job).filter(|_| self.options.lookahead).and_then(Search::next_agreeing);
-        let (outcome, usage) = self.scheduler.remove(job).unwrap_or_else(|| unreachable!("the job was added above"));
-        Ok((outcome, usage, next))
+        let (search, usage) = self.scheduler.take(job).unwrap_or_else(|| unreachable!("the job was added above"));
+        let next = if self.options.lookahead { search.next_agreeing() } else { None };
+        Ok((search.outcome(), usage, next))
     }
 }

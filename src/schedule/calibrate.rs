@@ -11,8 +11,10 @@ use crate::text::TokenId;
 
 /// Rows of the larger of the two forwards that are compared, and most rows that a search may fill.
 const MANY: usize = 16;
-/// Forwards of each kind; the quickest counts.
-const REPEATS: usize = 15;
+/// Forwards of each kind, at least and at most; the quickest counts.
+const REPEATS: std::ops::RangeInclusive<usize> = 3..=15;
+/// Time for the forwards of one kind, beyond the least number: a large model should not start later for this.
+const BUDGET: Duration = Duration::from_millis(50);
 /// What the rows that a search doesn't wait for may cost, as a share of what a forward costs anyway. Not all of them turn out to be
 /// wanted.
 const WORTH: f64 = 0.5;
@@ -24,7 +26,11 @@ const WORTH: f64 = 0.5;
 pub fn calibrate(scheduler: &mut Scheduler, probe: TokenId) -> Result<usize, BackendError> {
     let mut quickest = |rows: usize| -> Result<Duration, BackendError> {
         let mut best = Duration::MAX;
-        for _ in 0..REPEATS {
+        let begun = Instant::now();
+        for repeat in 0..*REPEATS.end() {
+            if repeat >= *REPEATS.start() && begun.elapsed() > BUDGET {
+                break;
+            }
             let started = Instant::now();
             scheduler.warm_up(probe, rows)?;
             best = best.min(started.elapsed());

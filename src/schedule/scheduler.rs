@@ -97,6 +97,11 @@ impl Scheduler {
 
     /// Gives a search up, finished or not, and returns what it found and cost until now.
     pub fn remove(&mut self, id: JobId) -> Option<(Outcome, Usage)> {
+        self.take(id).map(|(search, usage)| (search.outcome(), usage))
+    }
+
+    /// Gives a search up, finished or not, and returns it with what it cost until now.
+    pub fn take(&mut self, id: JobId) -> Option<(Search, Usage)> {
         let index = self.jobs.iter().position(|job| job.id == id)?;
         let job = self.jobs.remove(index);
         // The turn stays with the job that had it.
@@ -104,12 +109,7 @@ impl Scheduler {
         for &place in job.places.iter().rev() {
             self.tree.release(place);
         }
-        Some((job.search.outcome(), job.usage))
-    }
-
-    /// The search of a job.
-    pub fn search(&self, id: JobId) -> Option<&Search> {
-        self.jobs.iter().find(|job| job.id == id).map(|job| &job.search)
+        Some((job.search, job.usage))
     }
 
     /// Jobs that are not removed yet.
@@ -171,15 +171,7 @@ impl Scheduler {
         let mut done = Vec::new();
         for job in &mut self.jobs {
             loop {
-                hold_new_nodes(&mut self.tree, job);
-                for wanted in job.search.wanted().to_vec() {
-                    let place = job.places[wanted.node.0];
-                    if let Some(next) = self.tree.next(place).filter(|next| next.is_full() || !wanted.full).cloned() {
-                        job.search.supply(wanted.node, next);
-                        job.usage.positions_saved += 1;
-                        self.tree.touch(place);
-                    }
-                }
+                supply_known(&mut self.tree, job);
                 if job.search.is_done() {
                     done.push(job.id);
                     break;
@@ -201,15 +193,7 @@ impl Scheduler {
             if asked < rows {
                 job.search.speculate(rows - asked);
             }
-            hold_new_nodes(&mut self.tree, job);
-            for wanted in job.search.wanted().to_vec().into_iter().filter(|wanted| wanted.speculative) {
-                let place = job.places[wanted.node.0];
-                if let Some(next) = self.tree.next(place).cloned() {
-                    job.search.supply(wanted.node, next);
-                    job.usage.positions_saved += 1;
-                    self.tree.touch(place);
-                }
-            }
+            supply_known(&mut self.tree, job);
         }
     }
 
@@ -347,6 +331,19 @@ impl Scheduler {
                 self.jobs[job].search.supply(node, Arc::clone(next));
                 self.jobs[job].usage.positions_saved += usize::from(plan.owner(place) != Some(job));
             }
+        }
+    }
+}
+
+/// Brings a search what it wants and the tree has.
+fn supply_known(tree: &mut Tree, job: &mut Job) {
+    hold_new_nodes(tree, job);
+    for wanted in job.search.wanted().to_vec() {
+        let place = job.places[wanted.node.0];
+        if let Some(next) = tree.next(place).filter(|next| next.is_full() || !wanted.full).cloned() {
+            job.search.supply(wanted.node, next);
+            job.usage.positions_saved += 1;
+            tree.touch(place);
         }
     }
 }

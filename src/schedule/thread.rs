@@ -220,11 +220,10 @@ impl Worker {
             self.stop_lookahead();
             return;
         }
-        let next = self.scheduler.search(job).filter(|_| self.limits.lookahead).and_then(Search::next_agreeing);
-        self.answer(job, None);
-        if let Some(next) = next.filter(|_| self.active.is_empty()) {
-            self.stop_lookahead();
-            self.lookahead = Some(self.scheduler.add(next));
+        // After the answer has gone: making the next search takes time that nobody should wait for.
+        let search = self.answer(job, None);
+        if self.limits.lookahead && self.active.is_empty() {
+            self.lookahead = search.and_then(|search| search.next_agreeing()).map(|next| self.scheduler.add(next));
         }
     }
 
@@ -269,13 +268,17 @@ impl Worker {
             self.active.retain(|active| active.job != job);
         }
         let late: Vec<JobId> = self.active.iter().filter(|a| a.deadline <= now).map(|a| a.job).collect();
-        late.into_iter().for_each(|job| self.answer(job, Some(Finish::Deadline)));
+        for job in late {
+            self.answer(job, Some(Finish::Deadline));
+        }
     }
 
-    fn answer(&mut self, job: JobId, finish: Option<Finish>) {
-        let Some(index) = self.active.iter().position(|active| active.job == job) else { return };
+    /// Sends what a request's search has found, and returns the search.
+    fn answer(&mut self, job: JobId, finish: Option<Finish>) -> Option<Search> {
+        let index = self.active.iter().position(|active| active.job == job)?;
         let active = self.active.remove(index);
-        let Some((outcome, usage)) = self.scheduler.remove(job) else { return };
+        let (search, usage) = self.scheduler.take(job)?;
+        let outcome = search.outcome();
         let all_complete = outcome.suggestions.iter().all(|suggestion| suggestion.complete);
         let answer = Answer {
             finish: finish.unwrap_or(if all_complete { Finish::Complete } else { Finish::Length }),
@@ -286,6 +289,7 @@ impl Worker {
         };
         // The client may have gone; then there is nobody to tell.
         let _ = active.reply.send(Ok(answer));
+        Some(search)
     }
 
     /// After an engine error nothing that was computed can be trusted: every request is answered, everything is forgotten, and

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::complete::Suggestion;
+use crate::complete::{Outcome, Suggestion};
 use crate::engine::Completion;
 use crate::error::{Error, Kind};
 use crate::schedule::{Answer, Finish, Usage};
@@ -50,13 +50,13 @@ pub struct Timing {
 
 impl<'a> Suggestions<'a> {
     /// An answer as it is sent.
-    pub fn new(model: &'a str, answer: &'a Answer) -> Self {
+    pub fn new(model: &'a str, answer: &'a Answer<Outcome>) -> Self {
         // Microseconds are enough, and keep the body short.
         let ms = |duration: std::time::Duration| duration.as_micros() as f64 / 1000.0;
         Self {
-            suggestions: &answer.outcome.suggestions,
+            suggestions: &answer.result.suggestions,
             finish: answer.finish,
-            proven: answer.outcome.proven,
+            proven: answer.result.proven,
             model,
             usage: answer.usage,
             timing: Timing { queue_ms: ms(answer.queued), search_ms: ms(answer.searched) },
@@ -67,7 +67,7 @@ impl<'a> Suggestions<'a> {
 impl From<Invocation> for Completion {
     fn from(invocation: Invocation) -> Self {
         let Invocation { input, suggestions, max_new_tokens, deadline_ms } = invocation;
-        Self { input, suggestions, max_new_tokens, deadline_ms, method: Method::default() }
+        Self { input, suggestions, max_new_tokens, deadline_ms, method: Method::default(), session: None }
     }
 }
 

@@ -13,8 +13,14 @@ fn distribution(full: bool) -> Arc<Distribution> {
 }
 
 impl Tree {
+    /// Nodes that someone holds.
+    pub(in crate::schedule) fn held(&self) -> usize {
+        let free: HashSet<NodeId> = self.free_nodes.iter().copied().collect();
+        (0u32..).zip(&self.nodes).filter(|(id, node)| !free.contains(&NodeId(*id)) && node.held > 0).count()
+    }
+
     /// Recounts everything and compares.
-    fn check(&self) {
+    pub(in crate::schedule) fn check(&self) {
         let free: HashSet<NodeId> = self.free_nodes.iter().copied().collect();
         let live: Vec<NodeId> = (0..self.nodes.len() as u32).map(NodeId).filter(|id| !free.contains(id)).collect();
         let node = |id: NodeId| &self.nodes[id.0 as usize];

@@ -78,6 +78,7 @@ pub struct Metrics {
     tree_nodes: IntGaugeVec,
     tree_pages: IntGaugeVec,
     tree_evicted: IntCounterVec,
+    tree_holds: IntGaugeVec,
 }
 
 /// One model's metrics.
@@ -126,6 +127,8 @@ pub struct ReplicaMetrics {
     pub tree_pages: IntGauge,
     /// Nodes that gave up a page or a distribution.
     pub tree_evicted: IntCounter,
+    /// Places in the tree that running requests hold; 0 while there are none.
+    pub tree_holds: IntGauge,
 }
 
 impl Metrics {
@@ -190,6 +193,7 @@ impl Metrics {
             tree_bytes: gauge(r, "foretype_tree_bytes", "Bytes of the tree of prefixes, pages included", replica),
             tree_nodes: gauge(r, "foretype_tree_nodes", "Nodes of the tree of prefixes", replica),
             tree_pages: gauge(r, "foretype_tree_pages", "Pages of keys and values in use", replica),
+            tree_holds: gauge(r, "foretype_tree_holds", "Places in the tree that running requests hold", replica),
             tree_evicted: counter(
                 r,
                 "foretype_tree_evicted_total",
@@ -211,6 +215,16 @@ impl Metrics {
             tracing::error!(%error, "the metrics can't be written");
             String::new()
         })
+    }
+
+    /// Requests until now whose client left before the answer, of all models.
+    pub fn cancelled(&self) -> u64 {
+        let families = self.requests.collect();
+        let all = families.iter().flat_map(prometheus::proto::MetricFamily::get_metric);
+        let is_cancelled = |metric: &&prometheus::proto::Metric| {
+            metric.get_label().iter().any(|label| label.value() == Outcome::Cancelled.label())
+        };
+        all.filter(is_cancelled).map(|metric| metric.get_counter().get_value() as u64).sum()
     }
 
     /// Counts an HTTP request. `route` is the pattern, not the path, so that there are few.
@@ -256,6 +270,7 @@ impl ModelMetrics {
             tree_bytes: m.tree_bytes.with_label_values(label),
             tree_nodes: m.tree_nodes.with_label_values(label),
             tree_pages: m.tree_pages.with_label_values(label),
+            tree_holds: m.tree_holds.with_label_values(label),
             tree_evicted: m.tree_evicted.with_label_values(label),
             model: self.clone(),
         }

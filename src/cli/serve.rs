@@ -52,6 +52,7 @@ impl ServeArgs {
         };
         let (state, model) = watch::channel(ModelState::Loading);
         let served = model.clone();
+        let counted = Arc::clone(&metrics);
         actix_web::rt::System::new().block_on(async move {
             let server = http::start(listener, model, &options)?;
             let handle = server.handle();
@@ -59,7 +60,7 @@ impl ServeArgs {
             let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
             let loader = std::thread::Builder::new().name("loader".into());
             let args = self.model;
-            loader.spawn(move || load(&args, &source, &metrics, address, &state))?;
+            loader.spawn(move || load(&args, &source, &counted, address, &state))?;
             actix_web::rt::spawn(async move {
                 tokio::select! {
                     _ = term.recv() => {}
@@ -73,6 +74,7 @@ impl ServeArgs {
             });
             server.await
         })?;
+        tracing::info!(cancelled = metrics.cancelled(), "stopped");
         Ok(())
     }
 }

@@ -13,12 +13,6 @@ fn distribution(full: bool) -> Arc<Distribution> {
 }
 
 impl Tree {
-    /// Nodes that someone holds.
-    pub(in crate::schedule) fn held(&self) -> usize {
-        let free: HashSet<NodeId> = self.free_nodes.iter().copied().collect();
-        (0u32..).zip(&self.nodes).filter(|(id, node)| !free.contains(&NodeId(*id)) && node.held > 0).count()
-    }
-
     /// Recounts everything and compares.
     pub(in crate::schedule) fn check(&self) {
         let free: HashSet<NodeId> = self.free_nodes.iter().copied().collect();
@@ -42,6 +36,7 @@ impl Tree {
         }
         assert!(live.iter().all(|&id| node(id).children == children[id.0 as usize]));
         assert_eq!(self.children.len(), live.len());
+        assert_eq!(self.holds, live.iter().map(|&id| node(id).held as usize).sum::<usize>());
         let (mut listed, mut next) = (0, self.oldest);
         while let Some(id) = next {
             listed += 1;

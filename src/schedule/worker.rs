@@ -86,6 +86,7 @@ impl Loop {
 
     /// Takes waiting requests on; waits for one if there is nothing to do. False when there is nothing to do any more.
     fn take_on(&mut self) -> bool {
+        self.observe_tree();
         while self.active.len() < self.worker.max_batch {
             let wait = self.active.is_empty() && self.ahead.is_none();
             match self.worker.queue.take(self.worker.replica, wait) {
@@ -179,10 +180,16 @@ impl Loop {
             let counter = if self.active.is_empty() { &metrics.lookahead } else { &metrics.computed };
             counter.inc_by(positions);
         }
+    }
+
+    /// Shows what the tree holds.
+    fn observe_tree(&mut self) {
+        let metrics = &self.worker.metrics;
         let tree = self.worker.scheduler.tree_stats();
         metrics.tree_bytes.set(tree.bytes as i64);
         metrics.tree_nodes.set(tree.nodes as i64);
         metrics.tree_pages.set(tree.pages as i64);
+        metrics.tree_holds.set(tree.holds as i64);
         metrics.tree_evicted.inc_by(tree.evicted.saturating_sub(self.evicted));
         self.evicted = tree.evicted;
     }

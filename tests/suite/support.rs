@@ -84,11 +84,15 @@ pub fn all_logits(backend: &mut dyn Backend, past_len: usize, tokens: &[u32]) ->
 
 /// A fake model over the goldens' tokenizer. It fails on texts with a "%" in them.
 pub fn fake_engine() -> Engine {
-    faulty_engine(|| Box::new(|_| None), request_options())
+    faulty_engine(|| Box::new(|_| None), request_options(), &Metrics::new())
 }
 
 /// The fake model, with faults. `faults` is called for each engine that is loaded.
-pub fn faulty_engine(faults: impl Fn() -> FaultFn + Send + Sync + 'static, options: RequestOptions) -> Engine {
+pub fn faulty_engine(
+    faults: impl Fn() -> FaultFn + Send + Sync + 'static,
+    options: RequestOptions,
+    metrics: &Arc<Metrics>,
+) -> Engine {
     let json = std::fs::read_to_string(repository("tests/goldens/plain/tokenizer.json")).unwrap();
     let vocabulary = serde_json::from_str::<Value>(&json).unwrap();
     let end = TokenId(vocabulary["model"]["vocab"]["<|endoftext|>"].as_u64().unwrap() as u32);
@@ -109,7 +113,7 @@ pub fn faulty_engine(faults: impl Fn() -> FaultFn + Send + Sync + 'static, optio
         };
         Ok(Box::new(FakeBackend::with_logits(limits.clone(), Box::new(logit)).with_faults(faults())))
     });
-    Engine::from_parts("fake", text, &load, options, &Metrics::new()).unwrap()
+    Engine::from_parts("fake", text, &load, options, metrics).unwrap()
 }
 
 /// A server in its own thread, on a free port, until dropped.

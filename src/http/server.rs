@@ -75,6 +75,8 @@ pub fn start(
             .app_data(PayloadConfig::new(max_body_bytes))
             .configure(routes::configure)
     });
+    // A client that closes its side has left: its request's future is dropped, and with it the work.
+    let server = server.h1_allow_half_closed(false);
     Ok(server.workers(options.workers).disable_signals().shutdown_timeout(25).listen(listener)?.run())
 }
 

@@ -7,6 +7,7 @@
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
 #   make replay        10,000 keystrokes answered from memory and cold, compared
 #   make bench-load    throughput, typing, overload and step times of a release build, into bench/results/load-* (half an hour)
+#   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
 #   make demo-model    rebuild the demo model from its corpus
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -14,7 +15,7 @@ PORT ?= 8080
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test lint parity evaluate replay bench-load demo-model goldens
+.PHONY: serve test lint parity evaluate replay bench-load fuzz demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -63,6 +64,10 @@ bench-load:
 	$(BENCH) typing $(BENCH_MODELS) --model demo $(TYPING)
 	$(BENCH) typing $(BENCH_MODELS) --model gpt2 $(TYPING_GPT2)
 	$(BENCH) overload $(BENCH_MODELS) --model demo $(OVERLOAD)
+
+SECONDS ?= 60
+fuzz:
+	tools/fuzz.sh $(SECONDS) $(TARGET)
 
 goldens:
 	tests/goldens/rebuild.sh

@@ -5,6 +5,7 @@
 
 mod cli;
 mod demo;
+mod fuzz;
 mod goldens;
 mod http;
 mod parity;

@@ -121,6 +121,14 @@ struct Side {
     texts: Texts,
 }
 
+/// What a cell is: how many clients ask for how much, and for how long.
+#[derive(Clone, Copy)]
+struct Cell {
+    suggestions: usize,
+    concurrency: usize,
+    time: Duration,
+}
+
 /// What a cell counted.
 struct Counted {
     elapsed: Duration,
@@ -159,18 +167,20 @@ impl LoadArgs {
             let server = program.start(model, arguments).await?;
             let mut side = Side { mode, server, texts: Texts::new(queries.clone(), self.setting.seed) };
             // The first requests make bindings and touch memory.
-            self.cell(model, &mut side, 4, 1, Duration::from_secs(1)).await?;
+            let warmup = Cell { suggestions: 4, concurrency: 1, time: Duration::from_secs(1) };
+            self.count(model, &mut side, warmup).await?;
             side.server.pause()?;
             sides.push(side);
         }
         for &suggestions in &self.suggestions {
             for &concurrency in &self.concurrency {
+                let cell = Cell { suggestions, concurrency, time: Duration::from_secs_f64(self.seconds) };
                 // Who goes first alternates, so that a machine that gets slower doesn't favour one.
                 sides.reverse();
                 for side in &mut sides {
                     side.server.resume()?;
                     side.texts.reseed(self.setting.seed + 1000 * suggestions as u64 + concurrency as u64);
-                    rows.push(self.row(model, side, suggestions, concurrency).await?);
+                    rows.push(self.row(model, side, cell).await?);
                     side.server.pause()?;
                 }
             }
@@ -178,10 +188,10 @@ impl LoadArgs {
         Ok(())
     }
 
-    async fn row(&self, model: &Arc<Model>, side: &mut Side, suggestions: usize, concurrency: usize) -> Result<Row> {
+    async fn row(&self, model: &Arc<Model>, side: &mut Side, cell: Cell) -> Result<Row> {
+        let Cell { suggestions, concurrency, .. } = cell;
         let before = Reading::take(side.server.address).await;
-        let time = Duration::from_secs_f64(self.seconds);
-        let Counted { elapsed, latencies, tally } = self.cell(model, side, suggestions, concurrency, time).await?;
+        let Counted { elapsed, latencies, tally } = self.count(model, side, cell).await?;
         let after = Reading::take(side.server.address).await;
         let grew = |name| growth(before.as_ref(), after.as_ref(), name);
         let row = Row {
@@ -216,14 +226,8 @@ impl LoadArgs {
     }
 
     /// Runs the clients until the cell is over; what is under way then is left and doesn't count.
-    async fn cell(
-        &self,
-        model: &Arc<Model>,
-        side: &mut Side,
-        suggestions: usize,
-        concurrency: usize,
-        time: Duration,
-    ) -> Result<Counted> {
+    async fn count(&self, model: &Arc<Model>, side: &mut Side, cell: Cell) -> Result<Counted> {
+        let Cell { suggestions, concurrency, time } = cell;
         let clients = Arc::new(Clients {
             pool: Pool::new(side.server.address),
             texts: Mutex::new(side.texts.clone()),

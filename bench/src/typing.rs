@@ -16,6 +16,7 @@ use crate::client::{Invocation, Outcome, Pool};
 use crate::latency::Latencies;
 use crate::metrics::{Reading, ratio};
 use crate::model::{Model, Name, Setting};
+use crate::plot::{self, Line, Words};
 use crate::report::{self, Report, maybe, percent};
 use crate::server::Program;
 use crate::tally::{SUPERSEDED, Tally};
@@ -128,7 +129,15 @@ impl TypingArgs {
         );
         let (folder, name) = (&self.setting.results, format!("typing-{}", self.model.text()));
         Report::new(title, &rows).write(folder, &name, &table(&rows))?;
-        report::write_csv(folder, &name, &rows)
+        report::write_csv(folder, &name, &rows)?;
+        let line = |name: &str, of: fn(&Row) -> f64| Line {
+            name: name.to_owned(),
+            points: rows.iter().map(|row| (row.people as f64, of(row).min(5.0 * self.p99_ms))).collect(),
+        };
+        let lines = [line("p50", |row| row.p50_ms), line("p95", |row| row.p95_ms), line("p99", |row| row.p99_ms)];
+        let caption = format!("Latency of a keystroke, {}", self.model.text());
+        let words = Words { caption: &caption, x: "people typing", y: "milliseconds" };
+        plot::lines(&report::file(folder, &name, "svg"), &words, &lines)
     }
 
     async fn search(&self, program: &Program, model: &Model, rows: &mut Vec<Row>) -> Result<usize> {

@@ -1,73 +1,28 @@
-//! What goes over the wire, and reading it with errors that name the field.
+//! Reading JSON bodies, with errors that name the field. Knows no schema: those are in [`super::suggest`], [`super::lmi`] and
+//! [`super::openai`].
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use utoipa::ToSchema;
 
-use crate::complete::Suggestion;
-use crate::engine::Completion;
 use crate::error::{Error, Kind};
-use crate::schedule::{Answer, Finish, Usage};
-use crate::text::Method;
 
-/// The body of `POST /invocations`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Invocation {
-    /// What was typed.
-    pub input: String,
-    /// Suggestions wanted.
-    pub suggestions: Option<usize>,
-    /// Tokens that may be added.
-    pub max_new_tokens: Option<usize>,
-    /// Milliseconds after which the best found until then is the answer.
-    pub deadline_ms: Option<u64>,
+/// A string or a list of them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
+pub enum OneOrMany {
+    /// One.
+    One(String),
+    /// Any number.
+    Many(Vec<String>),
 }
 
-/// The answer to `POST /invocations`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Suggestions<'a> {
-    /// Best first.
-    pub suggestions: &'a [Suggestion],
-    /// Why the search ended.
-    pub finish: Finish,
-    /// Whether no unexplored completion is as probable as the last suggestion.
-    pub proven: bool,
-    /// The model's name.
-    pub model: &'a str,
-    /// What it cost.
-    pub usage: Usage,
-    /// How long it took.
-    pub timing: Timing,
-}
-
-/// Where the time went, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Timing {
-    /// Waiting for the model.
-    pub queue_ms: f64,
-    /// Searching.
-    pub search_ms: f64,
-}
-
-impl<'a> Suggestions<'a> {
-    /// An answer as it is sent.
-    pub fn new(model: &'a str, answer: &'a Answer) -> Self {
-        // Microseconds are enough, and keep the body short.
-        let ms = |duration: std::time::Duration| duration.as_micros() as f64 / 1000.0;
-        Self {
-            suggestions: &answer.outcome.suggestions,
-            finish: answer.finish,
-            proven: answer.outcome.proven,
-            model,
-            usage: answer.usage,
-            timing: Timing { queue_ms: ms(answer.queued), search_ms: ms(answer.searched) },
+impl OneOrMany {
+    /// As a list.
+    pub fn into_list(self) -> Vec<String> {
+        match self {
+            Self::One(one) => vec![one],
+            Self::Many(many) => many,
         }
-    }
-}
-
-impl From<Invocation> for Completion {
-    fn from(invocation: Invocation) -> Self {
-        let Invocation { input, suggestions, max_new_tokens, deadline_ms } = invocation;
-        Self { input, suggestions, max_new_tokens, deadline_ms, method: Method::default() }
     }
 }
 
@@ -119,9 +74,15 @@ fn expect_object(text: &str) -> Result<(), Error> {
     })
 }
 
+/// Refuses a value that this server has no use for, and says which it has.
+pub(super) fn refused(field: &str, value: impl std::fmt::Display, right: &str) -> Error {
+    Error::new(Kind::InvalidValue, format!("{field} is {value}; {right}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::suggest::Invocation;
     use proptest::prelude::*;
 
     #[test]

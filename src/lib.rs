@@ -39,6 +39,7 @@ pub mod engine;
 pub mod error;
 pub mod evaluate;
 pub mod http;
+pub mod metrics;
 pub mod model;
 pub mod popular;
 pub mod schedule;

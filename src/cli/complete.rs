@@ -8,8 +8,10 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::ModelArgs;
 use super::progress::Bar;
 use crate::bundle;
+use crate::complete::Outcome;
 use crate::engine::{Completion, Engine};
 use crate::http::wire::Suggestions;
+use crate::metrics::Metrics;
 use crate::schedule::Answer;
 use crate::text::Method;
 
@@ -38,13 +40,14 @@ impl CompleteArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let source = bundle::identify(&self.model.model)?;
         let (path, manifest) = bundle::open(&source, &self.model.intake(), &Bar::default())?;
-        let engine = Engine::load(&path, &manifest, &self.model.engine())?;
+        let engine = Engine::load(&path, &manifest, &self.model.engine(), &Metrics::new())?;
         let completion = Completion {
             input: self.text,
             suggestions: self.suggestions,
             max_new_tokens: self.max_new_tokens,
             deadline_ms: None,
             method: self.method,
+            session: None,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(engine.complete(&completion))?;
@@ -57,10 +60,10 @@ impl CompleteArgs {
     }
 }
 
-fn print_table(answer: &Answer) {
+fn print_table(answer: &Answer<Outcome>) {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["", "suggestion", "probability", "log p"]);
-    for (index, suggestion) in answer.outcome.suggestions.iter().enumerate() {
+    for (index, suggestion) in answer.result.suggestions.iter().enumerate() {
         let text = if suggestion.complete { suggestion.text.clone() } else { format!("{} …", suggestion.text) };
         let probability = format!("{:.2} %", 100.0 * suggestion.probability);
         table.add_row([(index + 1).to_string(), text, probability, format!("{:.3}", suggestion.logprob)]);
@@ -77,6 +80,6 @@ fn print_table(answer: &Answer) {
         answer.searched.as_secs_f64() * 1000.0,
         usage.forwards,
         usage.positions_computed,
-        if answer.outcome.proven { "; proven: nothing unexplored is as probable as the last" } else { "" }
+        if answer.result.proven { "; proven: nothing unexplored is as probable as the last" } else { "" }
     );
 }

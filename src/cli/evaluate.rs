@@ -56,7 +56,7 @@ impl EvaluateArgs {
         let text = Arc::new(load_text(&path, &manifest)?);
         let backend = onnxruntime::load(&path, &manifest, &options.backend)?;
         let context = backend.limits().context;
-        let mut scheduler = Scheduler::new(backend, options.tree_bytes);
+        let mut scheduler = Scheduler::new(backend, options.requests.pool.tree_bytes);
         calibrate(&mut scheduler, text.prompt()[0])?;
         let popular = match &self.popular {
             Some(file) => Some(Popular::from_counts(engine_build::extras::read_popular(file)?)?),

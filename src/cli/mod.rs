@@ -16,7 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::bundle::{self, IntakeOptions};
 use crate::engine::{EngineOptions, RequestOptions};
 use crate::model::onnxruntime;
-use crate::schedule::thread::QueueLimits;
+use crate::schedule::PoolOptions;
 
 /// Completes search queries as people type them, with a GPT-style language model.
 #[derive(Debug, Parser)]
@@ -71,7 +71,7 @@ pub struct ModelArgs {
     /// The ONNX Runtime library (libonnxruntime.so). Default: looked for beside this binary.
     #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
     onnxruntime: Option<PathBuf>,
-    /// Threads of one model step. Default: one per core.
+    /// Threads of one model step. Default: one per core, shared among the replicas.
     #[arg(long, env = "FORETYPE_THREADS", value_name = "N")]
     threads: Option<NonZero<usize>>,
     /// Let the model's threads spin while they wait: quicker steps, but cores stay busy for a while after each.
@@ -101,15 +101,27 @@ pub struct ModelArgs {
     /// Time for requests that name no deadline_ms, in milliseconds.
     #[arg(long, env = "FORETYPE_DEADLINE_MS", value_name = "MS", default_value_t = 10_000)]
     deadline_ms: u64,
-    /// Requests that share model steps; more wait.
-    #[arg(long, env = "FORETYPE_MAX_ACTIVE", value_name = "N", default_value_t = 64)]
-    max_active: usize,
+    /// Requests that share model steps; more wait. 1 works on one request at a time.
+    #[arg(long, env = "FORETYPE_MAX_BATCH", value_name = "N", default_value = "64")]
+    max_batch: NonZero<usize>,
+    /// Positions computed in one model step; longer inputs and crowds of new ones take several, so that nobody waits long.
+    #[arg(long, env = "FORETYPE_STEP_TOKENS", value_name = "TOKENS", default_value = "128")]
+    step_tokens: NonZero<usize>,
+    /// Copies of the model that work side by side, each with its share of the threads, its own memory and caches.
+    #[arg(long, env = "FORETYPE_REPLICAS", value_name = "N", default_value = "1")]
+    replicas: NonZero<usize>,
     /// Don't prepare, while idle, for the character that the first suggestion has next.
     #[arg(long, env = "FORETYPE_NO_LOOKAHEAD")]
     no_lookahead: bool,
     /// Requests that wait; one more is answered 429.
     #[arg(long, env = "FORETYPE_MAX_QUEUED", value_name = "N", default_value_t = 256)]
     max_queued: usize,
+    /// Once the oldest waiting request is older than this, the newest is taken first, in milliseconds.
+    #[arg(long, env = "FORETYPE_NEWEST_FIRST_AFTER_MS", value_name = "MS", default_value_t = 100)]
+    newest_first_after_ms: u64,
+    /// A model step that takes longer makes /ping unhealthy until it comes back, in milliseconds.
+    #[arg(long, env = "FORETYPE_HANG_AFTER_MS", value_name = "MS", default_value_t = 5_000)]
+    hang_after_ms: u64,
 }
 
 /// SageMaker ends invocations after 60 s; nothing may be asked to take longer.
@@ -122,23 +134,32 @@ impl ModelArgs {
 
     fn engine(&self) -> EngineOptions {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let replicas = self.replicas.get();
         EngineOptions {
             backend: onnxruntime::Options {
                 library: self.onnxruntime.clone(),
-                threads: self.threads.map_or(cores, NonZero::get),
+                threads: self.threads.map_or((cores / replicas).max(1), NonZero::get),
                 spin: self.spin,
                 lanes: self.lanes.get(),
                 chunk: self.chunk.get(),
                 pool_bytes: self.kv_pool_mib << 20,
             },
-            tree_bytes: self.tree_mib << 20,
             requests: RequestOptions {
                 max_characters: self.max_characters,
                 beams: self.beams.get(),
                 default_deadline: Duration::from_millis(self.deadline_ms).min(MAX_DEADLINE),
                 max_deadline: MAX_DEADLINE,
                 popular_weight: self.popular_weight.clamp(0.0, 1.0),
-                queue: QueueLimits { queued: self.max_queued, active: self.max_active, lookahead: !self.no_lookahead },
+                pool: PoolOptions {
+                    max_queued: self.max_queued,
+                    patience: Duration::from_millis(self.newest_first_after_ms),
+                    max_batch: self.max_batch.get(),
+                    step_tokens: self.step_tokens.get(),
+                    replicas,
+                    lookahead: !self.no_lookahead,
+                    tree_bytes: self.tree_mib << 20,
+                    hang_after: Duration::from_millis(self.hang_after_ms),
+                },
             },
         }
     }

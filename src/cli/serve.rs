@@ -4,7 +4,7 @@ use std::error::Error;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::num::NonZero;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,6 +15,7 @@ use super::progress::Bar;
 use crate::bundle::{self, Source};
 use crate::engine::Engine;
 use crate::http::{self, ModelState, ServerOptions};
+use crate::metrics::Metrics;
 
 /// Arguments of `serve`.
 #[derive(Clone, Debug, Args)]
@@ -43,8 +44,15 @@ impl ServeArgs {
         let listener =
             TcpListener::bind(address).map_err(|e| format!("can't listen on {address}: {e}; name another --port"))?;
         let address = listener.local_addr()?;
-        let options = ServerOptions { workers: self.workers.get(), max_body_bytes: self.max_body_bytes };
+        let metrics = Metrics::new();
+        let options = ServerOptions {
+            workers: self.workers.get(),
+            max_body_bytes: self.max_body_bytes,
+            metrics: Arc::clone(&metrics),
+        };
         let (state, model) = watch::channel(ModelState::Loading);
+        let served = model.clone();
+        let counted = Arc::clone(&metrics);
         actix_web::rt::System::new().block_on(async move {
             let server = http::start(listener, model, &options)?;
             let handle = server.handle();
@@ -52,27 +60,40 @@ impl ServeArgs {
             let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
             let loader = std::thread::Builder::new().name("loader".into());
             let args = self.model;
-            loader.spawn(move || load(&args, &source, address, &state))?;
+            loader.spawn(move || load(&args, &source, &counted, address, &state))?;
             actix_web::rt::spawn(async move {
                 tokio::select! {
                     _ = term.recv() => {}
                     _ = int.recv() => {}
                 }
-                tracing::info!("stopping: no new connections; requests that run are answered");
+                tracing::info!("stopping: no new requests; those that run are answered");
+                if let ModelState::Ready(engine) = &*served.borrow() {
+                    engine.drain(DRAIN);
+                }
                 handle.stop(true).await;
             });
             server.await
         })?;
+        tracing::info!(cancelled = metrics.cancelled(), "stopped");
         Ok(())
     }
 }
 
+/// Time that running requests get when the server is stopped. SageMaker kills a container 30 s after asking it to stop.
+const DRAIN: Duration = Duration::from_secs(20);
+
 /// Builds if needed, loads, and says where to point a client. A failure is one log line, and leaves `/ping` unhealthy.
-fn load(args: &ModelArgs, source: &Source, address: SocketAddr, state: &watch::Sender<ModelState>) {
+fn load(
+    args: &ModelArgs,
+    source: &Source,
+    metrics: &Arc<Metrics>,
+    address: SocketAddr,
+    state: &watch::Sender<ModelState>,
+) {
     let started = Instant::now();
-    let loaded = bundle::open(source, &args.intake(), &Bar::default())
-        .map_err(|e| e.to_string())
-        .and_then(|(path, manifest)| Engine::load(&path, &manifest, &args.engine()).map_err(|e| e.to_string()));
+    let loaded = bundle::open(source, &args.intake(), &Bar::default()).map_err(|e| e.to_string()).and_then(
+        |(path, manifest)| Engine::load(&path, &manifest, &args.engine(), metrics).map_err(|e| e.to_string()),
+    );
     match loaded {
         Ok(engine) => {
             tracing::info!(model = engine.name(), elapsed_ms = started.elapsed().as_millis() as u64, "ready");

@@ -9,6 +9,8 @@ pub struct Distribution {
     log_probs: Box<[f32]>,
     /// Log-probabilities of the whole vocabulary.
     row: Option<Box<[f32]>>,
+    /// What was subtracted from the logits.
+    logsumexp: f32,
     /// Tokens in the vocabulary.
     vocab: usize,
 }
@@ -17,12 +19,23 @@ impl Distribution {
     /// From an engine's logits: the best tokens, their logits, logsumexp over all, and perhaps all logits.
     pub fn from_logits(ids: &[u32], logits: &[f32], logsumexp: f32, row: Option<&[f32]>, vocab: usize) -> Self {
         let normalised = |logits: &[f32]| logits.iter().map(|x| x - logsumexp).collect::<Box<[f32]>>();
-        Self { ids: ids.into(), log_probs: normalised(logits), row: row.map(normalised), vocab }
+        Self { ids: ids.into(), log_probs: normalised(logits), row: row.map(normalised), logsumexp, vocab }
     }
 
     /// The best tokens with their log-probabilities, best first.
     pub fn best(&self) -> impl Iterator<Item = (u32, f32)> {
         self.ids.iter().copied().zip(self.log_probs.iter().copied())
+    }
+
+    /// Every token whose log-probability is known, in no order of note.
+    pub fn known(&self) -> impl Iterator<Item = (u32, f32)> {
+        let row = self.row.iter().flat_map(|row| (0u32..).zip(row.iter().copied()));
+        row.chain(self.best().filter(|_| self.row.is_none()))
+    }
+
+    /// What was subtracted from the logits to get log-probabilities.
+    pub fn logsumexp(&self) -> f32 {
+        self.logsumexp
     }
 
     /// A bound on the log-probability of every token that [`Distribution::best`] doesn't list; `None` if it lists all.

@@ -12,18 +12,20 @@ pub struct Found {
     joints: FxHashMap<String, f64>,
     /// The joint of the `wanted`-th best, kept up to date; `None` while there are fewer.
     threshold: Option<f64>,
+    highest: Option<f64>,
 }
 
 impl Found {
     /// Nothing found, `wanted` asked for.
     pub fn new(wanted: usize) -> Self {
-        Self { wanted, joints: FxHashMap::default(), threshold: None }
+        Self { wanted, joints: FxHashMap::default(), threshold: None, highest: None }
     }
 
     /// Adds a find; a text that was found before has the probabilities of both.
     pub fn add(&mut self, text: String, joint: f64) {
         let total = self.joints.entry(text).or_insert(f64::NEG_INFINITY);
         *total = log_add(*total, joint);
+        self.highest = Some(self.highest.map_or(*total, |highest| highest.max(*total)));
         if self.joints.len() >= self.wanted {
             let mut joints: Vec<f64> = self.joints.values().copied().collect();
             let (_, kth, _) = joints.select_nth_unstable_by(self.wanted - 1, |a, b| b.total_cmp(a));
@@ -34,6 +36,11 @@ impl Found {
     /// The joint log-probability that a find must exceed to be among the wanted; `None` while any find would be.
     pub fn threshold(&self) -> Option<f64> {
         self.threshold
+    }
+
+    /// The best find's joint log-probability.
+    pub fn highest(&self) -> Option<f64> {
+        self.highest
     }
 
     /// Whether a text was found.

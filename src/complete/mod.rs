@@ -1,16 +1,26 @@
 //! Completion as pure state machines: they say which next-token distributions they need, and get them.
 //!
-//! [`search`] is beam search for the most probable ways to complete a typed text. It knows tokens and text; it knows no engine,
-//! no KV cache, no other request and no clock. `found` keeps what it found, [`distribution`] is what it is given.
+//! [`search`] is beam search for the most probable ways to complete a typed text; [`sampling`] is open-ended generation. They know
+//! tokens and text; they know no engine, no KV cache, no other request and no clock. A [`task::Task`] is either. What they ask for
+//! is in their [`paths`], [`distribution`] is what they are given; `found` keeps what a search found, [`choice`] takes one token
+//! from a distribution, `continuation` is the text of a sequence that grows.
 
 mod candidate;
+pub mod choice;
+mod continuation;
 pub mod distribution;
 mod found;
 pub mod mix;
+pub mod paths;
+pub mod sampling;
 pub mod search;
+pub mod task;
 
 pub use self::distribution::Distribution;
-pub use self::search::{NodeIndex, Search, SearchOptions};
+pub use self::paths::{NodeIndex, Paths, Wanted};
+pub use self::sampling::{Generated, SampledToken, Sampling, SamplingOptions, Sequence, SequenceFinish};
+pub use self::search::{Search, SearchOptions};
+pub use self::task::{Product, Task};
 
 /// One way to complete the typed text.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]

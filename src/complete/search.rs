@@ -7,27 +7,21 @@
 //! beginning is left that could beat the last wanted suggestion, the answer is final. The best probability that was ever dropped
 //! unexplored is kept, so that the answer can say whether it is proven.
 //!
-//! It is driven from outside: [`Search::wanted`] names nodes, [`Search::supply`] brings their distributions, and when none is
-//! missing [`Search::advance`] goes on. [`Search::speculate`] names more that will probably be wanted, for an engine that computes
+//! It is driven from outside: its [`Paths`] name the distributions it wants, and when none is missing [`Search::advance`] goes on. [`Search::speculate`] names more that will probably be wanted, for an engine that computes
 //! several as quickly as one. The order in which things become known never changes the answer.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use super::candidate::Candidate;
-use super::distribution::{Distribution, log_add};
+use super::distribution::log_add;
 use super::found::Found;
+use super::paths::{NodeIndex, Paths, Wanted};
 use super::{Outcome, Suggestion};
 use crate::text::{Method, Opening, PathRule, Role, Text, TokenId};
 
 /// How much less probable than the best beginning one may be to be computed along with it, in nats.
 const SPECULATION_NATS: f64 = 8.0;
-
-/// A node of a search: a path from the prompt. Indices are dense from 0, and a parent's is smaller than its child's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeIndex(pub usize);
 
 /// What to search for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,26 +36,6 @@ pub struct SearchOptions {
     pub context: usize,
     /// How half-typed tokens are treated.
     pub method: Method,
-}
-
-/// A path whose distribution is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// The path.
-    pub node: NodeIndex,
-    /// Whether any token's probability may be asked for, not only those of the best.
-    pub full: bool,
-    /// Whether the search can go on without it.
-    pub speculative: bool,
-}
-
-/// One path. The root is the prompt; every other adds a token to its parent.
-struct Node {
-    parent: Option<NodeIndex>,
-    token: TokenId,
-    /// Positions from the prompt's first token to this node's, inclusive.
-    depth: usize,
-    next: Option<Arc<Distribution>>,
 }
 
 /// A beginning of queries that is being followed.
@@ -85,8 +59,7 @@ pub struct Search {
     openings: Vec<Opening>,
     /// The last node of each opening's path.
     opening_nodes: Vec<NodeIndex>,
-    nodes: Vec<Node>,
-    children: FxHashMap<(NodeIndex, TokenId), NodeIndex>,
+    paths: Paths,
     /// Beams that were followed, and perhaps continued by candidates.
     sources: Vec<Beam>,
     queue: BinaryHeap<Candidate>,
@@ -97,7 +70,6 @@ pub struct Search {
     /// Beams that reached a length limit.
     cut: Vec<Beam>,
     found: Found,
-    wanted: Vec<Wanted>,
     /// Log of the probability that a query begins with the typed bytes; known once opened.
     typed_log_prob: Option<f64>,
     /// The most probable beginning that was dropped without being followed.
@@ -108,78 +80,45 @@ impl Search {
     /// Starts a search. What was typed must leave room in the context: see [`Search::typed_tokens`].
     pub fn new(text: Arc<Text>, typed: String, options: SearchOptions) -> Self {
         let openings = text.openings(&typed, options.method);
-        let mut search = Self {
+        let mut paths = Paths::new(text.prompt().to_vec());
+        let opening_nodes: Vec<NodeIndex> = openings
+            .iter()
+            .map(|opening| opening.path.iter().fold(Paths::ROOT, |node, &token| paths.child(node, token)))
+            .collect();
+        // Every node of the openings will be a context again when the next character comes, so they are wanted in full.
+        (0..paths.len()).for_each(|i| paths.want(Wanted { node: NodeIndex(i), full: true, speculative: false }));
+        Self {
             found: Found::new(options.suggestions),
             text,
             typed,
             options,
-            openings: Vec::new(),
-            opening_nodes: Vec::new(),
-            nodes: Vec::new(),
-            children: FxHashMap::default(),
+            openings,
+            opening_nodes,
+            paths,
             sources: Vec::new(),
             queue: BinaryHeap::new(),
             head: None,
             followed: Vec::new(),
             cut: Vec::new(),
-            wanted: Vec::new(),
             typed_log_prob: None,
             dropped: f64::NEG_INFINITY,
-        };
-        let depth = search.text.prompt().len();
-        search.nodes.push(Node { parent: None, token: search.text.prompt()[depth - 1], depth, next: None });
-        for opening in &openings {
-            let node = opening.path.iter().fold(NodeIndex(0), |node, &token| search.child(node, token));
-            search.opening_nodes.push(node);
         }
-        search.openings = openings;
-        // Every node of the openings will be a context again when the next character comes, so they are wanted in full.
-        search.wanted =
-            (0..search.nodes.len()).map(|i| Wanted { node: NodeIndex(i), full: true, speculative: false }).collect();
-        search
     }
 
     /// The longest path that the typed text needs, in tokens behind the prompt.
     pub fn typed_tokens(&self) -> usize {
-        let deepest = self.opening_nodes.iter().map(|&node| self.nodes[node.0].depth).max();
-        deepest.map_or(0, |depth| depth - self.nodes[0].depth)
+        let deepest = self.opening_nodes.iter().map(|&node| self.paths.depth(node)).max();
+        deepest.map_or(0, |depth| depth - self.paths.depth(Paths::ROOT))
     }
 
-    /// The tokens from position 0 to the root.
-    pub fn prompt(&self) -> &[TokenId] {
-        self.text.prompt()
+    /// The paths it refers to and what it wants of them.
+    pub fn paths(&self) -> &Paths {
+        &self.paths
     }
 
-    /// Nodes so far.
-    pub fn len(&self) -> usize {
-        self.nodes.len()
-    }
-
-    /// Never: the prompt is a node.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-
-    /// A node's parent and the token it adds; `None` for the prompt.
-    pub fn step_to(&self, node: NodeIndex) -> Option<(NodeIndex, TokenId)> {
-        let node = &self.nodes[node.0];
-        node.parent.map(|parent| (parent, node.token))
-    }
-
-    /// The distributions that are missing, and those asked for by [`Search::speculate`].
-    pub fn wanted(&self) -> &[Wanted] {
-        &self.wanted
-    }
-
-    /// Whether [`Search::advance`] has to wait for a distribution.
-    pub fn is_waiting(&self) -> bool {
-        self.wanted.iter().any(|wanted| !wanted.speculative)
-    }
-
-    /// Brings the distribution of a wanted node.
-    pub fn supply(&mut self, node: NodeIndex, next: Arc<Distribution>) {
-        self.wanted.retain(|wanted| wanted.node != node);
-        self.nodes[node.0].next = Some(next);
+    /// See [`Search::paths`].
+    pub fn paths_mut(&mut self) -> &mut Paths {
+        &mut self.paths
     }
 
     /// Whether nothing is left to follow.
@@ -189,8 +128,8 @@ impl Search {
 
     /// Goes on until a distribution is missing, or to the end. What it waited for must have been supplied.
     pub fn advance(&mut self) {
-        debug_assert!(!self.is_waiting(), "a distribution is missing");
-        self.wanted.clear();
+        debug_assert!(!self.paths.is_waiting(), "a distribution is missing");
+        self.paths.want_nothing();
         if self.typed_log_prob.is_none() {
             self.open();
         }
@@ -198,8 +137,8 @@ impl Search {
             self.expand(head);
         }
         while let Some(beam) = self.next_beam() {
-            if self.nodes[beam.node.0].next.is_none() {
-                self.wanted.push(Wanted { node: beam.node, full: false, speculative: false });
+            if self.paths.next(beam.node).is_none() {
+                self.paths.want(Wanted { node: beam.node, full: false, speculative: false });
                 self.head = Some(beam);
                 return;
             }
@@ -224,8 +163,11 @@ impl Search {
             let Some(beam) = self.materialise(&candidate) else { continue };
             let node = beam.node;
             let follows = !self.is_cut(&beam) && self.room_at(beam.new_tokens);
-            if follows && self.nodes[node.0].next.is_none() && self.wanted.iter().all(|wanted| wanted.node != node) {
-                self.wanted.push(Wanted { node, full: false, speculative: true });
+            if follows
+                && self.paths.next(node).is_none()
+                && self.paths.wanted().iter().all(|wanted| wanted.node != node)
+            {
+                self.paths.want(Wanted { node, full: false, speculative: true });
                 found += 1;
             }
         }
@@ -234,22 +176,28 @@ impl Search {
 
     /// What was found until now, best first. Until the search is done, only complete queries; then also those that were cut.
     pub fn outcome(&self) -> Outcome {
-        let typed_log_prob = self.typed_log_prob.unwrap_or(0.0);
-        let suggestion = |text: &str, joint: f64, complete: bool| Suggestion {
-            text: text.to_owned(),
-            completion: text[self.typed.len()..].to_owned(),
-            logprob: (joint - typed_log_prob).min(0.0),
-            probability: (joint - typed_log_prob).exp().min(1.0),
-            complete,
-        };
-        let mut suggestions: Vec<_> =
-            self.found.best().into_iter().map(|(text, joint)| suggestion(text, joint, true)).collect();
+        let mut suggestions = self.suggestions_above(f64::NEG_INFINITY);
         if self.is_done() {
             let missing = self.options.suggestions - suggestions.len();
             let cut = self.cut_texts();
-            suggestions.extend(cut.iter().take(missing).map(|(text, joint)| suggestion(text, *joint, false)));
+            suggestions.extend(cut.iter().take(missing).map(|(text, joint)| self.suggestion(text, *joint, false)));
         }
         Outcome { suggestions, proven: self.is_proven() }
+    }
+
+    /// Suggestions that were asked for.
+    pub fn suggestions_wanted(&self) -> usize {
+        self.options.suggestions
+    }
+
+    /// Whether a suggestion is known that nothing can surpass any more.
+    pub fn has_settled(&self) -> bool {
+        self.found.highest().is_some_and(|best| best >= self.best_unexplored())
+    }
+
+    /// The suggestions that nothing can surpass any more, best first: the answer will begin with them.
+    pub fn settled(&self) -> Vec<Suggestion> {
+        self.suggestions_above(self.best_unexplored())
     }
 
     /// The search for what will have been typed if the next character is the one that the first suggestion has there.
@@ -258,7 +206,7 @@ impl Search {
         let next = best[self.typed.len()..].chars().next()?;
         let search = Self::new(Arc::clone(&self.text), format!("{}{next}", self.typed), self.options.clone());
         // One position must be left for a token that is not typed yet.
-        (search.text.prompt().len() + search.typed_tokens() < search.options.context).then_some(search)
+        (search.paths.prompt().len() + search.typed_tokens() < search.options.context).then_some(search)
     }
 
     /// Log-probability that a query begins with the typed bytes; `None` before the first step.
@@ -266,19 +214,34 @@ impl Search {
         self.typed_log_prob
     }
 
+    /// Log-probability of the best beginning that will still be looked at.
+    fn best_unexplored(&self) -> f64 {
+        let head = self.head.iter().map(|beam| beam.joint);
+        head.chain(self.queue.peek().map(|best| best.joint)).fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// The complete suggestions that are at least so probable, best first.
+    fn suggestions_above(&self, joint: f64) -> Vec<Suggestion> {
+        let best = self.found.best().into_iter().take_while(|&(_, found)| found >= joint);
+        best.map(|(text, joint)| self.suggestion(text, joint, true)).collect()
+    }
+
+    fn suggestion(&self, text: &str, joint: f64, complete: bool) -> Suggestion {
+        let logprob = joint - self.typed_log_prob.unwrap_or(0.0);
+        Suggestion {
+            text: text.to_owned(),
+            completion: text[self.typed.len()..].to_owned(),
+            logprob: logprob.min(0.0),
+            probability: logprob.exp().min(1.0),
+            complete,
+        }
+    }
+
     fn is_proven(&self) -> bool {
         let followed = self.head.iter().chain(&self.cut).map(|beam| beam.joint);
         let unexplored = followed.chain(self.queue.peek().map(|best| best.joint)).fold(self.dropped, f64::max);
         self.typed_log_prob.is_some()
             && self.found.threshold().map_or(unexplored == f64::NEG_INFINITY, |kth| unexplored <= kth)
-    }
-
-    fn child(&mut self, parent: NodeIndex, token: TokenId) -> NodeIndex {
-        let nodes = &mut self.nodes;
-        *self.children.entry((parent, token)).or_insert_with(|| {
-            nodes.push(Node { parent: Some(parent), token, depth: nodes[parent.0].depth + 1, next: None });
-            NodeIndex(nodes.len() - 1)
-        })
     }
 
     /// Weighs all ways in which the typed text can begin a query.
@@ -292,7 +255,7 @@ impl Search {
             match &opening.extensions {
                 None => candidates.push(Candidate { joint, source, token: None }),
                 Some(extensions) => {
-                    let next = self.nodes[node.0].next.as_deref();
+                    let next = self.paths.next(node);
                     let log_prob = |token: TokenId| Some(joint + f64::from(next?.log_prob(token.0)?));
                     let known = extensions.iter().filter_map(|&token| Some((token, log_prob(token)?)));
                     candidates.extend(known.map(|(token, joint)| Candidate { joint, source, token: Some(token) }));
@@ -306,10 +269,10 @@ impl Search {
 
     /// Joint log-probabilities of all nodes so far, from the prompt's distribution on.
     fn opening_joints(&self) -> Vec<f64> {
-        let mut joints = vec![0.0; self.nodes.len()];
-        for (index, node) in self.nodes.iter().enumerate() {
-            let Some(parent) = node.parent else { continue };
-            let step = self.nodes[parent.0].next.as_deref().and_then(|next| next.log_prob(node.token.0));
+        let mut joints = vec![0.0; self.paths.len()];
+        for index in 1..joints.len() {
+            let Some((parent, token)) = self.paths.step_to(NodeIndex(index)) else { continue };
+            let step = self.paths.next(parent).and_then(|next| next.log_prob(token.0));
             joints[index] = joints[parent.0] + step.map_or(f64::NEG_INFINITY, f64::from);
         }
         joints
@@ -358,7 +321,7 @@ impl Search {
 
     /// Whether a beam is at a length limit.
     fn is_cut(&self, beam: &Beam) -> bool {
-        beam.new_tokens >= self.options.max_new_tokens || self.nodes[beam.node.0].depth > self.options.context
+        beam.new_tokens >= self.options.max_new_tokens || self.paths.depth(beam.node) > self.options.context
     }
 
     /// What a token adds to a text.
@@ -368,7 +331,7 @@ impl Search {
 
     /// Ends a beam and continues it, each as its distribution has it.
     fn expand(&mut self, beam: Beam) {
-        let Some(next) = self.nodes[beam.node.0].next.take() else { return };
+        let Some(next) = self.paths.take_next(beam.node) else { return };
         let source = self.sources.len();
         let mut ending = f64::NEG_INFINITY;
         for (id, log_prob) in next.best() {
@@ -428,7 +391,7 @@ impl Search {
         }
         // A token that finishes what was typed belongs to the opening.
         let new_tokens = source.new_tokens + usize::from(generated);
-        let node = self.child(source.node, token);
+        let node = self.paths.child(source.node, token);
         Some(Beam { node, joint: candidate.joint, rule, text, new_tokens })
     }
 

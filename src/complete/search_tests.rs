@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::*;
+use crate::complete::Distribution;
 use crate::text::testing::tiny;
 
 /// Log-probabilities of the next token behind a path, by a hash; a model small enough to enumerate.
@@ -39,16 +40,16 @@ fn run(search: Search, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
 fn run_speculating(mut search: Search, count: usize, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
     loop {
         search.speculate(count);
-        for wanted in search.wanted().to_vec() {
+        for wanted in search.paths().wanted().to_vec() {
             let mut path = Vec::new();
             let mut node = wanted.node;
-            while let Some((parent, token)) = search.step_to(node) {
+            while let Some((parent, token)) = search.paths().step_to(node) {
                 path.push(token.0);
                 node = parent;
             }
-            path.extend(search.prompt().iter().rev().map(|token| token.0));
+            path.extend(search.paths().prompt().iter().rev().map(|token| token.0));
             path.reverse();
-            search.supply(wanted.node, model(&path));
+            search.paths_mut().supply(wanted.node, model(&path));
         }
         if search.is_done() {
             return search;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::metrics::{Keystroke, ranks};
-use crate::complete::{Outcome, Search, SearchOptions};
+use crate::complete::{Outcome, Search, SearchOptions, Task};
 use crate::model::BackendError;
 use crate::popular::Popular;
 use crate::schedule::scheduler::{Scheduler, Usage};
@@ -148,7 +148,11 @@ impl Replay<'_> {
         let job = self.scheduler.add(search);
         loop {
             match self.scheduler.step() {
-                Ok(done) if done.contains(&job) => break,
+                Ok(stepped) if stepped.done.contains(&job) => break,
+                Ok(stepped) if stepped.failed.contains(&job) => {
+                    self.scheduler.remove(job);
+                    return Err(BackendError::NotANumber(0));
+                }
                 Ok(_) => {}
                 Err(error) => {
                     self.scheduler.remove(job);
@@ -157,7 +161,9 @@ impl Replay<'_> {
                 }
             }
         }
-        let (search, usage) = self.scheduler.take(job).unwrap_or_else(|| unreachable!("the job was added above"));
+        let Some((Task::Search(search), usage)) = self.scheduler.take(job) else {
+            unreachable!("the job was added above as a search")
+        };
         let next = if self.options.lookahead { search.next_agreeing() } else { None };
         Ok((search.outcome(), usage, next))
     }

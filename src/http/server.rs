@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::routes;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
+use crate::metrics::Metrics;
 
 /// What the server knows of its model.
 #[derive(Clone)]
@@ -26,12 +27,14 @@ pub enum ModelState {
 }
 
 /// How to serve.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ServerOptions {
     /// HTTP threads.
     pub workers: usize,
     /// Bytes of a request's body.
     pub max_body_bytes: usize,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
 }
 
 /// What handlers share.

@@ -8,6 +8,22 @@ use super::{Backend, BackendError, Batch, KvCopy, Limits, Outputs, check_numbers
 /// Computes a next-token logit from the tokens up to a position (inclusive) and the candidate.
 pub type LogitFn = Box<dyn Fn(&[u32], u32) -> f32 + Send>;
 
+/// What can be made to go wrong in a forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The engine reports an error.
+    Error,
+    /// The engine panics.
+    Panic,
+    /// The forward takes so long.
+    Hang(std::time::Duration),
+    /// Every number is NaN.
+    NotANumber,
+}
+
+/// Says before each forward what is to go wrong with it.
+pub type FaultFn = Box<dyn FnMut(&Batch) -> Option<Fault> + Send>;
+
 /// The engine. See the module's documentation.
 pub struct FakeBackend {
     limits: Limits,
@@ -16,6 +32,7 @@ pub struct FakeBackend {
     /// `[pages]`
     pages: Vec<Option<u32>>,
     logit: LogitFn,
+    fault: Option<FaultFn>,
     /// Positions computed so far, padding not counted.
     pub positions: u64,
     /// Forwards so far.
@@ -35,7 +52,12 @@ impl FakeBackend {
     pub fn with_logits(limits: Limits, logit: LogitFn) -> Self {
         let lanes = vec![vec![None; limits.context]; limits.lanes];
         let pages = vec![None; limits.pages];
-        Self { limits, lanes, pages, logit, positions: 0, forwards: 0 }
+        Self { limits, lanes, pages, logit, fault: None, positions: 0, forwards: 0 }
+    }
+
+    /// The same engine, with faults.
+    pub fn with_faults(self, fault: FaultFn) -> Self {
+        Self { fault: Some(fault), ..self }
     }
 
     /// The logits of all tokens behind `path`, for comparisons.
@@ -69,6 +91,13 @@ impl Backend for FakeBackend {
     fn forward(&mut self, batch: &Batch, out: &mut Outputs) -> Result<(), BackendError> {
         batch.check(&self.limits)?;
         out.clear();
+        match self.fault.as_mut().and_then(|fault| fault(batch)) {
+            Some(Fault::Error) => return Err(BackendError::Engine("injected".into())),
+            Some(Fault::Panic) => panic!("injected"),
+            Some(Fault::NotANumber) => return Err(BackendError::NotANumber(0)),
+            Some(Fault::Hang(time)) => std::thread::sleep(time),
+            None => {}
+        }
         let longest = batch.longest();
         for (lane, row) in self.lanes.iter_mut().zip(&batch.rows) {
             for offset in 0..longest {

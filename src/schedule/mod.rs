@@ -1,15 +1,26 @@
 //! Scheduling: requests come in, forwards go out, nothing is lost in between.
 //!
 //! [`scheduler`] is the engine loop as a plain struct, over the [`tree`] of what was computed, the [`plan`] of one forward and
-//! the [`lanes`]' contents; none of them knows time or threads. [`thread`] runs it on the one thread that owns the engine, and is
-//! where queueing, deadlines and clients that went away are dealt with. [`calibrate`] times an engine once, when it is loaded.
+//! the [`lanes`]' contents; [`waiting`] says who is next; [`sessions`] which request is its session's newest. None of them knows
+//! threads or reads a clock.
+//!
+//! [`pool`] owns the model threads. Each runs `worker`, the loop around a scheduler, and takes [`request`]s from the one `queue`;
+//! [`health`] is what is known of the engines. [`calibrate`] times an engine once, when it is loaded.
 
 pub mod calibrate;
+pub mod health;
 pub mod lanes;
 pub mod plan;
+pub mod pool;
+mod queue;
+pub mod request;
 pub mod scheduler;
-pub mod thread;
+pub mod sessions;
 pub mod tree;
+pub mod waiting;
+mod worker;
 
+pub use self::health::Health;
+pub use self::pool::{Loader, Pool, PoolOptions};
+pub use self::request::{Answer, Event, Finish, Refusal, Request, Superseded};
 pub use self::scheduler::Usage;
-pub use self::thread::{Answer, Finish, Health, ModelThread, Refusal, Request};

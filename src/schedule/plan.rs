@@ -18,6 +18,8 @@ pub struct PlanLimits {
     pub context: usize,
     /// Tokens of one row.
     pub chunk: usize,
+    /// Positions of all rows, padding included; a single row may exceed it.
+    pub positions: usize,
     /// Selected positions.
     pub selected: usize,
 }
@@ -95,6 +97,13 @@ impl Plan {
         self.computed.get(&node).map(|&(row, _)| self.rows[row].job)
     }
 
+    /// Positions that a row for this node would have to compute.
+    pub fn row_len(place: NodeId, tree: &Tree) -> usize {
+        let mut path = Vec::new();
+        tree.path(place, &mut path);
+        path.len() - past(&path, tree)
+    }
+
     /// Adds a wanted node, if it fits into this forward.
     pub fn add(&mut self, job: usize, target: &Target, tree: &Tree) {
         if self.is_full() {
@@ -119,9 +128,7 @@ impl Plan {
     fn add_row(&mut self, job: usize, place: NodeId, tree: &Tree) -> bool {
         let mut path = Vec::new();
         tree.path(place, &mut path);
-        let paged = path.iter().take_while(|&&node| tree.page(node).is_some()).count();
-        // A node that has its page but not its distribution is computed again.
-        let past = paged.min(path.len() - 1);
+        let past = past(&path, tree);
         let len = (path.len() - past).min(self.limits.chunk);
         if self.rows.len() >= self.limits.rows || !self.fits(past, len) {
             return false;
@@ -148,6 +155,14 @@ impl Plan {
         }
         let longest = self.rows.iter().map(|row| row.len).max().unwrap_or(0).max(len);
         let similar = len <= self.class && len * 4 > self.class;
-        similar && past.max(self.longest_past) + longest <= self.limits.context
+        let padded = (self.rows.len() + 1).saturating_mul(longest);
+        similar && padded <= self.limits.positions && past.max(self.longest_past) + longest <= self.limits.context
     }
+}
+
+/// Positions of a path whose keys and values are in pages.
+fn past(path: &[NodeId], tree: &Tree) -> usize {
+    let paged = path.iter().take_while(|&&node| tree.page(node).is_some()).count();
+    // A node that has its page but not its distribution is computed again.
+    paged.min(path.len() - 1)
 }

@@ -1,6 +1,6 @@
 //! The scheduler: which search nodes of which requests go into the next forward, and what becomes of the results.
 //!
-//! [`Scheduler::step`] is the whole engine: hand every search what the tree already knows; collect what is missing; pack rows;
+//! [`Scheduler::step`] is the whole engine: hand every task what the tree already knows; collect what is missing; pack rows;
 //! load, compute, store; hand out the results. Requests share every forward, and two that want the same path share its row.
 //! There is no time and no thread in here: who waits for whom is the caller's business.
 
@@ -11,17 +11,20 @@ use rustc_hash::FxHashMap;
 use super::lanes::Lanes;
 use super::plan::{Plan, PlanLimits, Target};
 use super::tree::{NodeId, Serial, Tree, TreeStats};
-use crate::complete::{Distribution, NodeIndex, Outcome, Search};
+use crate::complete::{Distribution, NodeIndex, Product, Task, Wanted};
 use crate::model::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected};
 
 /// Up to this vocabulary every computed distribution is kept whole: a row is then smaller than the pages of a few positions,
 /// and any node can serve as the context of a half-typed token later without being computed again.
 const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
 
+/// Longest row that counts as short: beams that grow, not texts that are read.
+const SHORT_ROW: usize = 4;
+
 /// Rows that one search may fill in a forward, until [`Scheduler::set_speculation`] says better.
 const DEFAULT_SPECULATION: usize = 4;
 
-/// A search that is being worked on.
+/// A task that is being worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub u64);
 
@@ -42,10 +45,23 @@ pub struct Usage {
 
 struct Job {
     id: JobId,
-    search: Search,
-    /// The tree's node for each of the search's.
+    task: Task,
+    /// The tree's node for each of the task's.
     places: Vec<NodeId>,
     usage: Usage,
+    /// The forward in which it last had a row; that of its adding before it had one.
+    served: u64,
+}
+
+/// What a step did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stepped {
+    /// Jobs that are done.
+    pub done: Vec<JobId>,
+    /// Jobs for which the engine computed something that is no number. They can't go on; the others can.
+    pub failed: Vec<JobId>,
+    /// Rows of the forward; 0 if none was needed.
+    pub rows: usize,
 }
 
 /// Jobs, tree, lanes and engine. See the module's documentation.
@@ -56,12 +72,20 @@ pub struct Scheduler {
     lanes: Lanes,
     jobs: Vec<Job>,
     next_id: u64,
-    /// The job whose wants come first in the next forward.
-    turn: usize,
+    /// Forwards until now.
+    forwards: u64,
+    /// Positions computed until now.
+    positions: u64,
+    /// Whether the last forward's rows were long.
+    was_long: bool,
     /// Rows that one search may fill in a forward.
     speculation: usize,
+    /// Positions of one forward, padding included.
+    step_tokens: usize,
     batch: Batch,
     outputs: Outputs,
+    /// By lane: the row of the last forward's plan that worked on it.
+    order: Vec<usize>,
     copies: Vec<KvCopy>,
 }
 
@@ -78,43 +102,56 @@ impl Scheduler {
             lanes,
             jobs: Vec::new(),
             next_id: 0,
-            turn: 0,
+            forwards: 0,
+            positions: 0,
+            was_long: false,
             speculation: DEFAULT_SPECULATION,
+            step_tokens: usize::MAX,
             batch: Batch::default(),
             outputs: Outputs::default(),
+            order: Vec::new(),
             copies: Vec::new(),
         }
     }
 
-    /// Takes a search on. `prompt` are the tokens from position 0 to the search's root.
-    pub fn add(&mut self, search: Search) -> JobId {
+    /// Takes a task on.
+    pub fn add(&mut self, task: impl Into<Task>) -> JobId {
+        let task = task.into();
         let id = JobId(self.next_id);
         self.next_id += 1;
-        let usage = Usage { typed_tokens: search.typed_tokens(), ..Usage::default() };
-        self.jobs.push(Job { id, search, places: Vec::new(), usage });
+        let usage = Usage { typed_tokens: task.typed_tokens(), ..Usage::default() };
+        self.jobs.push(Job { id, task, places: Vec::new(), usage, served: self.forwards });
         id
     }
 
-    /// Gives a search up, finished or not, and returns what it found and cost until now.
-    pub fn remove(&mut self, id: JobId) -> Option<(Outcome, Usage)> {
-        self.take(id).map(|(search, usage)| (search.outcome(), usage))
+    /// Gives a task up, finished or not, and returns what it came to and cost until now.
+    pub fn remove(&mut self, id: JobId) -> Option<(Product, Usage)> {
+        self.take(id).map(|(task, usage)| (task.product(), usage))
     }
 
-    /// Gives a search up, finished or not, and returns it with what it cost until now.
-    pub fn take(&mut self, id: JobId) -> Option<(Search, Usage)> {
+    /// Gives a task up, finished or not, and returns it with what it cost until now.
+    pub fn take(&mut self, id: JobId) -> Option<(Task, Usage)> {
         let index = self.jobs.iter().position(|job| job.id == id)?;
         let job = self.jobs.remove(index);
-        // The turn stays with the job that had it.
-        self.turn -= usize::from(index < self.turn);
         for &place in job.places.iter().rev() {
             self.tree.release(place);
         }
-        Some((job.search, job.usage))
+        Some((job.task, job.usage))
+    }
+
+    /// A job's task.
+    pub fn task(&self, id: JobId) -> Option<&Task> {
+        self.jobs.iter().find(|job| job.id == id).map(|job| &job.task)
     }
 
     /// Jobs that are not removed yet.
     pub fn jobs(&self) -> usize {
         self.jobs.len()
+    }
+
+    /// Positions computed until now, whoever they were for.
+    pub fn positions_computed(&self) -> u64 {
+        self.positions
     }
 
     /// Counters and sizes of the tree.
@@ -130,21 +167,28 @@ impl Scheduler {
         self.lanes.clear();
     }
 
-    /// Advances every search as far as the tree allows, and then by at most one forward. Returns the jobs that are done.
+    /// Advances every task as far as the tree allows, and then by at most one forward.
     ///
     /// # Errors
     /// The engine's; then no job can go on, and [`Scheduler::reset`] is due after removing them.
-    pub fn step(&mut self) -> Result<Vec<JobId>, BackendError> {
-        let mut done = self.settle();
-        if done.is_empty() {
-            self.speculate();
-            let plan = self.plan();
-            if !plan.rows.is_empty() {
-                self.compute(&plan)?;
-                done = self.settle();
-            }
+    pub fn step(&mut self) -> Result<Stepped, BackendError> {
+        let mut stepped = Stepped { done: self.settle(), ..Stepped::default() };
+        if !stepped.done.is_empty() {
+            return Ok(stepped);
         }
-        Ok(done)
+        self.speculate();
+        let plan = self.plan();
+        if plan.rows.is_empty() {
+            return Ok(stepped);
+        }
+        stepped.rows = plan.rows.len();
+        match self.compute(&plan) {
+            Ok(()) => stepped.done = self.settle(),
+            // The tree has nothing of this forward; who shares no row with the broken one computes again and gets its answer.
+            Err(BackendError::NotANumber(position)) => stepped.failed = self.users_of(&plan, position),
+            Err(error) => return Err(error),
+        }
+        Ok(stepped)
     }
 
     /// Runs one token in each of `rows` rows through the engine, so that a server that says it is ready has computed something.
@@ -166,52 +210,60 @@ impl Scheduler {
         self.speculation = rows.max(1);
     }
 
-    /// Supplies what the tree has and advances searches that miss nothing, until all are done or miss something.
+    /// Sets how many positions one forward may have, padding included. A single row may exceed it.
+    pub fn set_step_tokens(&mut self, step_tokens: usize) {
+        self.step_tokens = step_tokens;
+    }
+
+    /// Supplies what the tree has and advances tasks that miss nothing, until all are done or miss something.
     fn settle(&mut self) -> Vec<JobId> {
         let mut done = Vec::new();
         for job in &mut self.jobs {
             loop {
                 supply_known(&mut self.tree, job);
-                if job.search.is_done() {
+                if job.task.is_done() {
                     done.push(job.id);
                     break;
                 }
-                if job.search.is_waiting() {
+                if job.task.paths().is_waiting() {
                     break;
                 }
-                job.search.advance();
+                job.task.advance();
             }
         }
         done
     }
 
-    /// Lets every search ask for what it will probably want next, to fill the forward that it has to wait for anyway.
+    /// Lets every task ask for what it will probably want next, to fill the forward that it has to wait for anyway.
     fn speculate(&mut self) {
         let rows = (self.backend.limits().lanes / self.jobs.len().max(1)).min(self.speculation);
         for job in &mut self.jobs {
-            let asked = job.search.wanted().len();
+            let asked = job.task.paths().wanted().len();
             if asked < rows {
-                job.search.speculate(rows - asked);
+                job.task.speculate(rows - asked);
             }
             supply_known(&mut self.tree, job);
         }
     }
 
-    /// Packs missing nodes of all jobs, beginning with the one whose turn it is, into rows.
+    /// Packs missing nodes of all jobs into rows; who waited longest comes first.
     fn plan(&mut self) -> Plan {
         let limits = self.backend.limits();
         let mut plan = Plan::new(PlanLimits {
             rows: limits.lanes,
             context: limits.context,
             chunk: limits.chunk,
+            positions: self.step_tokens,
             selected: limits.selected,
         });
-        let jobs = self.jobs.len();
-        let turn = if jobs == 0 { 0 } else { self.turn % jobs };
-        let mut wants: Vec<(usize, Vec<Target>)> = (turn..turn + jobs)
-            .map(|index| index % jobs)
-            .map(|index| (index, targets(&self.jobs[index], &self.tree)))
-            .collect();
+        let mut wants: Vec<(usize, Vec<Target>)> =
+            self.jobs.iter().enumerate().map(|(index, job)| (index, targets(job, &self.tree))).collect();
+        wants.retain(|(_, targets)| !targets.is_empty());
+        // After long rows it is the turn of short ones, if anyone wants them: a prompt that takes several forwards to read, or a
+        // crowd of them, holds nobody up for more than one.
+        let was_long = self.was_long;
+        let is_long = |targets: &[Target]| was_long && Plan::row_len(targets[0].place, &self.tree) > SHORT_ROW;
+        wants.sort_by_cached_key(|(index, targets)| (is_long(targets), self.jobs[*index].served, *index));
         // One want of each job in turn, so that a job with many doesn't keep the others out.
         let mut round = 0;
         while !plan.is_full() && wants.iter().any(|(_, targets)| targets.len() > round) {
@@ -222,18 +274,32 @@ impl Scheduler {
             }
             round += 1;
         }
-        self.turn = turn + 1;
         plan
+    }
+
+    /// The jobs that use the row in which a selected position was no number.
+    fn users_of(&self, plan: &Plan, position: usize) -> Vec<JobId> {
+        let lane = self.batch.selected.get(position).map(|selected| selected.row);
+        let row = lane.and_then(|lane| self.order.get(lane)).map(|&index| &plan.rows[index]);
+        let Some(row) = row else { return self.jobs.iter().map(|job| job.id).collect() };
+        let shares = |place: &NodeId| row.computed().contains(place);
+        let users = plan.users.iter().filter(|(_, _, place)| shares(place)).map(|&(job, ..)| job);
+        let mut users: Vec<usize> = users.chain([row.job]).collect();
+        users.sort_unstable();
+        users.dedup();
+        users.into_iter().map(|index| self.jobs[index].id).collect()
     }
 
     /// Loads, computes, stores, and hands out one plan's results.
     fn compute(&mut self, plan: &Plan) -> Result<(), BackendError> {
         let order = self.load(plan)?;
+        self.order.clone_from(&order);
         let selected = self.fill_batch(plan, &order);
         if let Err(error) = self.backend.forward(&self.batch, &mut self.outputs) {
             self.lanes.clear();
             return Err(error);
         }
+        self.was_long = self.batch.longest() > SHORT_ROW;
         self.store(plan, &order)?;
         self.hand_out(plan, &selected);
         Ok(())
@@ -277,9 +343,15 @@ impl Scheduler {
             }
             let job = &mut self.jobs[row.job];
             job.usage.positions_computed += row.len;
-            if job.search.typed_log_prob().is_none() {
+            if job.task.is_reading() {
                 job.usage.typed_positions_computed += row.len;
             }
+        }
+        self.forwards += 1;
+        self.positions += self.batch.tokens.len() as u64;
+        // Who gets something out of this forward was served, whoever's row it is.
+        for index in plan.rows.iter().map(|row| row.job).chain(plan.users.iter().map(|user| user.0)) {
+            self.jobs[index].served = self.forwards;
         }
         for (index, job) in self.jobs.iter_mut().enumerate() {
             job.usage.forwards += usize::from(plan.rows.iter().any(|row| row.job == index));
@@ -328,31 +400,31 @@ impl Scheduler {
         }
         for &(job, node, place) in &plan.users {
             if let Some(next) = computed.get(&place) {
-                self.jobs[job].search.supply(node, Arc::clone(next));
+                self.jobs[job].task.paths_mut().supply(node, Arc::clone(next));
                 self.jobs[job].usage.positions_saved += usize::from(plan.owner(place) != Some(job));
             }
         }
     }
 }
 
-/// Brings a search what it wants and the tree has.
+/// Brings a task what it wants and the tree has.
 fn supply_known(tree: &mut Tree, job: &mut Job) {
     hold_new_nodes(tree, job);
-    for wanted in job.search.wanted().to_vec() {
+    for wanted in job.task.paths().wanted().to_vec() {
         let place = job.places[wanted.node.0];
         if let Some(next) = tree.next(place).filter(|next| next.is_full() || !wanted.full).cloned() {
-            job.search.supply(wanted.node, next);
+            job.task.paths_mut().supply(wanted.node, next);
             job.usage.positions_saved += 1;
             tree.touch(place);
         }
     }
 }
 
-/// Holds a place in the tree for every node that a search has newly referred to.
+/// Holds a place in the tree for every node that a task has newly referred to.
 fn hold_new_nodes(tree: &mut Tree, job: &mut Job) {
     if job.places.is_empty() {
         let mut root = None;
-        for &token in job.search.prompt() {
+        for &token in job.task.paths().prompt() {
             let node = tree.hold(root, token);
             if let Some(parent) = root {
                 tree.release(parent);
@@ -361,8 +433,8 @@ fn hold_new_nodes(tree: &mut Tree, job: &mut Job) {
         }
         job.places.extend(root);
     }
-    for index in job.places.len()..job.search.len() {
-        if let Some((parent, token)) = job.search.step_to(NodeIndex(index)) {
+    for index in job.places.len()..job.task.paths().len() {
+        if let Some((parent, token)) = job.task.paths().step_to(NodeIndex(index)) {
             let place = tree.hold(Some(job.places[parent.0]), token);
             job.places.push(place);
         }
@@ -372,12 +444,8 @@ fn hold_new_nodes(tree: &mut Tree, job: &mut Job) {
 /// What a job misses: what it waits for before what it may want, deepest first, because a deep row brings the distributions of its
 /// path along.
 fn targets(job: &Job, tree: &Tree) -> Vec<Target> {
-    let target = |wanted: &crate::complete::search::Wanted| Target {
-        node: wanted.node,
-        place: job.places[wanted.node.0],
-        full: wanted.full,
-    };
-    let mut wanted = job.search.wanted().to_vec();
+    let target = |wanted: &Wanted| Target { node: wanted.node, place: job.places[wanted.node.0], full: wanted.full };
+    let mut wanted = job.task.paths().wanted().to_vec();
     wanted.sort_by_key(|wanted| (wanted.speculative, std::cmp::Reverse(tree.depth(job.places[wanted.node.0]))));
     wanted.iter().map(target).collect()
 }

@@ -53,6 +53,8 @@ pub struct TreeStats {
     pub bytes: usize,
     /// Nodes that gave up a page or a distribution, ever.
     pub evicted: u64,
+    /// Holds that haven't ended.
+    pub holds: usize,
 }
 
 /// The tree. See the module's documentation.
@@ -70,6 +72,7 @@ pub struct Tree {
     oldest: Option<NodeId>,
     next_serial: u64,
     evicted: u64,
+    holds: usize,
 }
 
 impl Tree {
@@ -91,11 +94,13 @@ impl Tree {
             oldest: None,
             next_serial: 0,
             evicted: 0,
+            holds: 0,
         }
     }
 
     /// The node of `token` behind `parent` (`None`: at position 0), made if there is none, and held once more.
     pub fn hold(&mut self, parent: Option<NodeId>, token: TokenId) -> NodeId {
+        self.holds += 1;
         if let Some(&node) = self.children.get(&(parent, token)) {
             self.nodes[node.0 as usize].held += 1;
             return node;
@@ -139,6 +144,7 @@ impl Tree {
         let entry = &mut self.nodes[node.0 as usize];
         debug_assert!(entry.held > 0, "released more often than held");
         entry.held -= 1;
+        self.holds -= 1;
         if entry.is_unused() {
             self.remove(node);
         }
@@ -227,7 +233,13 @@ impl Tree {
     pub fn stats(&self) -> TreeStats {
         let pages = self.pages - self.free_pages.len();
         let nodes = self.nodes.len() - self.free_nodes.len();
-        TreeStats { nodes, pages, bytes: self.bytes + pages * self.page_bytes, evicted: self.evicted }
+        TreeStats {
+            nodes,
+            pages,
+            bytes: self.bytes + pages * self.page_bytes,
+            evicted: self.evicted,
+            holds: self.holds,
+        }
     }
 
     /// Strips nodes, least recently used first, until the bytes are within the bound or only held nodes are left.

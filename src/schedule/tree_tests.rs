@@ -14,7 +14,7 @@ fn distribution(full: bool) -> Arc<Distribution> {
 
 impl Tree {
     /// Recounts everything and compares.
-    fn check(&self) {
+    pub(in crate::schedule) fn check(&self) {
         let free: HashSet<NodeId> = self.free_nodes.iter().copied().collect();
         let live: Vec<NodeId> = (0..self.nodes.len() as u32).map(NodeId).filter(|id| !free.contains(id)).collect();
         let node = |id: NodeId| &self.nodes[id.0 as usize];
@@ -36,6 +36,7 @@ impl Tree {
         }
         assert!(live.iter().all(|&id| node(id).children == children[id.0 as usize]));
         assert_eq!(self.children.len(), live.len());
+        assert_eq!(self.holds, live.iter().map(|&id| node(id).held as usize).sum::<usize>());
         let (mut listed, mut next) = (0, self.oldest);
         while let Some(id) = next {
             listed += 1;

@@ -160,6 +160,11 @@ impl Text {
         Self { blocklist: Some(blocklist), ..self }
     }
 
+    /// Whether any term is blocked at all.
+    pub fn has_blocklist(&self) -> bool {
+        self.blocklist.is_some()
+    }
+
     /// Whether a text has a blocked term; of one that goes on (`ended` false), one that can't become another word any more.
     pub fn blocks(&self, text: &[u8], ended: bool) -> bool {
         self.blocklist.as_ref().is_some_and(|list| list.blocks(&String::from_utf8_lossy(text), ended))

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use foretype::engine::Completion;
+use foretype::metrics::Metrics;
 
 use engine_build::BuildOptions;
 use foretype::engine::Engine;
@@ -45,11 +46,11 @@ fn keystrokes_share_work_and_answers_do_not_depend_on_it() {
     for end in (1..=query.len()).step_by(3) {
         let typed = &query[..end];
         let (warm, cold) = (complete(&warm, typed), complete(&demo_engine(), typed));
-        let texts = |answer: &foretype::schedule::Answer| -> Vec<String> {
-            answer.outcome.suggestions.iter().map(|s| s.text.clone()).collect()
+        let texts = |answer: &foretype::schedule::Answer<foretype::complete::Outcome>| -> Vec<String> {
+            answer.result.suggestions.iter().map(|s| s.text.clone()).collect()
         };
         assert_eq!(texts(&warm), texts(&cold), "{typed:?}");
-        for (a, b) in warm.outcome.suggestions.iter().zip(&cold.outcome.suggestions) {
+        for (a, b) in warm.result.suggestions.iter().zip(&cold.result.suggestions) {
             assert!((a.logprob - b.logprob).abs() < 1e-3, "{a:?} {b:?}");
         }
         assert!(end == 1 || warm.usage.positions_computed < cold.usage.positions_computed);
@@ -66,7 +67,7 @@ fn a_blocklist_prunes_and_popular_queries_are_merged() {
     (options.blocklist, options.popular) = (Some(blocklist), Some(popular));
     let manifest = engine_build::build(&options, &()).unwrap();
     assert!(["blocklist.txt", "popular.fst"].iter().all(|name| manifest.file(name).is_some()));
-    let server = TestServer::with(Engine::load(&options.out, &manifest, &engine_options()).unwrap());
+    let server = TestServer::with(Engine::load(&options.out, &manifest, &engine_options(), &Metrics::new()).unwrap());
     let texts = |typed: &str| -> (Vec<String>, String) {
         let json = server.post(&serde_json::json!({ "input": typed }).to_string()).json();
         let list =
@@ -87,7 +88,7 @@ fn a_prompt_prefix_is_continued_and_not_shown() {
     let mut options = BuildOptions::new(repository("models/demo"), folder.path().join("bundle"));
     options.prompt_prefix = "lithium".into();
     let manifest = engine_build::build(&options, &()).unwrap();
-    let prefixed = TestServer::with(Engine::load(&options.out, &manifest, &engine_options()).unwrap());
+    let prefixed = TestServer::with(Engine::load(&options.out, &manifest, &engine_options(), &Metrics::new()).unwrap());
     let plain = TestServer::with(demo_engine());
     let list = |server: &TestServer, typed: &str, hidden: &str| -> Vec<(String, String)> {
         let json = server.post(&serde_json::json!({ "input": typed }).to_string()).json();

@@ -1,37 +1,8 @@
 //! The HTTP surface over a fake engine: every way to ask wrongly gets its own clear answer, and the server keeps serving.
 
-use foretype::engine::Engine;
 use foretype::http::ModelState;
-use foretype::model::Limits;
-use foretype::model::fake::FakeBackend;
-use foretype::text::{Text, TokenId};
-use serde_json::Value;
 
-use crate::support::{TestServer, repository, request_options};
-
-/// A fake model over the goldens' tokenizer. It fails on texts with a "%" in them.
-fn fake_engine() -> Engine {
-    let json = std::fs::read_to_string(repository("tests/goldens/plain/tokenizer.json")).unwrap();
-    let end = TokenId(
-        serde_json::from_str::<Value>(&json).unwrap()["model"]["vocab"]["<|endoftext|>"].as_u64().unwrap() as u32,
-    );
-    let text = Text::from_json(&json, end, &[end], "").unwrap();
-    let vocab = text.vocab();
-    let poison = text.encode("%")[0];
-    let limits =
-        Limits { lanes: 16, context: 48, chunk: 48, selected: 48, vocab, top_k: 32, pages: 256, page_bytes: 64 };
-    // End of text is likely, so that searches end.
-    let logit = move |path: &[u32], next: u32| {
-        if path.contains(&poison.0) {
-            return f32::NAN;
-        }
-        let spread =
-            (path.iter().fold(next.wrapping_mul(2_654_435_761), |h, &x| (h ^ x).wrapping_mul(16_777_619)) >> 20) as f32;
-        if next == end.0 { 6.0 } else { spread / 512.0 }
-    };
-    Engine::from_parts("fake", text, Box::new(FakeBackend::with_logits(limits, Box::new(logit))), request_options())
-        .unwrap()
-}
+use crate::support::{TestServer, fake_engine};
 
 #[test]
 fn a_good_request_gets_distinct_ranked_suggestions() {
@@ -259,7 +230,7 @@ fn a_client_that_leaves_takes_its_work_with_it() {
         // What was dropped is skipped, so that the queue empties much sooner than 200 searches would take.
         for _ in 0..1000 {
             match engine.complete(&completion("heat ex")).await {
-                Ok(answer) => return assert!(!answer.outcome.suggestions.is_empty()),
+                Ok(answer) => return assert!(!answer.result.suggestions.is_empty()),
                 Err(error) => assert_eq!(error.kind, foretype::error::Kind::Overloaded),
             }
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;

@@ -5,8 +5,10 @@
 
 mod cli;
 mod demo;
+mod engine;
 mod goldens;
 mod http;
+mod kill;
 mod parity;
 mod replay;
 mod support;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use foretype::complete::{Outcome, Search, SearchOptions};
+use foretype::complete::{Outcome, Product, Search, SearchOptions};
 use foretype::model::fake::FakeBackend;
 use foretype::model::{Backend, Limits};
 use foretype::schedule::scheduler::Scheduler;
@@ -73,9 +73,12 @@ fn run(scheduler: &mut Scheduler, searches: Vec<Search>) -> Vec<Outcome> {
     let jobs: Vec<_> = searches.into_iter().map(|search| scheduler.add(search)).collect();
     let mut outcomes = vec![None; jobs.len()];
     while outcomes.iter().any(Option::is_none) {
-        for done in scheduler.step().unwrap() {
+        for done in scheduler.step().unwrap().done {
             let index = jobs.iter().position(|job| *job == done).unwrap();
-            outcomes[index] = scheduler.remove(done).map(|(outcome, _)| outcome);
+            outcomes[index] = match scheduler.remove(done) {
+                Some((Product::Suggestions(outcome), _)) => Some(outcome),
+                other => panic!("{other:?}"),
+            };
         }
     }
     outcomes.into_iter().flatten().collect()

@@ -8,10 +8,12 @@ use std::time::Duration;
 use engine_build::{BuildOptions, Manifest};
 use foretype::engine::{Engine, EngineOptions, RequestOptions};
 use foretype::http::{self, ModelState, ServerOptions};
+use foretype::metrics::Metrics;
+use foretype::model::fake::{FakeBackend, FaultFn};
 use foretype::model::onnxruntime::{self, Options};
-use foretype::model::{Backend, Batch, Outputs, Selected};
-use foretype::schedule::thread::QueueLimits;
-use foretype::text::TokenId;
+use foretype::model::{Backend, Batch, Limits, Outputs, Selected};
+use foretype::schedule::{Loader, PoolOptions};
+use foretype::text::{Text, TokenId};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -27,7 +29,7 @@ pub fn backend_options() -> Options {
 
 /// The server's defaults, near enough.
 pub fn engine_options() -> EngineOptions {
-    EngineOptions { backend: backend_options(), tree_bytes: 32 << 20, requests: request_options() }
+    EngineOptions { backend: backend_options(), requests: request_options() }
 }
 
 pub fn request_options() -> RequestOptions {
@@ -37,7 +39,16 @@ pub fn request_options() -> RequestOptions {
         default_deadline: Duration::from_secs(10),
         max_deadline: Duration::from_secs(60),
         popular_weight: 0.3,
-        queue: QueueLimits { queued: 64, active: 64, lookahead: true },
+        pool: PoolOptions {
+            max_queued: 64,
+            patience: Duration::from_millis(100),
+            max_batch: 64,
+            step_tokens: 128,
+            replicas: 1,
+            lookahead: true,
+            tree_bytes: 32 << 20,
+            hang_after: Duration::from_secs(5),
+        },
     }
 }
 
@@ -58,7 +69,7 @@ pub fn load(bundle: &Path, manifest: &Manifest) -> Box<dyn Backend> {
 /// The demo model, built and loaded.
 pub fn demo_engine() -> Engine {
     let (_folder, bundle, manifest) = build(&repository("models/demo"), None);
-    Engine::load(&bundle, &manifest, &engine_options()).unwrap()
+    Engine::load(&bundle, &manifest, &engine_options(), &Metrics::new()).unwrap()
 }
 
 /// Computes one row in lane 0 and returns the whole logits row of each of its positions.
@@ -69,6 +80,40 @@ pub fn all_logits(backend: &mut dyn Backend, past_len: usize, tokens: &[u32]) ->
     let mut out = Outputs::default();
     backend.forward(&batch, &mut out).unwrap();
     out.logits.chunks_exact(backend.limits().vocab).map(<[f32]>::to_vec).collect()
+}
+
+/// A fake model over the goldens' tokenizer. It fails on texts with a "%" in them.
+pub fn fake_engine() -> Engine {
+    faulty_engine(|| Box::new(|_| None), request_options(), &Metrics::new())
+}
+
+/// The fake model, with faults. `faults` is called for each engine that is loaded.
+pub fn faulty_engine(
+    faults: impl Fn() -> FaultFn + Send + Sync + 'static,
+    options: RequestOptions,
+    metrics: &Arc<Metrics>,
+) -> Engine {
+    let json = std::fs::read_to_string(repository("tests/goldens/plain/tokenizer.json")).unwrap();
+    let vocabulary = serde_json::from_str::<Value>(&json).unwrap();
+    let end = TokenId(vocabulary["model"]["vocab"]["<|endoftext|>"].as_u64().unwrap() as u32);
+    let text = Text::from_json(&json, end, &[end], "").unwrap();
+    let vocab = text.vocab();
+    let poison = text.encode("%")[0];
+    let limits =
+        Limits { lanes: 16, context: 48, chunk: 48, selected: 48, vocab, top_k: 32, pages: 256, page_bytes: 64 };
+    let load: Loader = Arc::new(move || {
+        // End of text is likely, so that searches end.
+        let logit = move |path: &[u32], next: u32| {
+            if path.contains(&poison.0) {
+                return f32::NAN;
+            }
+            let mix = |h: u32, &x: &u32| (h ^ x).wrapping_mul(16_777_619);
+            let spread = (path.iter().fold(next.wrapping_mul(2_654_435_761), mix) >> 20) as f32;
+            if next == end.0 { 6.0 } else { spread / 512.0 }
+        };
+        Ok(Box::new(FakeBackend::with_logits(limits.clone(), Box::new(logit)).with_faults(faults())))
+    });
+    Engine::from_parts("fake", text, &load, options, metrics).unwrap()
 }
 
 /// A server in its own thread, on a free port, until dropped.
@@ -87,7 +132,7 @@ impl TestServer {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let options = ServerOptions { workers: 2, max_body_bytes: 10_000 };
+                let options = ServerOptions { workers: 2, max_body_bytes: 10_000, metrics: Metrics::new() };
                 let server = http::start(listener, model, &options).unwrap();
                 sender.send(server.handle()).unwrap();
                 server.await.unwrap();

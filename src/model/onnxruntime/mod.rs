@@ -71,6 +71,42 @@ pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box
     })
 }
 
+/// What a bundle's engine will be able to hold and do, without loading it.
+pub fn limits(manifest: &Manifest, options: &Options) -> Limits {
+    dimensions(manifest, options).1
+}
+
+fn dimensions(manifest: &Manifest, options: &Options) -> (KvShape, Limits) {
+    let model = &manifest.model;
+    let size = |n: u32| n as usize;
+    let mut shape = KvShape {
+        layers: size(model.layers),
+        heads: size(model.heads),
+        context: size(model.context),
+        head_dim: size(model.head_dim),
+        lanes: options.lanes,
+        pages: 0,
+    };
+    let element_bytes = match model.dtype {
+        Dtype::F32 => size_of::<f32>(),
+        Dtype::F16 => size_of::<u16>(),
+    };
+    let page_bytes = shape.page_elements() * element_bytes;
+    // Below one full lane nothing longer than the pool could ever be kept.
+    shape.pages = (options.pool_bytes / page_bytes).max(shape.context);
+    let limits = Limits {
+        lanes: options.lanes,
+        context: shape.context,
+        chunk: options.chunk.min(shape.context),
+        selected: options.lanes.max(options.chunk.min(shape.context)),
+        vocab: size(model.vocab),
+        top_k: size(model.top_k),
+        pages: shape.pages,
+        page_bytes,
+    };
+    (shape, limits)
+}
+
 fn open(environment: &ort::environment::Environment, path: &Path, options: &Options) -> Result<Session, ort::Error> {
     Session::builder(environment)?
         .with_optimization_level(GraphOptimizationLevel::All)?
@@ -109,29 +145,9 @@ struct OnnxRuntime<T: Element> {
 
 impl<T: Element> OnnxRuntime<T> {
     fn new(session: Session, manifest: &Manifest, options: &Options) -> Self {
-        let model = &manifest.model;
+        let (shape, limits) = dimensions(manifest, options);
         let size = |n: u32| n as usize;
-        let mut shape = KvShape {
-            layers: size(model.layers),
-            heads: size(model.heads),
-            context: size(model.context),
-            head_dim: size(model.head_dim),
-            lanes: options.lanes,
-            pages: 0,
-        };
-        let page_bytes = shape.page_elements() * size_of::<T>();
-        // Below one full lane nothing longer than the pool could ever be kept.
-        shape.pages = (options.pool_bytes / page_bytes).max(shape.context);
-        let limits = Limits {
-            lanes: options.lanes,
-            context: shape.context,
-            chunk: options.chunk.min(shape.context),
-            selected: options.lanes.max(options.chunk.min(shape.context)),
-            vocab: size(model.vocab),
-            top_k: size(model.top_k),
-            pages: shape.pages,
-            page_bytes,
-        };
+        let model = &manifest.model;
         let names = (0..shape.layers).flat_map(|i| [("k", i), ("v", i)]);
         let kv_names = names.map(|(kv, i)| (c_name(format!("past_{kv}_{i}")), c_name(format!("present_{kv}_{i}"))));
         Self {

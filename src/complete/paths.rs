@@ -1,0 +1,125 @@
+//! The paths of token sequences that a task has referred to, and which distributions it wants of them.
+//!
+//! What every task has in common, and all that the scheduler needs to know of it: the scheduler reads [`Paths::wanted`], finds or
+//! computes, and calls [`Paths::supply`].
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::distribution::Distribution;
+use crate::text::TokenId;
+
+/// A node: a path from the prompt. Indices are dense from 0, the prompt's own, and a parent's is smaller than its child's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeIndex(pub usize);
+
+/// A path whose distribution is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The path.
+    pub node: NodeIndex,
+    /// Whether any token's probability may be asked for, not only those of the best.
+    pub full: bool,
+    /// Whether the task can go on without it.
+    pub speculative: bool,
+}
+
+/// One path. The root is the prompt; every other adds a token to its parent.
+struct Node {
+    parent: Option<NodeIndex>,
+    token: TokenId,
+    /// Positions from the prompt's first token to this node's, inclusive.
+    depth: usize,
+    next: Option<Arc<Distribution>>,
+}
+
+/// The nodes. See the module's documentation.
+pub struct Paths {
+    prompt: Vec<TokenId>,
+    nodes: Vec<Node>,
+    children: FxHashMap<(NodeIndex, TokenId), NodeIndex>,
+    wanted: Vec<Wanted>,
+}
+
+impl Paths {
+    /// The node of the prompt.
+    pub const ROOT: NodeIndex = NodeIndex(0);
+
+    /// The prompt alone; it has at least one token.
+    pub fn new(prompt: Vec<TokenId>) -> Self {
+        let root = Node { parent: None, token: prompt[prompt.len() - 1], depth: prompt.len(), next: None };
+        Self { prompt, nodes: vec![root], children: FxHashMap::default(), wanted: Vec::new() }
+    }
+
+    /// The tokens from position 0 to the root.
+    pub fn prompt(&self) -> &[TokenId] {
+        &self.prompt
+    }
+
+    /// Nodes so far.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Never: the prompt is a node.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The node that adds a token to another, made if there is none.
+    pub fn child(&mut self, parent: NodeIndex, token: TokenId) -> NodeIndex {
+        let nodes = &mut self.nodes;
+        *self.children.entry((parent, token)).or_insert_with(|| {
+            nodes.push(Node { parent: Some(parent), token, depth: nodes[parent.0].depth + 1, next: None });
+            NodeIndex(nodes.len() - 1)
+        })
+    }
+
+    /// A node's parent and the token it adds; `None` for the prompt.
+    pub fn step_to(&self, node: NodeIndex) -> Option<(NodeIndex, TokenId)> {
+        let node = &self.nodes[node.0];
+        node.parent.map(|parent| (parent, node.token))
+    }
+
+    /// Positions from the prompt's first token to the node's, inclusive.
+    pub fn depth(&self, node: NodeIndex) -> usize {
+        self.nodes[node.0].depth
+    }
+
+    /// The distribution behind a node, if it was supplied.
+    pub fn next(&self, node: NodeIndex) -> Option<&Arc<Distribution>> {
+        self.nodes[node.0].next.as_ref()
+    }
+
+    /// The distribution behind a node, no longer kept.
+    pub fn take_next(&mut self, node: NodeIndex) -> Option<Arc<Distribution>> {
+        self.nodes[node.0].next.take()
+    }
+
+    /// The distributions that are missing, and those that were asked for ahead.
+    pub fn wanted(&self) -> &[Wanted] {
+        &self.wanted
+    }
+
+    /// Asks for a distribution.
+    pub fn want(&mut self, wanted: Wanted) {
+        self.wanted.push(wanted);
+    }
+
+    /// Asks for nothing any more.
+    pub fn want_nothing(&mut self) {
+        self.wanted.clear();
+    }
+
+    /// Whether the task has to wait for a distribution.
+    pub fn is_waiting(&self) -> bool {
+        self.wanted.iter().any(|wanted| !wanted.speculative)
+    }
+
+    /// Brings the distribution of a wanted node.
+    pub fn supply(&mut self, node: NodeIndex, next: Arc<Distribution>) {
+        self.wanted.retain(|wanted| wanted.node != node);
+        self.nodes[node.0].next = Some(next);
+    }
+}

@@ -1,0 +1,223 @@
+//! Sampling: open-ended generation behind a prompt, as a state machine beside the search.
+//!
+//! What it samples from is what Hugging Face transformers would: repetition penalty, then temperature, then top-k, then top-p, in
+//! this order; temperature 0 is greedy. Each sequence draws one number a token from its own stream of a seeded generator, so what
+//! it says depends on the seed and the model, never on what else is being computed. It knows no engine and no clock.
+
+use std::sync::Arc;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::choice::{Choice, choose};
+use super::continuation::Continuation;
+use super::paths::{NodeIndex, Paths, Wanted};
+use crate::text::{Role, Text, TokenId};
+
+/// How to sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingOptions {
+    /// Sequences wanted, at least 1.
+    pub sequences: usize,
+    /// Tokens of a sequence, prompt not counted.
+    pub max_new_tokens: usize,
+    /// Positions that a path, prompt included, may have.
+    pub context: usize,
+    /// How a token is chosen.
+    pub choice: Choice,
+    /// A sequence ends before any of these.
+    pub stop: Vec<String>,
+    /// Seed of the random numbers.
+    pub seed: u64,
+    /// How many of the best tokens every distribution lists. Where they decide, whole rows needn't be brought.
+    pub listed: usize,
+}
+
+/// Why a sequence ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SequenceFinish {
+    /// At a length limit.
+    Length,
+    /// The model ended the text.
+    EndOfText,
+    /// Before a stop string.
+    Stop,
+    /// Before a blocked term.
+    Blocked,
+}
+
+/// A token of a sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SampledToken {
+    /// The token.
+    pub id: u32,
+    /// The text that is certain with it. A character that takes several tokens comes with the last of them, and text that may be
+    /// the beginning of a stop string waits until it is known not to be.
+    pub text: String,
+    /// Natural log-probability that the model gives it, before penalties and temperature.
+    pub logprob: f32,
+}
+
+/// A generated sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sequence {
+    /// What was generated behind the prompt, without the end of text or the stop string.
+    pub text: String,
+    /// Its tokens; their texts make up `text`.
+    pub tokens: Vec<SampledToken>,
+    /// Why it ended; `None` while it could go on.
+    pub finish: Option<SequenceFinish>,
+}
+
+/// What was generated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generated {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// One for each that was asked for.
+    pub sequences: Vec<Sequence>,
+}
+
+struct Draft {
+    node: NodeIndex,
+    random: ChaCha8Rng,
+    text: Continuation,
+    tokens: Vec<SampledToken>,
+    finish: Option<SequenceFinish>,
+}
+
+/// The state machine. See the module's documentation.
+pub struct Sampling {
+    text: Arc<Text>,
+    options: SamplingOptions,
+    paths: Paths,
+    drafts: Vec<Draft>,
+}
+
+impl Sampling {
+    /// Starts sampling behind a prompt, which has at least one token and leaves room in the context.
+    pub fn new(text: Arc<Text>, prompt: Vec<TokenId>, options: SamplingOptions) -> Self {
+        let draft = |sequence: usize| {
+            let mut random = ChaCha8Rng::seed_from_u64(options.seed);
+            random.set_stream(sequence as u64);
+            let text = Continuation::new(options.stop.clone());
+            Draft { node: Paths::ROOT, random, text, tokens: Vec::new(), finish: None }
+        };
+        let drafts = (0..options.sequences).map(draft).collect();
+        let mut sampling = Self { text, paths: Paths::new(prompt), drafts, options };
+        sampling.ask();
+        sampling
+    }
+
+    /// The paths it refers to and what it wants of them.
+    pub fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
+    /// See [`Sampling::paths`].
+    pub fn paths_mut(&mut self) -> &mut Paths {
+        &mut self.paths
+    }
+
+    /// Whether every sequence has ended.
+    pub fn is_done(&self) -> bool {
+        self.drafts.iter().all(|draft| draft.finish.is_some())
+    }
+
+    /// Adds a token to every sequence that goes on. The distributions it waited for must have been supplied.
+    pub fn advance(&mut self) {
+        debug_assert!(!self.paths.is_waiting(), "a distribution is missing");
+        for index in 0..self.drafts.len() {
+            if self.drafts[index].finish.is_none() {
+                self.extend(index);
+            }
+        }
+        self.ask();
+    }
+
+    /// What was generated until now.
+    pub fn generated(&self) -> Generated {
+        let sequence = |draft: &Draft| Sequence {
+            text: draft.text.released().to_owned(),
+            tokens: draft.tokens.clone(),
+            finish: draft.finish,
+        };
+        let sequences = self.drafts.iter().map(sequence).collect();
+        Generated { prompt_tokens: self.paths.prompt().len(), sequences }
+    }
+
+    /// The tokens of a sequence from the `from`-th on, as far as their texts won't change any more.
+    pub fn tokens(&self, sequence: usize, from: usize) -> &[SampledToken] {
+        let draft = &self.drafts[sequence];
+        // What is held back goes to the last token if the sequence ends with it.
+        let may_change = draft.finish.is_none() && draft.text.is_holding();
+        let count = draft.tokens.len() - usize::from(may_change && !draft.tokens.is_empty());
+        draft.tokens.get(from..count).unwrap_or_default()
+    }
+
+    /// Sequences, ended or not.
+    pub fn sequences(&self) -> usize {
+        self.drafts.len()
+    }
+
+    /// Wants the distribution behind every sequence that goes on, each path once.
+    fn ask(&mut self) {
+        self.paths.want_nothing();
+        let full = !self.options.choice.is_decided_by(self.options.listed);
+        for draft in self.drafts.iter().filter(|draft| draft.finish.is_none()) {
+            let known = self.paths.next(draft.node).is_some();
+            if !known && self.paths.wanted().iter().all(|wanted| wanted.node != draft.node) {
+                self.paths.want(Wanted { node: draft.node, full, speculative: false });
+            }
+        }
+    }
+
+    /// Chooses a token for a sequence and adds it, or ends the sequence.
+    fn extend(&mut self, index: usize) {
+        let draft = &mut self.drafts[index];
+        let Some(next) = self.paths.next(draft.node).cloned() else { return };
+        let mut seen: Vec<u32> = self.paths.prompt().iter().map(|token| token.0).collect();
+        seen.extend(draft.tokens.iter().map(|token| token.id));
+        let (text, so_far) = (&self.text, &draft.text);
+        let allowed = |token: u32| match text.role(TokenId(token)) {
+            Role::End => !so_far.is_blocked(text, None),
+            Role::Text => !so_far.is_blocked(text, text.bytes(TokenId(token))),
+            Role::Never => false,
+        };
+        let number = draft.random.random::<f64>();
+        let Some((id, logprob)) = choose(&next, &self.options.choice, &seen, number, allowed) else {
+            draft.finish(SequenceFinish::Blocked);
+            return;
+        };
+        if self.text.role(TokenId(id)) == Role::End {
+            draft.finish(SequenceFinish::EndOfText);
+            return;
+        }
+        let released = draft.text.push(self.text.bytes(TokenId(id)).unwrap_or_default());
+        draft.tokens.push(SampledToken { id, text: released, logprob });
+        if draft.text.is_stopped() {
+            draft.finish = Some(SequenceFinish::Stop);
+            return;
+        }
+        draft.node = self.paths.child(draft.node, TokenId(id));
+        let full = self.paths.depth(draft.node) > self.options.context;
+        if full || draft.tokens.len() >= self.options.max_new_tokens {
+            draft.finish(SequenceFinish::Length);
+        }
+    }
+}
+
+impl Draft {
+    /// Ends the sequence; what was held back goes to its last token.
+    fn finish(&mut self, finish: SequenceFinish) {
+        let rest = self.text.release_rest();
+        if let Some(last) = self.tokens.last_mut() {
+            last.text.push_str(&rest);
+        }
+        self.finish = Some(finish);
+    }
+}
+
+#[cfg(test)]
+#[path = "sampling_tests.rs"]
+mod tests;

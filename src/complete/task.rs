@@ -1,0 +1,100 @@
+//! What a request wants done: a search or sampling. The scheduler treats them alike.
+
+use super::paths::Paths;
+use super::{Generated, Outcome, Sampling, Search};
+
+/// A state machine that asks for distributions until it is done.
+pub enum Task {
+    /// Ranked completions of a typed text.
+    Search(Box<Search>),
+    /// Open-ended generation.
+    Sampling(Box<Sampling>),
+}
+
+/// What a task came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Product {
+    /// Of a search.
+    Suggestions(Outcome),
+    /// Of sampling.
+    Texts(Generated),
+}
+
+impl Task {
+    /// The paths it refers to and what it wants of them.
+    pub fn paths(&self) -> &Paths {
+        match self {
+            Self::Search(search) => search.paths(),
+            Self::Sampling(sampling) => sampling.paths(),
+        }
+    }
+
+    /// See [`Task::paths`].
+    pub fn paths_mut(&mut self) -> &mut Paths {
+        match self {
+            Self::Search(search) => search.paths_mut(),
+            Self::Sampling(sampling) => sampling.paths_mut(),
+        }
+    }
+
+    /// Whether it needs nothing more.
+    pub fn is_done(&self) -> bool {
+        match self {
+            Self::Search(search) => search.is_done(),
+            Self::Sampling(sampling) => sampling.is_done(),
+        }
+    }
+
+    /// Goes on until a distribution is missing, or to the end. What it waited for must have been supplied.
+    pub fn advance(&mut self) {
+        match self {
+            Self::Search(search) => search.advance(),
+            Self::Sampling(sampling) => sampling.advance(),
+        }
+    }
+
+    /// Asks for up to `count` distributions that it will probably want.
+    pub fn speculate(&mut self, count: usize) {
+        match self {
+            Self::Search(search) => search.speculate(count),
+            // What comes next depends on a token that is not chosen yet.
+            Self::Sampling(_) => {}
+        }
+    }
+
+    /// Whether what is missing belongs to the text that the client sent, not to what comes behind it.
+    pub fn is_reading(&self) -> bool {
+        match self {
+            Self::Search(search) => search.typed_log_prob().is_none(),
+            Self::Sampling(sampling) => sampling.paths().len() == 1,
+        }
+    }
+
+    /// Tokens of the text that the client sent.
+    pub fn typed_tokens(&self) -> usize {
+        match self {
+            Self::Search(search) => search.typed_tokens(),
+            Self::Sampling(sampling) => sampling.paths().prompt().len(),
+        }
+    }
+
+    /// What it came to until now.
+    pub fn product(&self) -> Product {
+        match self {
+            Self::Search(search) => Product::Suggestions(search.outcome()),
+            Self::Sampling(sampling) => Product::Texts(sampling.generated()),
+        }
+    }
+}
+
+impl From<Search> for Task {
+    fn from(search: Search) -> Self {
+        Self::Search(Box::new(search))
+    }
+}
+
+impl From<Sampling> for Task {
+    fn from(sampling: Sampling) -> Self {
+        Self::Sampling(Box::new(sampling))
+    }
+}

@@ -1,0 +1,136 @@
+//! Open-ended generation: what can be asked for, and what can be wrong with it.
+
+use std::sync::Arc;
+
+use super::{DEFAULT_MAX_NEW_TOKENS, Engine, MAX_SUGGESTIONS, in_range};
+use crate::complete::choice::Choice;
+use crate::complete::{Sampling, SamplingOptions};
+use crate::error::{Error, Kind};
+use crate::text::TokenId;
+
+/// Most stop strings of a request.
+const MAX_STOP: usize = 16;
+/// Most bytes of a stop string.
+const MAX_STOP_BYTES: usize = 256;
+
+/// What to generate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generation {
+    /// What it goes on from. It is tokenized as it is, as transformers would; if empty, the model's start token stands in.
+    pub prompt: String,
+    /// Tokens of each sequence; 16 if absent. The context may end a sequence earlier.
+    pub max_new_tokens: Option<usize>,
+    /// 0 takes the best token each time.
+    pub temperature: f32,
+    /// Only the best so many tokens are sampled from; 0 for all.
+    pub top_k: usize,
+    /// Only the best tokens whose probabilities together reach this are sampled from.
+    pub top_p: f32,
+    /// Above 1 makes tokens that were seen, in the prompt too, less likely.
+    pub repetition_penalty: f32,
+    /// A sequence ends before any of these.
+    pub stop: Vec<String>,
+    /// The same seed gives the same sequences; chance if absent.
+    pub seed: Option<u64>,
+    /// Sequences wanted.
+    pub sequences: usize,
+    /// Milliseconds after which what was generated until then is the answer.
+    pub deadline_ms: Option<u64>,
+    /// Whose request it is: a newer one of the same session supersedes it.
+    pub session: Option<String>,
+}
+
+impl Default for Generation {
+    /// Greedy, one sequence.
+    fn default() -> Self {
+        Self {
+            prompt: String::new(),
+            max_new_tokens: None,
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            repetition_penalty: 1.0,
+            stop: Vec::new(),
+            seed: None,
+            sequences: 1,
+            deadline_ms: None,
+            session: None,
+        }
+    }
+}
+
+impl Engine {
+    /// The state machine for a request; everything that can be wrong with it is found here, before it is queued.
+    pub(super) fn sampling(&self, generation: &Generation) -> Result<Sampling, Error> {
+        let prompt = self.prompt_tokens(&generation.prompt)?;
+        let max_new_tokens = generation.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
+        in_range("max_new_tokens", max_new_tokens as u64, self.context as u64)?;
+        in_range("n", generation.sequences as u64, MAX_SUGGESTIONS as u64)?;
+        check_choice(generation)?;
+        check_stop(&generation.stop)?;
+        let options = SamplingOptions {
+            sequences: generation.sequences,
+            max_new_tokens,
+            context: self.context,
+            choice: Choice {
+                temperature: generation.temperature,
+                top_k: generation.top_k,
+                top_p: generation.top_p,
+                repetition_penalty: generation.repetition_penalty,
+            },
+            stop: generation.stop.clone(),
+            seed: generation.seed.unwrap_or_else(rand::random),
+            listed: self.listed,
+        };
+        Ok(Sampling::new(Arc::clone(&self.text), prompt, options))
+    }
+
+    fn prompt_tokens(&self, prompt: &str) -> Result<Vec<TokenId>, Error> {
+        let characters = prompt.chars().count();
+        if characters > self.options.max_characters {
+            let limit = self.options.max_characters;
+            let message = format!("the prompt has {characters} characters; at most {limit} are taken");
+            return Err(Error::new(Kind::InputTooLong, message));
+        }
+        if !self.text.is_encodable(prompt) {
+            return Err(Error::new(Kind::InvalidInput, "the prompt has characters that the model's vocabulary lacks"));
+        }
+        let mut tokens = self.text.encode(prompt);
+        if tokens.is_empty() {
+            tokens.push(self.text.prompt()[0]);
+        }
+        // One position must be left for a token that is generated.
+        let limit = self.context - 1;
+        if tokens.len() > limit {
+            let message = format!("the prompt is {} tokens; this model has room for {limit}", tokens.len());
+            return Err(Error::new(Kind::InputTooLong, message));
+        }
+        Ok(tokens)
+    }
+}
+
+fn check_choice(generation: &Generation) -> Result<(), Error> {
+    let check = |field: &str, value: f32, good: bool, range: &str| {
+        let message = || format!("{field} is {value}; it must be {range}");
+        if good { Ok(()) } else { Err(Error::new(Kind::InvalidValue, message())) }
+    };
+    let Generation { temperature, top_p, repetition_penalty, .. } = *generation;
+    check("temperature", temperature, (0.0..=100.0).contains(&temperature), "from 0 to 100")?;
+    check("top_p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
+    let range = "above 0 and at most 100";
+    check("repetition_penalty", repetition_penalty, repetition_penalty > 0.0 && repetition_penalty <= 100.0, range)
+}
+
+fn check_stop(stop: &[String]) -> Result<(), Error> {
+    if stop.len() > MAX_STOP {
+        let message = format!("there are {} stop strings; at most {MAX_STOP} are taken", stop.len());
+        return Err(Error::new(Kind::InvalidValue, message));
+    }
+    match stop.iter().find(|stop| stop.is_empty() || stop.len() > MAX_STOP_BYTES) {
+        Some(wrong) => {
+            let message = format!("a stop string has {} bytes; it must have 1 to {MAX_STOP_BYTES}", wrong.len());
+            Err(Error::new(Kind::InvalidValue, message))
+        }
+        None => Ok(()),
+    }
+}

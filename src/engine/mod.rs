@@ -1,0 +1,415 @@
+//! One loaded model, ready to complete: text side, model threads, limits. What HTTP and the command line both call.
+
+mod generation;
+mod running;
+
+use std::hash::{BuildHasher, BuildHasherDefault};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine_build::extras::{BLOCKLIST_FILE, read_blocklist};
+use engine_build::manifest::{Manifest, TOKENIZER_FILE};
+use rustc_hash::FxHasher;
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use self::generation::Generation;
+pub use self::running::{Parts, Running};
+use self::running::{Polish, Source};
+use crate::complete::mix::mix;
+use crate::complete::{Generated, Outcome, Product, Search, SearchOptions, Task};
+use crate::error::{Error, Kind};
+use crate::metrics::{self, Metrics, ModelMetrics};
+use crate::model::onnxruntime;
+use crate::popular::Popular;
+use crate::schedule::sessions::Sessions;
+use crate::schedule::{Answer, Finish, Health, Loader, Pool, PoolOptions, Request, Superseded, Usage};
+use crate::text::blocklist::Blocklist;
+use crate::text::query::{Query, QueryError};
+use crate::text::{Method, Text};
+
+/// Suggestions of a request that doesn't say.
+pub const DEFAULT_SUGGESTIONS: usize = 10;
+/// New tokens of a request that doesn't say.
+pub const DEFAULT_MAX_NEW_TOKENS: usize = 16;
+/// Most suggestions, or sequences, of a request.
+pub const MAX_SUGGESTIONS: usize = 100;
+
+/// Most bytes of a session's name.
+const MAX_SESSION_BYTES: usize = 256;
+
+/// Bounds on requests and how they are searched.
+#[derive(Clone, Debug)]
+pub struct RequestOptions {
+    /// Characters of an input.
+    pub max_characters: usize,
+    /// Beams of a search; more if more suggestions are asked for.
+    pub beams: usize,
+    /// Time for requests that don't say.
+    pub default_deadline: Duration,
+    /// Most time that a request may ask for.
+    pub max_deadline: Duration,
+    /// Weight of popular queries against the model, 0 to 1.
+    pub popular_weight: f64,
+    /// Waiting and running requests.
+    pub pool: PoolOptions,
+}
+
+/// How to load a model.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// The backend's part.
+    pub backend: onnxruntime::Options,
+    /// Bounds on requests.
+    pub requests: RequestOptions,
+}
+
+/// What to complete, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Completion {
+    /// What was typed.
+    pub input: String,
+    /// Suggestions wanted; 10 if absent.
+    pub suggestions: Option<usize>,
+    /// Tokens that may be added; 16 if absent.
+    pub max_new_tokens: Option<usize>,
+    /// Milliseconds after which the best found until then is the answer.
+    pub deadline_ms: Option<u64>,
+    /// How half-typed tokens are treated.
+    pub method: Method,
+    /// Whose request it is: a newer one of the same session supersedes it.
+    pub session: Option<String>,
+}
+
+/// Why a bundle can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The tokenizer can't be read.
+    #[error("{path}: {reason}")]
+    Tokenizer {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The blocklist or the popular queries can't be read.
+    #[error("{0}")]
+    Extras(String),
+    /// The model can't be loaded.
+    #[error("{0}")]
+    Model(String),
+}
+
+/// A loaded model.
+pub struct Engine {
+    name: String,
+    text: Arc<Text>,
+    context: usize,
+    /// How many of the best tokens a distribution lists.
+    listed: usize,
+    pool: Pool,
+    sessions: Mutex<Sessions>,
+    popular: Option<Arc<Popular>>,
+    options: RequestOptions,
+    metrics: Arc<ModelMetrics>,
+    memory_bytes: u64,
+}
+
+impl Engine {
+    /// Loads a bundle. Returns when first forwards have succeeded.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub fn load(
+        bundle: &Path,
+        manifest: &Manifest,
+        options: &EngineOptions,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, EngineError> {
+        let path = bundle.join(TOKENIZER_FILE);
+        let unreadable = |reason: String| EngineError::Tokenizer { path: path.display().to_string(), reason };
+        let json = std::fs::read_to_string(&path).map_err(|e| unreadable(e.to_string()))?;
+        let text = Text::of_bundle(&json, manifest).map_err(|e| unreadable(e.to_string()))?;
+        let text = with_blocklist(text, bundle)?;
+        let popular = Popular::open(bundle).map_err(|e| EngineError::Extras(e.to_string()))?;
+        if let Some(reason) = text.inexact_because() {
+            tracing::warn!(reason, "half-typed tokens are healed, not treated exactly");
+        }
+        let (folder, owned, backend) = (bundle.to_owned(), manifest.clone(), options.backend.clone());
+        let load: Loader =
+            Arc::new(move || onnxruntime::load(&folder, &owned, &backend).map_err(|error| error.to_string()));
+        let limits = onnxruntime::limits(manifest, &options.backend);
+        let shape = Shape { context: limits.context, listed: limits.top_k };
+        let mut engine = Self::start(&manifest.name, text, shape, &load, options.requests.clone(), metrics)?;
+        engine.popular = popular.map(Arc::new);
+        let kv = (limits.pages + limits.lanes * limits.context) * limits.page_bytes + options.requests.pool.tree_bytes;
+        let weights = std::fs::metadata(bundle.join(engine_build::manifest::WEIGHTS_FILE)).map_or(0, |file| file.len());
+        engine.memory_bytes = (weights + kv as u64) * options.requests.pool.replicas as u64;
+        Ok(engine)
+    }
+
+    /// Puts a model together from its parts; for tests, and for measuring without a real engine.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub fn from_parts(
+        name: &str,
+        text: Text,
+        load: &Loader,
+        options: RequestOptions,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, EngineError> {
+        let backend = load().map_err(EngineError::Model)?;
+        let shape = Shape { context: backend.limits().context, listed: backend.limits().top_k };
+        Self::start(name, text, shape, load, options, metrics)
+    }
+
+    fn start(
+        name: &str,
+        text: Text,
+        shape: Shape,
+        load: &Loader,
+        options: RequestOptions,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, EngineError> {
+        let metrics = metrics.model(name);
+        let pool = Pool::start(load, text.prompt()[0], options.pool, &metrics).map_err(EngineError::Model)?;
+        Ok(Self {
+            name: name.to_owned(),
+            text: Arc::new(text),
+            context: shape.context,
+            listed: shape.listed,
+            pool,
+            sessions: Mutex::default(),
+            popular: None,
+            options,
+            metrics: Arc::new(metrics),
+            memory_bytes: 0,
+        })
+    }
+
+    /// The model's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it can answer.
+    pub fn health(&self) -> Health {
+        self.pool.health()
+    }
+
+    /// Positions that a request may use: prompt, typed text and what is added.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Memory that it takes when all its caches are full, about.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// Takes no more requests; what was accepted is answered, with what is found until then when `within` has passed.
+    pub fn drain(&self, within: Duration) {
+        self.pool.drain(within);
+    }
+
+    /// Completes what was typed. If the future is dropped, work on it stops.
+    ///
+    /// # Errors
+    /// What is wrong with the request, or why there is no answer.
+    pub async fn complete(&self, completion: &Completion) -> Result<Answer<Outcome>, Error> {
+        self.run_completion(completion, false)?.finish().await
+    }
+
+    /// Generates text. If the future is dropped, work on it stops.
+    ///
+    /// # Errors
+    /// What is wrong with the request, or why there is no answer.
+    pub async fn generate(&self, generation: &Generation) -> Result<Answer<Generated>, Error> {
+        self.run_generation(generation, false)?.finish().await
+    }
+
+    /// Starts completing what was typed; the suggestions come as soon as they are final.
+    ///
+    /// # Errors
+    /// What is wrong with the request, or why it isn't accepted.
+    pub fn start_completion(&self, completion: &Completion) -> Result<Running<Outcome>, Error> {
+        self.run_completion(completion, true)
+    }
+
+    /// Starts generating text; the tokens come as soon as they are final.
+    ///
+    /// # Errors
+    /// What is wrong with the request, or why it isn't accepted.
+    pub fn start_generation(&self, generation: &Generation) -> Result<Running<Generated>, Error> {
+        self.run_generation(generation, true)
+    }
+
+    fn run_completion(&self, completion: &Completion, stream: bool) -> Result<Running<Outcome>, Error> {
+        let received = Instant::now();
+        let deadline = received + self.deadline(completion.deadline_ms)?;
+        let session = check_session(completion.session.as_deref())?;
+        let search = self.search(completion)?;
+        let polish = self.with_popular(completion);
+        if self.text.blocks(completion.input.as_bytes(), false) {
+            return Ok(self.running(Source::Known(blocked()), None, polish, received));
+        }
+        // Popular queries are mixed into the whole answer, so no part of it is final before it is there.
+        let events = (stream && self.popular.is_none()).then(|| search.suggestions_wanted());
+        let home = self.home(session, &completion.input);
+        self.submit(Pending { task: search.into(), deadline, received, session, home, events }, polish)
+    }
+
+    fn run_generation(&self, generation: &Generation, stream: bool) -> Result<Running<Generated>, Error> {
+        let received = Instant::now();
+        let deadline = received + self.deadline(generation.deadline_ms)?;
+        let session = check_session(generation.session.as_deref())?;
+        let sampling = self.sampling(generation)?;
+        let events = stream.then(|| generation.sequences * self.context);
+        let polish: Polish<Generated> = Box::new(|answer| {
+            let nothing = || Generated { prompt_tokens: 0, sequences: Vec::new() };
+            answer.map(|product| if let Product::Texts(generated) = product { generated } else { nothing() })
+        });
+        let home = self.home(session, &generation.prompt);
+        self.submit(Pending { task: sampling.into(), deadline, received, session, home, events }, polish)
+    }
+
+    fn submit<T: Parts>(&self, pending: Pending<'_>, polish: Polish<T>) -> Result<Running<T>, Error> {
+        let Pending { task, deadline, received, session, home, events } = pending;
+        let superseded = session.map_or_else(Superseded::default, |session| {
+            self.sessions.lock().unwrap_or_else(PoisonError::into_inner).begin(session)
+        });
+        let (events, parts) = events.map(mpsc::channel).unzip();
+        let (reply, answer) = oneshot::channel();
+        let request = Request { task, deadline, received, superseded, home, events, reply };
+        self.pool.submit(request).inspect_err(|_| self.metrics.ended(metrics::Outcome::Refused))?;
+        Ok(self.running(Source::Model(answer), parts, polish, received))
+    }
+
+    fn running<T: Parts>(
+        &self,
+        source: Source,
+        events: Option<mpsc::Receiver<crate::schedule::Event>>,
+        polish: Polish<T>,
+        received: Instant,
+    ) -> Running<T> {
+        let health: watch::Receiver<Health> = self.pool.watch_health();
+        Running::new(source, events, polish, health, Arc::clone(&self.metrics), received)
+    }
+
+    /// The replica that a person's keystrokes, or a text's, go to if it isn't busy.
+    fn home(&self, session: Option<&str>, text: &str) -> usize {
+        let first_word = text.trim_start().split(' ').next().unwrap_or_default();
+        let hash = BuildHasherDefault::<FxHasher>::default().hash_one(session.unwrap_or(first_word));
+        // The high bits are the better ones.
+        (hash >> 32) as usize % self.options.pool.replicas.max(1)
+    }
+
+    /// Takes the suggestions out of the model's answer, and merges the bundle's popular queries if it has any.
+    fn with_popular(&self, completion: &Completion) -> Polish<Outcome> {
+        let (popular, text) = (self.popular.clone(), Arc::clone(&self.text));
+        let weight = self.options.popular_weight;
+        let (typed, count) = (completion.input.clone(), completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS));
+        Box::new(move |answer| {
+            let is_blocked = answer.finish == Finish::Blocked;
+            answer.map(|product| {
+                let nothing = || Outcome { suggestions: Vec::new(), proven: false };
+                let outcome = if let Product::Suggestions(outcome) = product { outcome } else { nothing() };
+                let Some(popular) = popular.filter(|_| !is_blocked) else { return outcome };
+                let mut queries = popular.best(&typed, count);
+                queries.retain(|(query, _)| !text.blocks(query.as_bytes(), true));
+                mix(outcome, &typed, queries, weight, count)
+            })
+        })
+    }
+
+    /// The search for a request; everything that can be wrong with it is found here, before it is queued.
+    fn search(&self, completion: &Completion) -> Result<Search, Error> {
+        let query = Query::new(&completion.input, self.options.max_characters)?;
+        let suggestions = completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS);
+        let max_new_tokens = completion.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
+        in_range("suggestions", suggestions as u64, MAX_SUGGESTIONS as u64)?;
+        in_range("max_new_tokens", max_new_tokens as u64, self.context as u64)?;
+        if !self.text.is_encodable(query.as_str()) {
+            return Err(QueryError::NotInVocabulary.into());
+        }
+        let options = SearchOptions {
+            suggestions,
+            beams: self.options.beams.max(suggestions),
+            max_new_tokens,
+            context: self.context,
+            method: completion.method,
+        };
+        let search = Search::new(Arc::clone(&self.text), query.as_str().to_owned(), options);
+        // One position must be left for a token that is not typed yet.
+        let limit = self.context - self.text.prompt().len() - 1;
+        match search.typed_tokens() {
+            found if found > limit => Err(QueryError::TooManyTokens { found, limit }.into()),
+            _ => Ok(search),
+        }
+    }
+
+    fn deadline(&self, deadline_ms: Option<u64>) -> Result<Duration, Error> {
+        let Some(deadline_ms) = deadline_ms else { return Ok(self.options.default_deadline) };
+        in_range("deadline_ms", deadline_ms, self.options.max_deadline.as_millis() as u64)?;
+        Ok(Duration::from_millis(deadline_ms))
+    }
+}
+
+/// What the model can hold and tell.
+struct Shape {
+    context: usize,
+    listed: usize,
+}
+
+/// A checked request.
+struct Pending<'a> {
+    task: Task,
+    deadline: Instant,
+    received: Instant,
+    session: Option<&'a str>,
+    home: usize,
+    /// Most events that can come, if they are wanted.
+    events: Option<usize>,
+}
+
+/// The answer to a text that has a blocked term.
+fn blocked() -> Answer<Product> {
+    Answer {
+        result: Product::Suggestions(Outcome { suggestions: Vec::new(), proven: true }),
+        finish: Finish::Blocked,
+        usage: Usage::default(),
+        queued: Duration::ZERO,
+        searched: Duration::ZERO,
+    }
+}
+
+fn check_session(session: Option<&str>) -> Result<Option<&str>, Error> {
+    match session {
+        Some(name) if name.is_empty() || name.len() > MAX_SESSION_BYTES => {
+            let message = format!("session has {} bytes; it must have 1 to {MAX_SESSION_BYTES}", name.len());
+            Err(Error::new(Kind::InvalidValue, message))
+        }
+        session => Ok(session),
+    }
+}
+
+/// The bundle's blocklist, if it has one.
+fn with_blocklist(text: Text, bundle: &Path) -> Result<Text, EngineError> {
+    let path = bundle.join(BLOCKLIST_FILE);
+    if !path.exists() {
+        return Ok(text);
+    }
+    let wrong = |reason: String| EngineError::Extras(reason);
+    let terms = read_blocklist(&path).map_err(|e| wrong(e.to_string()))?;
+    let list =
+        Blocklist::new(terms.iter().map(String::as_str)).map_err(|e| wrong(format!("{}: {e}", path.display())))?;
+    Ok(text.with_blocklist(list))
+}
+
+fn in_range(field: &str, value: u64, limit: u64) -> Result<(), Error> {
+    if (1..=limit).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::InvalidValue, format!("{field} is {value}; it must be from 1 to {limit}")))
+}

@@ -1,0 +1,326 @@
+//! Every figure the server counts, in one typed struct, and its Prometheus text.
+//!
+//! A name, a unit and a help text stand here once. Who counts calls a field; nobody else names a metric. Figures of a model carry
+//! its name as label `model`, those of one of its replicas also `replica`.
+
+use std::sync::Arc;
+
+use prometheus::core::Collector;
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+
+/// Bounds of histograms of times, in seconds: from a step of a tiny model to the longest request.
+const SECONDS: [f64; 19] = [
+    0.000_25, 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0,
+    10.0, 30.0,
+];
+/// Bounds of the histogram of rows in a step.
+const ROWS: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0];
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answered; every suggestion is a complete query, or the text ended by itself.
+    Complete,
+    /// Answered; something was cut at a length limit.
+    Length,
+    /// Answered at its deadline, with what was found until then.
+    Deadline,
+    /// Answered because a newer request of its session came.
+    Superseded,
+    /// Answered with nothing, because of a blocked term.
+    Blocked,
+    /// Its client left before the answer.
+    Cancelled,
+    /// Refused: the queue was full, or the model wasn't ready.
+    Refused,
+    /// The engine failed while working on it.
+    Failed,
+}
+
+impl Outcome {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Length => "length",
+            Self::Deadline => "deadline",
+            Self::Superseded => "superseded",
+            Self::Blocked => "blocked",
+            Self::Cancelled => "cancelled",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// All metrics of the process.
+pub struct Metrics {
+    registry: Registry,
+    http_requests: IntCounterVec,
+    http_seconds: HistogramVec,
+    requests: IntCounterVec,
+    queue_seconds: HistogramVec,
+    queue_length: IntGaugeVec,
+    first_seconds: HistogramVec,
+    request_seconds: HistogramVec,
+    healthy: IntGaugeVec,
+    restarts: IntCounterVec,
+    active: IntGaugeVec,
+    step_seconds: HistogramVec,
+    step_rows: HistogramVec,
+    computed: IntCounterVec,
+    saved: IntCounterVec,
+    wasted: IntCounterVec,
+    lookahead: IntCounterVec,
+    tree_bytes: IntGaugeVec,
+    tree_nodes: IntGaugeVec,
+    tree_pages: IntGaugeVec,
+    tree_evicted: IntCounterVec,
+    tree_holds: IntGaugeVec,
+}
+
+/// One model's metrics.
+#[derive(Clone)]
+pub struct ModelMetrics {
+    metrics: Arc<Metrics>,
+    model: String,
+    /// Seconds between receiving a request and taking it on.
+    pub queue_seconds: Histogram,
+    /// Requests that wait.
+    pub queue_length: IntGauge,
+    /// Seconds between receiving a request and its first suggestion or token.
+    pub first_seconds: Histogram,
+    /// Seconds between receiving a request and its answer.
+    pub request_seconds: Histogram,
+    /// 1 while the engine works, 0 when it failed.
+    pub healthy: IntGauge,
+    /// Engines that were loaded again after a failure.
+    pub restarts: IntCounter,
+}
+
+/// One replica's metrics.
+#[derive(Clone)]
+pub struct ReplicaMetrics {
+    /// Its model's.
+    pub model: ModelMetrics,
+    /// Requests that share its steps.
+    pub active: IntGauge,
+    /// Seconds of a model step, copies of keys and values included.
+    pub step_seconds: Histogram,
+    /// Rows of a step.
+    pub step_rows: Histogram,
+    /// Positions computed for requests.
+    pub computed: IntCounter,
+    /// Distributions that requests found in the tree or in another request's row.
+    pub saved: IntCounter,
+    /// Positions computed for requests whose answer nobody got to see: cancelled or superseded.
+    pub wasted: IntCounter,
+    /// Positions computed while idle, for a keystroke that may come.
+    pub lookahead: IntCounter,
+    /// Bytes of the tree, pages in use included.
+    pub tree_bytes: IntGauge,
+    /// Nodes of the tree.
+    pub tree_nodes: IntGauge,
+    /// Pages in use.
+    pub tree_pages: IntGauge,
+    /// Nodes that gave up a page or a distribution.
+    pub tree_evicted: IntCounter,
+    /// Places in the tree that running requests hold; 0 while there are none.
+    pub tree_holds: IntGauge,
+}
+
+impl Metrics {
+    /// All metrics at zero, those of the process and of the build included.
+    pub fn new() -> Arc<Self> {
+        let registry = Registry::new();
+        let r = &registry;
+        let model = &["model"];
+        let replica = &["model", "replica"];
+        let metrics = Self {
+            http_requests: counter(r, "foretype_http_requests_total", "HTTP requests", &["route", "status"]),
+            http_seconds: seconds(
+                r,
+                "foretype_http_request_seconds",
+                "From an HTTP request to its answer's head",
+                &["route"],
+            ),
+            requests: counter(
+                r,
+                "foretype_requests_total",
+                "Requests to a model, by how they ended",
+                &["model", "outcome"],
+            ),
+            queue_seconds: seconds(r, "foretype_queue_seconds", "From receiving a request to taking it on", model),
+            queue_length: gauge(r, "foretype_queue_length", "Requests that wait", model),
+            first_seconds: seconds(
+                r,
+                "foretype_first_suggestion_seconds",
+                "From receiving a request to its first final suggestion or token",
+                model,
+            ),
+            request_seconds: seconds(r, "foretype_request_seconds", "From receiving a request to its answer", model),
+            healthy: gauge(r, "foretype_engine_healthy", "1 while the engine works, 0 when it failed", model),
+            restarts: counter(r, "foretype_engine_restarts_total", "Engines loaded again after a failure", model),
+            active: gauge(r, "foretype_active_requests", "Requests that share model steps", replica),
+            step_seconds: seconds(
+                r,
+                "foretype_step_seconds",
+                "A model step, copies of keys and values included",
+                replica,
+            ),
+            step_rows: histogram(r, "foretype_step_rows", "Rows of a model step", replica, &ROWS),
+            computed: counter(r, "foretype_positions_computed_total", "Positions computed for requests", replica),
+            saved: counter(
+                r,
+                "foretype_positions_saved_total",
+                "Distributions that requests found in the tree or in another request's row",
+                replica,
+            ),
+            wasted: counter(
+                r,
+                "foretype_positions_wasted_total",
+                "Positions computed for requests that were cancelled or superseded",
+                replica,
+            ),
+            lookahead: counter(
+                r,
+                "foretype_positions_lookahead_total",
+                "Positions computed while idle, for a keystroke that may come",
+                replica,
+            ),
+            tree_bytes: gauge(r, "foretype_tree_bytes", "Bytes of the tree of prefixes, pages included", replica),
+            tree_nodes: gauge(r, "foretype_tree_nodes", "Nodes of the tree of prefixes", replica),
+            tree_pages: gauge(r, "foretype_tree_pages", "Pages of keys and values in use", replica),
+            tree_holds: gauge(r, "foretype_tree_holds", "Places in the tree that running requests hold", replica),
+            tree_evicted: counter(
+                r,
+                "foretype_tree_evicted_total",
+                "Nodes of the tree that gave up a page or a distribution",
+                replica,
+            ),
+            registry: registry.clone(),
+        };
+        let info = gauge(r, "foretype_build_info", "The running version", &["version"]);
+        info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        // Refused only if registered before; the registry is new.
+        let _ = registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()));
+        Arc::new(metrics)
+    }
+
+    /// The Prometheus text of everything.
+    pub fn render(&self) -> String {
+        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_else(|error| {
+            tracing::error!(%error, "the metrics can't be written");
+            String::new()
+        })
+    }
+
+    /// Requests until now whose client left before the answer, of all models.
+    pub fn cancelled(&self) -> u64 {
+        let families = self.requests.collect();
+        let all = families.iter().flat_map(prometheus::proto::MetricFamily::get_metric);
+        let is_cancelled = |metric: &&prometheus::proto::Metric| {
+            metric.get_label().iter().any(|label| label.value() == Outcome::Cancelled.label())
+        };
+        all.filter(is_cancelled).map(|metric| metric.get_counter().get_value() as u64).sum()
+    }
+
+    /// Counts an HTTP request. `route` is the pattern, not the path, so that there are few.
+    pub fn http_request(&self, route: &str, status: u16, seconds: f64) {
+        self.http_requests.with_label_values(&[route, &status.to_string()]).inc();
+        self.http_seconds.with_label_values(&[route]).observe(seconds);
+    }
+
+    /// A model's metrics.
+    pub fn model(self: &Arc<Self>, model: &str) -> ModelMetrics {
+        let label = &[model];
+        ModelMetrics {
+            queue_seconds: self.queue_seconds.with_label_values(label),
+            queue_length: self.queue_length.with_label_values(label),
+            first_seconds: self.first_seconds.with_label_values(label),
+            request_seconds: self.request_seconds.with_label_values(label),
+            healthy: self.healthy.with_label_values(label),
+            restarts: self.restarts.with_label_values(label),
+            metrics: Arc::clone(self),
+            model: model.to_owned(),
+        }
+    }
+}
+
+impl ModelMetrics {
+    /// Counts a request that has ended.
+    pub fn ended(&self, outcome: Outcome) {
+        self.metrics.requests.with_label_values(&[self.model.as_str(), outcome.label()]).inc();
+    }
+
+    /// A replica's metrics.
+    pub fn replica(&self, replica: usize) -> ReplicaMetrics {
+        let (m, replica) = (&self.metrics, replica.to_string());
+        let label = &[self.model.as_str(), replica.as_str()];
+        ReplicaMetrics {
+            active: m.active.with_label_values(label),
+            step_seconds: m.step_seconds.with_label_values(label),
+            step_rows: m.step_rows.with_label_values(label),
+            computed: m.computed.with_label_values(label),
+            saved: m.saved.with_label_values(label),
+            wasted: m.wasted.with_label_values(label),
+            lookahead: m.lookahead.with_label_values(label),
+            tree_bytes: m.tree_bytes.with_label_values(label),
+            tree_nodes: m.tree_nodes.with_label_values(label),
+            tree_pages: m.tree_pages.with_label_values(label),
+            tree_holds: m.tree_holds.with_label_values(label),
+            tree_evicted: m.tree_evicted.with_label_values(label),
+            model: self.clone(),
+        }
+    }
+}
+
+fn counter(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    register(registry, IntCounterVec::new(Opts::new(name, help), labels))
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    register(registry, IntGaugeVec::new(Opts::new(name, help), labels))
+}
+
+fn seconds(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
+    histogram(registry, name, help, labels, &SECONDS)
+}
+
+fn histogram(registry: &Registry, name: &str, help: &str, labels: &[&str], bounds: &[f64]) -> HistogramVec {
+    register(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(bounds.to_vec()), labels))
+}
+
+fn register<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
+    let metric = made.expect("names and labels are constants of this file, and valid");
+    registry.register(Box::new(metric.clone())).expect("every name of this file is there once");
+    metric
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_registered_once_and_shows_in_the_text() {
+        let metrics = Metrics::new();
+        let replica = metrics.model("demo").replica(0);
+        replica.model.ended(Outcome::Complete);
+        replica.step_rows.observe(3.0);
+        replica.computed.inc_by(7);
+        metrics.http_request("/ping", 200, 0.001);
+        let text = metrics.render();
+        for line in [
+            "foretype_requests_total{model=\"demo\",outcome=\"complete\"} 1",
+            "foretype_step_rows_bucket{model=\"demo\",replica=\"0\",le=\"4\"} 1",
+            "foretype_positions_computed_total{model=\"demo\",replica=\"0\"} 7",
+            "foretype_http_requests_total{route=\"/ping\",status=\"200\"} 1",
+            "process_resident_memory_bytes ",
+            "foretype_build_info{version=",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+}

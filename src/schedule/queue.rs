@@ -1,0 +1,128 @@
+//! The bounded queue between the HTTP threads and the model threads: the [`super::waiting`] line behind a lock.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::request::{Finish, Refusal, Request};
+use super::waiting::{Line, LineLimits};
+use crate::metrics::ModelMetrics;
+
+struct State {
+    line: Line<Request>,
+    /// By replica: whether it has nothing to do.
+    idle: Vec<bool>,
+    /// Why nothing more is accepted.
+    closed: Option<Refusal>,
+    /// When running requests have to come to an end.
+    stop_by: Option<Instant>,
+}
+
+/// What a replica gets from the queue.
+pub(super) enum Taken {
+    /// Something to do.
+    Request(Box<Request>),
+    /// Nothing, for now.
+    Nothing,
+    /// Nothing any more.
+    Closed,
+}
+
+/// The queue. See the module's documentation.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    length: usize,
+    metrics: ModelMetrics,
+}
+
+impl Queue {
+    pub(super) fn new(limits: LineLimits, replicas: usize, metrics: ModelMetrics) -> Self {
+        let state = State { line: Line::new(limits), idle: vec![true; replicas], closed: None, stop_by: None };
+        Self { state: Mutex::new(state), changed: Condvar::new(), length: limits.length, metrics }
+    }
+
+    /// Lets a request wait, or refuses one there is no room for: this one, or an older one.
+    pub(super) fn submit(&self, request: Request) -> Result<(), Refusal> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        if let Some(refusal) = &state.closed {
+            return Err(refusal.clone());
+        }
+        let over = state.line.withdraw(now);
+        let displaced = state.line.push(request, now);
+        self.metrics.queue_length.set(state.line.len() as i64);
+        drop(state);
+        self.changed.notify_all();
+        end(over);
+        // Whoever it is: its answer says why.
+        if let Some(displaced) = displaced {
+            displaced.refuse(Refusal::Busy(self.length));
+        }
+        Ok(())
+    }
+
+    /// The next request for a replica. Waits for one if `wait`.
+    pub(super) fn take(&self, replica: usize, wait: bool) -> Taken {
+        let mut state = self.lock();
+        state.idle[replica] = wait;
+        let (taken, over) = loop {
+            let now = Instant::now();
+            let over = state.line.withdraw(now);
+            let State { line, idle, .. } = &mut *state;
+            if let Some(request) = line.take(replica, idle, now) {
+                state.idle[replica] = false;
+                break (Taken::Request(Box::new(request)), over);
+            }
+            if state.closed.is_some() && state.line.is_empty() {
+                break (Taken::Closed, over);
+            }
+            if !wait || !over.is_empty() {
+                break (Taken::Nothing, over);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        self.metrics.queue_length.set(state.line.len() as i64);
+        drop(state);
+        end(over);
+        taken
+    }
+
+    /// Ends those whose waiting is over. What waits behind a busy replica is told in time.
+    pub(super) fn withdraw(&self) {
+        let over = self.lock().line.withdraw(Instant::now());
+        end(over);
+    }
+
+    /// Refuses everything that waits.
+    pub(super) fn refuse_waiting(&self, refusal: &Refusal) {
+        let waiting = self.lock().line.clear();
+        waiting.into_iter().for_each(|request| request.refuse(refusal.clone()));
+    }
+
+    /// Accepts nothing more. What waits and runs is answered, by `stop_by` at the latest if that is given.
+    pub(super) fn close(&self, stop_by: Option<Instant>) {
+        let mut state = self.lock();
+        state.closed = Some(Refusal::NotReady("it is being stopped".into()));
+        state.stop_by = stop_by.or(state.stop_by);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// When running requests have to come to an end, if that was said.
+    pub(super) fn stop_by(&self) -> Option<Instant> {
+        self.lock().stop_by
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nobody panics with the lock held; and if, the line is still a line.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Answers requests whose waiting is over.
+fn end(over: Vec<Request>) {
+    for request in over {
+        let finish = if request.superseded.get() { Finish::Superseded } else { Finish::Deadline };
+        request.end_unworked(finish);
+    }
+}

@@ -28,11 +28,12 @@ pub enum ModelState {
 }
 
 /// The models that a server holds.
+#[derive(Clone)]
 pub enum Models {
     /// One, which it was started with.
     Single(watch::Receiver<ModelState>),
     /// Several, by name.
-    Multi(Shelf),
+    Multi(Arc<Shelf>),
 }
 
 impl From<watch::Receiver<ModelState>> for Models {
@@ -41,8 +42,8 @@ impl From<watch::Receiver<ModelState>> for Models {
     }
 }
 
-impl From<Shelf> for Models {
-    fn from(shelf: Shelf) -> Self {
+impl From<Arc<Shelf>> for Models {
+    fn from(shelf: Arc<Shelf>) -> Self {
         Self::Multi(shelf)
     }
 }
@@ -98,6 +99,16 @@ impl Models {
                 Some(name) => Ok(Arc::clone(&shelf.get(name)?.engine)),
                 None => shelf.only(),
             },
+        }
+    }
+
+    /// The models that answer now.
+    pub fn engines(&self) -> Vec<Arc<Engine>> {
+        match self {
+            Self::Single(_) => self.only().into_iter().collect(),
+            Self::Multi(shelf) => {
+                shelf.list().iter().filter_map(|(name, _)| shelf.get(name).ok()).map(|loaded| loaded.engine).collect()
+            }
         }
     }
 

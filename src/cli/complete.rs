@@ -10,7 +10,7 @@ use super::progress::Bar;
 use crate::bundle;
 use crate::complete::Outcome;
 use crate::engine::{Completion, Engine};
-use crate::http::wire::Suggestions;
+use crate::http::suggest::Suggestions;
 use crate::metrics::Metrics;
 use crate::schedule::Answer;
 use crate::text::Method;

@@ -33,6 +33,22 @@ impl Body {
         }
     }
 
+    /// Makes it a request of a session, unless it names one itself. A list of prompts is no session's: they would supersede
+    /// each other.
+    pub fn set_session(&mut self, id: &str) {
+        match self {
+            Self::Session(_) => {}
+            Self::Suggest(invocation) => {
+                invocation.session.get_or_insert_with(|| id.to_owned());
+            }
+            Self::Generate(request) => {
+                if matches!(request.inputs, wire::OneOrMany::One(_)) {
+                    request.session.get_or_insert_with(|| id.to_owned());
+                }
+            }
+        }
+    }
+
     /// The time that the client gives the answer.
     pub fn deadline_ms(&self) -> Option<u64> {
         match self {

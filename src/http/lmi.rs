@@ -32,13 +32,13 @@ pub struct Request {
     #[schema(minimum = 1, maximum = 60_000)]
     pub deadline_ms: Option<u64>,
     /// Whose prompt this is: a newer request of a session takes the place of an older one that is still being worked on.
-    #[schema(min_length = 1, max_length = 256, pattern = "^[a-zA-Z0-9](-*[a-zA-Z0-9])*$")]
+    #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
     pub session: Option<String>,
 }
 
 /// How to continue prompts.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct Parameters {
     /// Tokens that may be added; 30 if absent.
     #[schema(minimum = 1)]

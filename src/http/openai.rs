@@ -338,7 +338,7 @@ impl ModelCard {
 }
 
 /// The fields that the engine knows by other names.
-const RENAMED: [(&str, &str); 2] = [("max_new_tokens", "max_tokens"), ("sequences", "n")];
+const RENAMED: [(&str, &str); 1] = [("max_new_tokens", "max_tokens")];
 
 /// An error with the names of this schema's fields.
 pub fn renamed(mut error: Error) -> Error {

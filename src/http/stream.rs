@@ -13,9 +13,9 @@ use super::framing::Framing;
 use super::lmi::{self, Reply, Style, Token};
 use super::suggest::{End, SuggestionLine};
 use crate::complete::{Generated, Outcome, SampledToken};
-use crate::engine::{Engine, Generation};
+use crate::engine::{Engine, Generation, Parts, Running};
 use crate::error::Error;
-use crate::schedule::{Answer, Event, Running};
+use crate::schedule::{Answer, Event};
 
 /// What happens to a running request, in order; the last piece is an end or a failure.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub enum Piece<T> {
 }
 
 /// The pieces of a running request. Its engine lives as long as it.
-pub fn pieces<T>(engine: Arc<Engine>, running: Running<T>) -> impl Stream<Item = Piece<T>> {
+pub fn pieces<T: Parts>(engine: Arc<Engine>, running: Running<T>) -> impl Stream<Item = Piece<T>> {
     stream::unfold(Some((engine, running)), |state| async {
         let (engine, mut running) = state?;
         Some(match running.event().await {
@@ -67,14 +67,12 @@ pub fn respond<P: 'static>(
 pub struct SuggestEncoder {
     framing: Framing,
     model: String,
-    /// Suggestions sent.
-    sent: Vec<String>,
 }
 
 impl SuggestEncoder {
     /// Nothing sent yet.
     pub fn new(framing: Framing, model: &str) -> Self {
-        Self { framing, model: model.to_owned(), sent: Vec::new() }
+        Self { framing, model: model.to_owned() }
     }
 }
 
@@ -83,17 +81,9 @@ impl Encoder<Piece<Outcome>> for SuggestEncoder {
         match piece {
             Piece::Event(Event::Suggestion(suggestion)) => {
                 self.framing.write(out, &SuggestionLine { suggestion: &suggestion });
-                self.sent.push(suggestion.text);
             }
             Piece::Event(Event::Token { .. }) => {}
-            Piece::Done(answer) => {
-                // What became certain only by the search's end.
-                let rest = answer.result.suggestions.iter().filter(|suggestion| !self.sent.contains(&suggestion.text));
-                for suggestion in rest {
-                    self.framing.write(out, &SuggestionLine { suggestion });
-                }
-                self.framing.write(out, &End::new(&self.model, &answer));
-            }
+            Piece::Done(answer) => self.framing.write(out, &End::new(&self.model, &answer)),
             Piece::Failed(error) => self.framing.write(out, &ErrorBody::from(&error)),
         }
     }

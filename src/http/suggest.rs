@@ -26,7 +26,7 @@ pub struct Invocation {
     #[schema(minimum = 1, maximum = 60_000)]
     pub deadline_ms: Option<u64>,
     /// Whose text this is: a newer request of a session takes the place of an older one that is still being worked on.
-    #[schema(min_length = 1, max_length = 256, pattern = "^[a-zA-Z0-9](-*[a-zA-Z0-9])*$")]
+    #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
     pub session: Option<String>,
     /// Send each suggestion as soon as its place is certain.
     #[serde(default)]

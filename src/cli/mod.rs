@@ -22,9 +22,21 @@ use crate::schedule::PoolOptions;
 #[derive(Debug, Parser)]
 #[command(name = "foretype", version, max_term_width = 110)]
 pub struct Cli {
+    /// How log lines are written. FORETYPE_LOG chooses which, such as `debug` or `foretype=debug,warn`.
+    #[arg(long, global = true, env = "FORETYPE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line, for log collectors.
+    Json,
 }
 
 /// The commands.

@@ -82,7 +82,7 @@ pub fn all_logits(backend: &mut dyn Backend, past_len: usize, tokens: &[u32]) ->
     out.logits.chunks_exact(backend.limits().vocab).map(<[f32]>::to_vec).collect()
 }
 
-/// A fake model over the goldens' tokenizer. It fails on texts with a "%" in them.
+/// A fake model over the goldens' tokenizer. It fails on texts that begin with "50 %".
 pub fn fake_engine() -> Engine {
     faulty_engine(|| Box::new(|_| None), request_options(), &Metrics::new())
 }
@@ -98,13 +98,14 @@ pub fn faulty_engine(
     let end = TokenId(vocabulary["model"]["vocab"]["<|endoftext|>"].as_u64().unwrap() as u32);
     let text = Text::from_json(&json, end, &[end], "").unwrap();
     let vocab = text.vocab();
-    let poison = text.encode("%")[0];
+    let poison: Vec<u32> = text.encode("50 %").iter().map(|token| token.0).collect();
     let limits =
         Limits { lanes: 16, context: 48, chunk: 48, selected: 48, vocab, top_k: 32, pages: 256, page_bytes: 64 };
     let load: Loader = Arc::new(move || {
+        let poison = poison.clone();
         // End of text is likely, so that searches end.
         let logit = move |path: &[u32], next: u32| {
-            if path.contains(&poison.0) {
+            if path[1..].starts_with(&poison) {
                 return f32::NAN;
             }
             let mix = |h: u32, &x: &u32| (h ^ x).wrapping_mul(16_777_619);

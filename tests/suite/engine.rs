@@ -1,0 +1,203 @@
+//! One model's threads behind their queue, over the fake engine: sessions, streams, seeds, replicas, deadlines and who goes first.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use foretype::complete::SequenceFinish;
+use foretype::engine::{Completion, Engine, Generation};
+use foretype::error::Kind;
+use foretype::metrics::Metrics;
+use foretype::schedule::{Event, Finish};
+
+use crate::support::{fake_engine, faulty_engine, request_options};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn completion(input: &str) -> Completion {
+    Completion { input: input.into(), ..Completion::default() }
+}
+
+/// An engine that computes nothing until told so, and how many forwards it has made.
+fn gated_engine(max_batch: usize, metrics: &Arc<Metrics>) -> (Engine, mpsc::Sender<()>, Arc<AtomicUsize>) {
+    let (open, gate) = mpsc::channel::<()>();
+    let (gate, forwards) = (Arc::new(std::sync::Mutex::new(gate)), Arc::new(AtomicUsize::new(0)));
+    let counter = Arc::clone(&forwards);
+    let is_open = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let faults = move || -> foretype::model::fake::FaultFn {
+        let (gate, counter, is_open) = (Arc::clone(&gate), Arc::clone(&counter), Arc::clone(&is_open));
+        Box::new(move |batch| {
+            // The forwards of starting have one token a row, token 0 or the start; they pass.
+            if batch.tokens.len() > batch.rows.len() || !is_open.load(Ordering::Relaxed) {
+                is_open.store(false, Ordering::Relaxed);
+                counter.fetch_add(1, Ordering::Relaxed);
+                let _ = gate.lock().unwrap().recv();
+            }
+            None
+        })
+    };
+    let mut options = request_options();
+    options.pool.max_batch = max_batch;
+    options.pool.lookahead = false;
+    options.pool.hang_after = Duration::from_secs(60);
+    options.pool.patience = Duration::from_millis(20);
+    (faulty_engine(faults, options, metrics), open, forwards)
+}
+
+#[test]
+fn a_newer_keystroke_of_a_session_ends_the_older_ones() {
+    let metrics = Metrics::new();
+    let (engine, open, forwards) = gated_engine(1, &metrics);
+    let typed = |input: &str| Completion { session: Some("ann".into()), ..completion(input) };
+    // The first is being worked on, the second waits, the third supersedes both; another session's is left alone.
+    let first = engine.start_completion(&typed("heat")).unwrap();
+    while forwards.load(Ordering::Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    let second = engine.start_completion(&typed("heat e")).unwrap();
+    let other = engine.start_completion(&Completion { session: Some("bob".into()), ..completion("water") }).unwrap();
+    let third = engine.start_completion(&typed("heat ex")).unwrap();
+    drop(open);
+    block_on(async {
+        let (first, second) = (first.finish().await.unwrap(), second.finish().await.unwrap());
+        assert_eq!([first.finish, second.finish], [Finish::Superseded; 2]);
+        assert_eq!(second.usage.positions_computed, 0, "what waits and is superseded never reaches the model");
+        for whole in [other.finish().await.unwrap(), third.finish().await.unwrap()] {
+            assert_eq!((whole.finish, whole.result.suggestions.len()), (Finish::Complete, 10));
+        }
+    });
+    let text = metrics.render();
+    assert!(text.contains("foretype_requests_total{model=\"fake\",outcome=\"superseded\"} 2"), "{text}");
+}
+
+#[test]
+fn an_expired_request_never_reaches_the_model_and_the_newest_goes_first() {
+    let metrics = Metrics::new();
+    let (engine, open, forwards) = gated_engine(1, &metrics);
+    let first = engine.start_completion(&completion("heat")).unwrap();
+    while forwards.load(Ordering::Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    let expired = engine.start_completion(&Completion { deadline_ms: Some(1), ..completion("heat e") }).unwrap();
+    let older = engine.start_completion(&completion("water a")).unwrap();
+    let newer = engine.start_completion(&completion("water b")).unwrap();
+    std::thread::sleep(Duration::from_millis(40));
+    drop(open);
+    block_on(async {
+        let expired = expired.finish().await.unwrap();
+        assert_eq!((expired.finish, expired.usage.forwards), (Finish::Deadline, 0));
+        assert_eq!(first.finish().await.unwrap().finish, Finish::Complete);
+        let (older, newer) = (older.finish().await.unwrap(), newer.finish().await.unwrap());
+        assert!(older.queued > newer.queued + newer.searched, "{:?} {:?}", older.queued, newer.queued);
+    });
+}
+
+#[test]
+fn a_full_queue_refuses_and_says_so() {
+    let metrics = Metrics::new();
+    let (engine, open, _) = gated_engine(1, &metrics);
+    let mut running: Vec<_> = (0..80).map(|i| engine.start_completion(&completion(&format!("heat {i}")))).collect();
+    drop(open);
+    let results: Vec<_> = running
+        .drain(..)
+        .map(|accepted| accepted.map(|running| block_on(running.finish())).and_then(|answer| answer))
+        .collect();
+    let busy = results.iter().filter_map(|r| r.as_ref().err()).collect::<Vec<_>>();
+    assert!(
+        busy.iter().all(|error| error.kind == Kind::Overloaded && error.message.contains("64 requests")),
+        "{busy:?}"
+    );
+    // One runs and 64 wait, or 64 wait before the first was taken.
+    assert!((15..=16).contains(&busy.len()), "{}", busy.len());
+    assert!(metrics.render().contains(&format!("outcome=\"refused\"}} {}", busy.len())));
+}
+
+#[test]
+fn streams_bring_the_answer_in_parts() {
+    let engine = fake_engine();
+    block_on(async {
+        for input in ["h", "heat ex", "water and", "2"] {
+            let mut running = engine.start_completion(&completion(input)).unwrap();
+            let mut parts = Vec::new();
+            while let Some(Event::Suggestion(suggestion)) = running.event().await {
+                parts.push(suggestion);
+            }
+            let answer = running.finish().await.unwrap();
+            assert_eq!(parts, answer.result.suggestions, "{input:?}");
+            assert_eq!(parts, engine.complete(&completion(input)).await.unwrap().result.suggestions);
+        }
+        let generation = Generation {
+            prompt: "heat".into(),
+            temperature: 1.0,
+            seed: Some(3),
+            sequences: 4,
+            ..Generation::default()
+        };
+        let mut running = engine.start_generation(&generation).unwrap();
+        let mut texts = vec![String::new(); 4];
+        while let Some(Event::Token { sequence, token }) = running.event().await {
+            texts[sequence].push_str(&token.text);
+        }
+        let answer = running.finish().await.unwrap();
+        assert_eq!(answer.result.sequences.iter().map(|s| s.text.clone()).collect::<Vec<_>>(), texts);
+    });
+}
+
+#[test]
+fn a_seed_gives_the_same_text_alone_and_in_a_crowd_and_on_any_replica() {
+    let mut options = request_options();
+    options.pool.replicas = 3;
+    let (alone, crowd) = (fake_engine(), faulty_engine(|| Box::new(|_| None), options, &Metrics::new()));
+    let generation = |i: u64| Generation {
+        prompt: ["heat", "water and", "a"][i as usize % 3].into(),
+        temperature: 0.9,
+        top_p: 0.95,
+        top_k: [0, 10][i as usize % 2],
+        repetition_penalty: 1.2,
+        seed: Some(i / 2),
+        sequences: 1 + i as usize % 3,
+        max_new_tokens: Some(12),
+        ..Generation::default()
+    };
+    block_on(async {
+        // More than the queue takes at once would be refused.
+        let running: Vec<_> = (0..48).map(|i| crowd.start_generation(&generation(i)).unwrap()).collect();
+        let mut texts = std::collections::HashSet::new();
+        for (i, running) in running.into_iter().enumerate() {
+            let (crowd, alone) =
+                (running.finish().await.unwrap(), alone.generate(&generation(i as u64)).await.unwrap());
+            assert_eq!(crowd.result, alone.result);
+            texts.extend(crowd.result.sequences.into_iter().map(|s| s.text));
+        }
+        assert!(texts.len() > 40, "seeds and prompts make a difference: {}", texts.len());
+    });
+}
+
+#[test]
+fn what_can_be_wrong_with_a_generation_is_named() {
+    let engine = fake_engine();
+    let wrong = |change: fn(&mut Generation), words: &str| {
+        let mut generation = Generation { prompt: "heat".into(), ..Generation::default() };
+        change(&mut generation);
+        let error = block_on(engine.generate(&generation)).unwrap_err();
+        assert!(error.message.contains(words), "{error:?} lacks {words:?}");
+    };
+    wrong(|g| g.temperature = -1.0, "temperature is -1; it must be from 0 to 100");
+    wrong(|g| g.temperature = f32::NAN, "temperature is NaN");
+    wrong(|g| g.top_p = 0.0, "top_p is 0; it must be above 0");
+    wrong(|g| g.repetition_penalty = f32::INFINITY, "repetition_penalty is inf");
+    wrong(|g| g.sequences = 0, "n is 0; it must be from 1 to 100");
+    wrong(|g| g.max_new_tokens = Some(0), "max_new_tokens is 0");
+    wrong(|g| g.stop = vec![String::new()], "a stop string has 0 bytes");
+    wrong(|g| g.stop = vec!["x".into(); 17], "17 stop strings");
+    wrong(|g| g.prompt = "x".repeat(201), "201 characters");
+    wrong(|g| g.prompt = "zq".repeat(60), "this model has room for 47");
+    wrong(|g| g.session = Some(String::new()), "session has 0 bytes");
+    wrong(|g| g.deadline_ms = Some(0), "deadline_ms is 0");
+    let greedy = block_on(engine.generate(&Generation { stop: vec!["e".into()], ..Generation::default() })).unwrap();
+    let sequence = &greedy.result.sequences[0];
+    assert_eq!(greedy.result.prompt_tokens, 1, "an empty prompt is the start token");
+    assert!(sequence.finish != Some(SequenceFinish::Stop) || !sequence.text.contains('e'));
+}

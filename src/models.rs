@@ -237,7 +237,8 @@ impl Shelf {
             None => {}
         }
         if places.len() >= self.limits.models {
-            let message = format!("{} models are loaded, and no more may be; DELETE /models/{{name}} first", places.len());
+            let message =
+                format!("{} models are loaded, and no more may be; DELETE /models/{{name}} first", places.len());
             return Err(Error::new(Kind::OutOfMemory, message));
         }
         places.insert(name.to_owned(), Place::Loading);
@@ -305,20 +306,24 @@ fn being_loaded(name: &str) -> Error {
 }
 
 fn check_name(name: &str) -> Result<(), Error> {
-    if (1..=MAX_NAME_CHARACTERS).contains(&name.chars().count()) && !name.contains(|c: char| c.is_control() || c == '/') {
+    if (1..=MAX_NAME_CHARACTERS).contains(&name.chars().count()) && !name.contains(|c: char| c.is_control() || c == '/')
+    {
         return Ok(());
     }
-    let message =
-        format!("model_name is {name:?}; it must be 1 to {MAX_NAME_CHARACTERS} characters without slashes and controls");
+    let message = format!(
+        "model_name is {name:?}; it must be 1 to {MAX_NAME_CHARACTERS} characters without slashes and controls"
+    );
     Err(Error::new(Kind::InvalidValue, message))
 }
 
 /// Bytes of the files in a folder, those one folder down included.
 fn folder_bytes(folder: &Path) -> u64 {
     let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let bytes = |entry: &std::fs::DirEntry| entry.metadata().ok().filter(std::fs::Metadata::is_file).map_or(0, |m| m.len());
+    let bytes =
+        |entry: &std::fs::DirEntry| entry.metadata().ok().filter(std::fs::Metadata::is_file).map_or(0, |m| m.len());
     let folder_itself: u64 = entries(folder).map(|entry| bytes(&entry)).sum();
-    let below: u64 = entries(folder).flat_map(|entry| entries(&entry.path()).collect::<Vec<_>>()).map(|e| bytes(&e)).sum();
+    let below: u64 =
+        entries(folder).flat_map(|entry| entries(&entry.path()).collect::<Vec<_>>()).map(|e| bytes(&e)).sum();
     // A folder of a bundle and nothing else has no files of its own.
     if folder_itself > 0 { folder_itself } else { below }
 }

@@ -38,7 +38,7 @@ pub struct CompleteArgs {
 
 impl CompleteArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        let source = bundle::identify(&self.model.model)?;
+        let source = self.model.source()?;
         let (path, manifest) = bundle::open(&source, &self.model.intake(), &Bar::default())?;
         let engine = Engine::load(&path, &manifest, &self.model.engine(), &Metrics::new())?;
         let completion = Completion {

@@ -10,8 +10,8 @@ use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use super::errors::{ErrorBody, OpenAiError};
 use super::framing::Framing;
 use super::openai::{
-    self, Choice, Completion, CompletionRequest, CompletionUsage, FinishReason, ListObject, Logprobs, ModelCard, ModelCards,
-    Plan, renamed,
+    self, Choice, Completion, CompletionRequest, CompletionUsage, FinishReason, ListObject, Logprobs, ModelCard,
+    ModelCards, Plan, renamed,
 };
 use super::openapi::OpenAiErrors;
 use super::routes::{expect_json, whole};
@@ -46,24 +46,28 @@ pub(super) async fn completions(
 ) -> Result<HttpResponse, OpenAiError> {
     expect_json(&request)?;
     let mut asked: CompletionRequest = wire::parse(&whole(body, served.max_body_bytes)?)?;
-    let engine = served.models.named(asked.model.take().as_deref())?;
+    let name = asked.model.take();
+    let engine = served.models.named(name.as_deref())?;
     let stream = asked.stream.unwrap_or(false);
     let plan = asked.plan()?;
-    if stream { Ok(stream_answer(&engine, plan)?) } else { Ok(whole_answer(&engine, &plan).await?) }
+    let blank = Completion::new(name.as_deref().unwrap_or(engine.name()), now());
+    if stream { Ok(stream_answer(&engine, plan, blank)?) } else { Ok(whole_answer(&engine, &plan, blank).await?) }
 }
 
-async fn whole_answer(engine: &Engine, plan: &Plan) -> Result<HttpResponse, Error> {
-    let answers = stream::iter(&plan.generations).map(|generation| engine.generate(generation)).buffered(PROMPTS_IN_FLIGHT);
+async fn whole_answer(engine: &Engine, plan: &Plan, blank: Completion) -> Result<HttpResponse, Error> {
+    let answers =
+        stream::iter(&plan.generations).map(|generation| engine.generate(generation)).buffered(PROMPTS_IN_FLIGHT);
     let answers: Vec<_> = answers.try_collect().await.map_err(renamed)?;
-    Ok(HttpResponse::Ok().json(Completion::new(engine.name(), now()).with_answers(plan, &answers)))
+    Ok(HttpResponse::Ok().json(blank.with_answers(plan, &answers)))
 }
 
-fn stream_answer(engine: &Arc<Engine>, plan: Plan) -> Result<HttpResponse, Error> {
+fn stream_answer(engine: &Arc<Engine>, plan: Plan, blank: Completion) -> Result<HttpResponse, Error> {
     let started: Result<Vec<_>, Error> = plan.generations.iter().map(|one| engine.start_generation(one)).collect();
-    let numbered = started.map_err(renamed)?.into_iter().enumerate().map(|(prompt, running)| {
-        pieces(Arc::clone(engine), running).map(move |piece| (prompt, piece)).boxed_local()
-    });
-    let encoder = ChunkEncoder::new(Completion::new(engine.name(), now()), plan);
+    let numbered =
+        started.map_err(renamed)?.into_iter().enumerate().map(|(prompt, running)| {
+            pieces(Arc::clone(engine), running).map(move |piece| (prompt, piece)).boxed_local()
+        });
+    let encoder = ChunkEncoder::new(blank, plan);
     Ok(respond(Framing::Events.content_type(), with_end(stream::select_all(numbered)), encoder))
 }
 

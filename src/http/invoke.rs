@@ -15,7 +15,8 @@ use super::openapi::{InvocationAnswer, InvocationBody, InvocationErrors, ModelEr
 use super::routes::{content_type, whole};
 use super::server::Served;
 use super::sessions::{
-    self, CLOSED_SESSION_HEADER, NEW_SESSION_HEADER, NewSession, RequestType, SESSION_HEADER, SessionAnswer, SessionHeader,
+    self, CLOSED_SESSION_HEADER, NEW_SESSION_HEADER, NewSession, RequestType, SESSION_HEADER, SessionAnswer,
+    SessionHeader,
 };
 use super::stream::{SuggestEncoder, TokenEncoder, pieces, respond};
 use super::suggest::Suggestions;
@@ -157,7 +158,11 @@ fn about_session(request: RequestType, header: SessionHeader) -> Result<HttpResp
             (CLOSED_SESSION_HEADER, id.clone(), id)
         }
         (RequestType::CloseSession | RequestType::Close, _) => {
-            return Err(refused("requestType", "CLOSE_SESSION", &format!("name the session in the header {SESSION_HEADER}")));
+            return Err(refused(
+                "requestType",
+                "CLOSE_SESSION",
+                &format!("name the session in the header {SESSION_HEADER}"),
+            ));
         }
     };
     let mut response = HttpResponse::Ok().json(SessionAnswer { session });

@@ -243,8 +243,7 @@ fn refuse_what_is_not_done(parameters: &Parameters) -> Result<(), Error> {
 impl Parameters {
     /// The number of sequences, whatever it is called.
     fn sequences(&self) -> Result<usize, Error> {
-        let names =
-            [("num_return_sequences", self.num_return_sequences), ("n", self.n), ("best_of", self.best_of)];
+        let names = [("num_return_sequences", self.num_return_sequences), ("n", self.n), ("best_of", self.best_of)];
         let mut said = names.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let Some((first, count)) = said.next() else { return Ok(1) };
         if let Some((other, different)) = said.find(|&(_, value)| value != count) {
@@ -334,11 +333,13 @@ mod tests {
         let one = plan(r#"{"inputs":"a"}"#).unwrap();
         let expected = Generation { prompt: "a".into(), max_new_tokens: Some(30), ..Default::default() };
         assert_eq!((one.generations, one.list), (vec![expected], false));
-        let ignored = plan(r#"{"inputs":["a"],"parameters":{"temperature":0.5,"top_k":3,"top_p":0.1,"seed":1}}"#).unwrap();
+        let ignored =
+            plan(r#"{"inputs":["a"],"parameters":{"temperature":0.5,"top_k":3,"top_p":0.1,"seed":1}}"#).unwrap();
         let greedy = &ignored.generations[0];
         assert_eq!((greedy.temperature, greedy.top_k, greedy.top_p, greedy.seed), (0.0, 0, 1.0, None));
         assert!(ignored.list);
-        let sampled = plan(r#"{"inputs":"a","parameters":{"do_sample":true,"top_k":3,"best_of":2,"stop":"x"}}"#).unwrap();
+        let sampled =
+            plan(r#"{"inputs":"a","parameters":{"do_sample":true,"top_k":3,"best_of":2,"stop":"x"}}"#).unwrap();
         let sampled = (&sampled.generations[0], sampled.style.details);
         assert_eq!((sampled.0.temperature, sampled.0.top_k, sampled.0.sequences, sampled.1), (1.0, 3, 2, true));
         assert_eq!((sampled.0.seed, sampled.0.stop.as_slice()), (Some(7), ["x".to_owned()].as_slice()));

@@ -121,10 +121,16 @@ impl CompletionRequest {
     fn refuse_what_is_not_done(&self) -> Result<(), Error> {
         let n = self.n.unwrap_or(1);
         if let Some(best_of) = self.best_of.filter(|&best_of| best_of != n) {
-            return Err(refused("best_of", best_of, &format!("all sequences are sent: leave it out or set it to n, {n}")));
+            return Err(refused(
+                "best_of",
+                best_of,
+                &format!("all sequences are sent: leave it out or set it to n, {n}"),
+            ));
         }
         let neutral = |field, value: Option<f64>| match value {
-            Some(value) if value != 0.0 => Err(refused(field, value, "it isn't supported: leave it out or set it to 0")),
+            Some(value) if value != 0.0 => {
+                Err(refused(field, value, "it isn't supported: leave it out or set it to 0"))
+            }
             _ => Ok(()),
         };
         neutral("presence_penalty", self.presence_penalty)?;
@@ -248,7 +254,14 @@ impl Completion {
     /// An answer, or a chunk of one, without choices yet.
     pub fn new(model: &str, created: u64) -> Self {
         let id = format!("cmpl-{}", uuid::Uuid::new_v4().simple());
-        Self { id, object: CompletionObject::TextCompletion, created, model: model.into(), choices: Vec::new(), usage: None }
+        Self {
+            id,
+            object: CompletionObject::TextCompletion,
+            created,
+            model: model.into(),
+            choices: Vec::new(),
+            usage: None,
+        }
     }
 
     /// Adds the answers to all prompts.

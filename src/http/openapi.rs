@@ -100,7 +100,6 @@ pub struct SuggestionShape {
 #[derive(ToSchema)]
 #[schema(as = Finish)]
 #[serde(rename_all = "lowercase")]
-#[expect(dead_code, reason = "describes `schedule::Finish`")]
 pub enum FinishShape {
     /// The search ended by itself.
     Complete,

@@ -42,8 +42,10 @@ async fn not_allowed(request: HttpRequest, allowed: &'static str) -> HttpRespons
 }
 
 async fn not_found(request: HttpRequest) -> HttpResponse {
-    let message =
-        format!("there is no {}; try POST /invocations or GET /ping, and GET /openapi.json for the rest", request.path());
+    let message = format!(
+        "there is no {}; try POST /invocations or GET /ping, and GET /openapi.json for the rest",
+        request.path()
+    );
     Error::new(Kind::NotFound, message).error_response()
 }
 

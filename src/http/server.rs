@@ -38,14 +38,11 @@ pub(super) struct Served {
 ///
 /// # Errors
 /// The operating system's.
-pub fn start(
-    listener: TcpListener,
-    models: impl Into<Models>,
-    options: &ServerOptions,
-) -> std::io::Result<Server> {
+pub fn start(listener: TcpListener, models: impl Into<Models>, options: &ServerOptions) -> std::io::Result<Server> {
     let max_body_bytes = options.max_body_bytes;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let served = Data::new(Served { models: models.into(), max_body_bytes, metrics: Arc::clone(&options.metrics), started });
+    let served =
+        Data::new(Served { models: models.into(), max_body_bytes, metrics: Arc::clone(&options.metrics), started });
     let server = HttpServer::new(move || {
         App::new()
             .wrap(from_fn(observe))

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use super::lmi;
-use super::sessions::SessionRequest;
+use super::sessions::{self, SessionRequest};
 use super::suggest::Invocation;
 use super::wire;
 use crate::error::{Error, Kind};
@@ -30,6 +30,15 @@ impl Body {
             Self::Session(_) => false,
             Self::Suggest(invocation) => invocation.stream,
             Self::Generate(request) => request.stream,
+        }
+    }
+
+    /// The session that it names.
+    pub fn session(&self) -> Option<&str> {
+        match self {
+            Self::Session(_) => None,
+            Self::Suggest(invocation) => invocation.session.as_deref(),
+            Self::Generate(request) => request.session.as_deref(),
         }
     }
 
@@ -64,6 +73,12 @@ impl Body {
 /// # Errors
 /// As [`wire::parse`], and for bodies that are of no schema or of two.
 pub fn read(body: &[u8]) -> Result<Body, Error> {
+    let body = read_shape(body)?;
+    body.session().map_or(Ok(()), sessions::check_in_body)?;
+    Ok(body)
+}
+
+fn read_shape(body: &[u8]) -> Result<Body, Error> {
     let keys: Keys = wire::parse(body)?;
     let shape = |message: &str| Err(Error::new(Kind::InvalidField, message));
     match keys {
@@ -134,6 +149,7 @@ mod tests {
         assert!(kind(r#"{"inputs":5}"#).contains("in field inputs: expected a string or a list of strings"));
         assert!(kind(r#"{"inputs":"a","parameters":{"topk":5}}"#).contains("in field parameters.topk: unknown field"));
         assert!(kind(r#"{"requestType":"OPEN"}"#).contains("unknown variant `OPEN`, expected"));
+        assert!(kind(r#"{"input":"a","session":"a b"}"#).contains("session is no session's name"));
         assert!(kind(r#"{"inputs":"\ud800"}"#).contains("not valid JSON"));
     }
 

@@ -113,6 +113,7 @@ async fn answer(
     body: Result<Bytes, Error>,
     engine: impl FnOnce() -> Result<Arc<Engine>, Error>,
 ) -> Result<HttpResponse, Error> {
+    let header = sessions::read_header(request.headers().get(SESSION_HEADER).map(HeaderValue::as_bytes))?;
     match content_type(request).as_str() {
         "" | "application/json" => {}
         other if lines::CONTENT_TYPES.contains(&other) => {
@@ -125,7 +126,6 @@ async fn answer(
         }
     }
     let mut body = body::read(&body?)?;
-    let header = sessions::read_header(request.headers().get(SESSION_HEADER).map(HeaderValue::as_bytes))?;
     if let Body::Session(asked) = body {
         return about_session(asked.request_type, header);
     }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::wire::{OneOrMany, refused};
+use super::wire::{OneOrMany, refused, single};
 use crate::complete::{Generated, SampledToken, Sequence, SequenceFinish};
 use crate::engine::Generation;
 use crate::error::{Error, Kind};
@@ -47,30 +47,33 @@ pub struct Parameters {
     pub do_sample: Option<bool>,
     /// Below 1 prefers probable tokens more; 1 if absent.
     #[schema(minimum = 0, maximum = 100)]
-    pub temperature: Option<f32>,
+    pub temperature: Option<f64>,
     /// Draw from so many of the most probable tokens; 0, from all, if absent.
-    #[schema(minimum = 0)]
+    #[schema(minimum = 0, maximum = 18446744073709551615_usize)]
     pub top_k: Option<usize>,
     /// Draw from the most probable tokens that have this probability together; 1 if absent.
     #[schema(exclusive_minimum = 0, maximum = 1)]
-    pub top_p: Option<f32>,
+    pub top_p: Option<f64>,
     /// Above 1 makes tokens less probable that are there already; 1 if absent.
     #[schema(exclusive_minimum = 0, maximum = 100)]
-    pub repetition_penalty: Option<f32>,
+    pub repetition_penalty: Option<f64>,
     /// Seed of the random numbers; one is drawn, and told in `details`, if absent.
+    #[schema(minimum = 0, maximum = 18446744073709551615_usize)]
     pub seed: Option<u64>,
     /// Texts before which a sequence ends.
+    #[schema(value_type = Option<super::openapi::StopShape>)]
     pub stop_sequences: Option<OneOrMany>,
     /// The same as `stop_sequences`.
+    #[schema(value_type = Option<super::openapi::StopShape>)]
     pub stop: Option<OneOrMany>,
     /// Sequences wanted for a prompt; those behind the first are in `details.best_of_sequences`.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 100)]
     pub num_return_sequences: Option<usize>,
     /// The same as `num_return_sequences`.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 100)]
     pub n: Option<usize>,
     /// The same as `num_return_sequences`.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 100)]
     pub best_of: Option<usize>,
     /// Only 1: beam search is what `input` does.
     #[schema(minimum = 1, maximum = 1)]
@@ -205,13 +208,14 @@ impl Request {
             return Err(refused("num_return_sequences", sequences, "a stream has one sequence: ask for 1"));
         }
         let stop = parameters.stop_sequences()?;
+        parameters.check_what_may_mean_nothing()?;
         let generation = |prompt: String| Generation {
             prompt,
             max_new_tokens: Some(parameters.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(context))),
-            temperature: if sampled { parameters.temperature.unwrap_or(1.0) } else { 0.0 },
+            temperature: if sampled { parameters.temperature.map_or(1.0, single) } else { 0.0 },
             top_k: if sampled { parameters.top_k.unwrap_or(0) } else { 0 },
-            top_p: if sampled { parameters.top_p.unwrap_or(1.0) } else { 1.0 },
-            repetition_penalty: parameters.repetition_penalty.unwrap_or(1.0),
+            top_p: if sampled { parameters.top_p.map_or(1.0, single) } else { 1.0 },
+            repetition_penalty: parameters.repetition_penalty.map_or(1.0, single),
             stop: stop.clone(),
             seed: sampled.then(|| parameters.seed.unwrap_or_else(&draw_seed)),
             sequences,
@@ -250,6 +254,19 @@ impl Parameters {
             return Err(refused(other, different, &format!("{first} means the same and is {count}: send one of them")));
         }
         Ok(count)
+    }
+
+    /// Nonsense is refused also where it would be ignored.
+    fn check_what_may_mean_nothing(&self) -> Result<(), Error> {
+        match (self.temperature, self.top_p) {
+            (Some(temperature), _) if !(0.0..=100.0).contains(&temperature) => {
+                Err(refused("temperature", temperature, "it must be from 0 to 100"))
+            }
+            (_, Some(top_p)) if top_p <= 0.0 || top_p > 1.0 => {
+                Err(refused("top_p", top_p, "it must be above 0 and at most 1"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn stop_sequences(&self) -> Result<Vec<String>, Error> {
@@ -353,6 +370,8 @@ mod tests {
         };
         refused(r#"{"num_beams":4}"#, "num_beams is 4");
         refused(r#"{"length_penalty":2.0}"#, "length_penalty is 2");
+        refused(r#"{"temperature":-1}"#, "temperature is -1");
+        refused(r#"{"top_p":1.5}"#, "top_p is 1.5");
         refused(r#"{"typical_p":0.5}"#, "unknown field `typical_p`");
         refused(r#"{"n":2}"#, "num_return_sequences is 2; without do_sample");
         refused(r#"{"n":2,"best_of":3,"do_sample":true}"#, "best_of is 3; n means the same and is 2");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::wire::{OneOrMany, refused};
+use super::wire::{OneOrMany, refused, single};
 use crate::complete::{Generated, Sequence, SequenceFinish};
 use crate::engine::Generation;
 use crate::error::{Error, Kind};
@@ -29,27 +29,29 @@ pub struct CompletionRequest {
     #[schema(minimum = 1)]
     pub max_tokens: Option<usize>,
     /// Sequences wanted for a prompt.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 100)]
     pub n: Option<usize>,
     /// Only the same as `n`.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 100)]
     pub best_of: Option<usize>,
     /// Below 1 prefers probable tokens more, 0 takes the most probable one; 1 if absent.
-    #[schema(minimum = 0, maximum = 2)]
-    pub temperature: Option<f32>,
+    #[schema(minimum = 0, maximum = 100)]
+    pub temperature: Option<f64>,
     /// Draw from the most probable tokens that have this probability together; 1 if absent.
     #[schema(exclusive_minimum = 0, maximum = 1)]
-    pub top_p: Option<f32>,
+    pub top_p: Option<f64>,
     /// 0 or 1: say the log-probability of each token. Those of others aren't told.
     #[schema(minimum = 0, maximum = 1)]
     pub logprobs: Option<u8>,
     /// Texts before which a sequence ends.
+    #[schema(value_type = Option<super::openapi::StopShape>)]
     pub stop: Option<OneOrMany>,
     /// Send the text as it is generated.
     pub stream: Option<bool>,
     /// How to stream.
     pub stream_options: Option<StreamOptions>,
     /// Seed of the random numbers.
+    #[schema(minimum = -9223372036854775808_isize, maximum = 9223372036854775807_isize)]
     pub seed: Option<i64>,
     /// Ignored.
     pub user: Option<String>,
@@ -97,7 +99,7 @@ impl CompletionRequest {
     /// Names the field that asks for what isn't done.
     pub fn plan(self) -> Result<Plan, Error> {
         self.refuse_what_is_not_done()?;
-        let temperature = self.temperature.unwrap_or(1.0);
+        let temperature = self.temperature.map_or(1.0, single);
         let (echo, logprobs) = (self.echo.unwrap_or(false), self.logprobs.is_some());
         let include_usage = self.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
         let prompts = self.prompt.into_list();
@@ -109,7 +111,7 @@ impl CompletionRequest {
             prompt,
             max_new_tokens: Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
             temperature,
-            top_p: self.top_p.unwrap_or(1.0),
+            top_p: self.top_p.map_or(1.0, single),
             stop: stop.clone(),
             seed: self.seed.map(i64::cast_unsigned),
             sequences: self.n.unwrap_or(1),

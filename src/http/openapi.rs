@@ -147,6 +147,18 @@ fn prompt() -> utoipa::openapi::schema::SchemaFormat {
 
 impl ToSchema for PromptsShape {}
 
+/// A string or a list of at most 16.
+pub struct StopShape;
+
+impl PartialSchema for StopShape {
+    fn schema() -> RefOr<Schema> {
+        let text = || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(256));
+        OneOfBuilder::new().item(text()).item(ArrayBuilder::new().items(text()).max_items(Some(16))).into()
+    }
+}
+
+impl ToSchema for StopShape {}
+
 /// An object without fields.
 pub struct EmptyShape;
 

@@ -84,11 +84,8 @@ pub fn read_header(value: Option<&[u8]>) -> Result<SessionHeader, Error> {
     Ok(SessionHeader::Id(value.into_owned()))
 }
 
-/// Checks a session's name, wherever it was said.
-///
-/// # Errors
-/// If it isn't letters and digits with hyphens inside, or is too long.
-pub fn check(field: &str, id: &str) -> Result<(), Error> {
+/// Checks a session's name in a header: letters and digits with hyphens inside.
+fn check(field: &str, id: &str) -> Result<(), Error> {
     let outer = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let inner = id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     if inner && outer(id.chars().next()) && outer(id.chars().last()) && id.len() <= MAX_SESSION_CHARACTERS {
@@ -96,6 +93,20 @@ pub fn check(field: &str, id: &str) -> Result<(), Error> {
     }
     let message = format!(
         "{field} is no session's name; it must be 1 to {MAX_SESSION_CHARACTERS} letters, digits and inner hyphens"
+    );
+    Err(Error::new(Kind::InvalidValue, message))
+}
+
+/// Checks a session's name in a body, which may be any that fits a header.
+///
+/// # Errors
+/// If it has other characters than printable ASCII, or is too long.
+pub fn check_in_body(id: &str) -> Result<(), Error> {
+    if (1..=MAX_SESSION_CHARACTERS).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
+    let message = format!(
+        "session is no session's name; it must be 1 to {MAX_SESSION_CHARACTERS} printable ASCII characters without spaces"
     );
     Err(Error::new(Kind::InvalidValue, message))
 }

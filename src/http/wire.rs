@@ -1,6 +1,8 @@
 //! Reading JSON bodies, with errors that name the field. Knows no schema: those are in [`super::suggest`], [`super::lmi`] and
 //! [`super::openai`].
 
+use std::cmp::Ordering;
+
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -74,6 +76,16 @@ fn expect_object(text: &str) -> Result<(), Error> {
     })
 }
 
+/// A number for the engine: the nearest, but not one of the whole numbers that ranges end at where it is beside it.
+pub(super) fn single(value: f64) -> f32 {
+    let nearest = value as f32;
+    match f64::from(nearest).total_cmp(&value) {
+        Ordering::Less if nearest.fract() == 0.0 => nearest.next_up(),
+        Ordering::Greater if nearest.fract() == 0.0 => nearest.next_down(),
+        _ => nearest,
+    }
+}
+
 /// Refuses a value that this server has no use for, and says which it has.
 pub(super) fn refused(field: &str, value: impl std::fmt::Display, right: &str) -> Error {
     Error::new(Kind::InvalidValue, format!("{field} is {value}; {right}"))
@@ -103,6 +115,13 @@ mod tests {
         has("[\"a\",1,1,1]", Kind::InvalidField, "no object");
         let bytes = parse::<Invocation>(b"{\"input\":\"\xff\"}").unwrap_err();
         assert!(bytes.kind == Kind::InvalidUtf8 && bytes.message.contains("byte 10"), "{bytes:?}");
+    }
+
+    #[test]
+    fn numbers_stay_on_their_side_of_a_limit() {
+        assert!(single(5e-324) > 0.0 && single(-5e-324) < 0.0);
+        assert!(single(1.000_000_000_1) > 1.0 && single(0.999_999_999_9) < 1.0 && single(100.000_000_1) > 100.0);
+        assert_eq!((single(0.7), single(0.0), single(1.0)), (0.7, 0.0, 1.0));
     }
 
     proptest! {

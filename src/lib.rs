@@ -16,7 +16,7 @@
 //! [`complete::Search`] and queues it; the model thread steps all searches together, each asking for next-token distributions
 //! until it is done; the answer goes back through a oneshot channel.
 //!
-//! Beside that path: [`bundle`] finds or builds what `--model` names, [`error`] is what clients get to see, [`cli`] the commands,
+//! Beside that path: [`models`] is what a server holds, [`bundle`] finds or builds what `--model` names, [`error`] is what clients get to see, [`cli`] the commands,
 //! [`popular`] the most frequent queries, [`evaluate`] types queries at a model and measures.
 //! The bundle's format and its builder are the crate `engine-build`.
 //!
@@ -41,6 +41,7 @@ pub mod evaluate;
 pub mod http;
 pub mod metrics;
 pub mod model;
+pub mod models;
 pub mod popular;
 pub mod schedule;
 pub mod text;

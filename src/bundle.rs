@@ -95,7 +95,12 @@ pub fn open(
     progress: &dyn Progress,
 ) -> Result<(PathBuf, Manifest), IntakeError> {
     match source {
-        Source::Bundle(path) => load(path),
+        Source::Bundle(path) => {
+            // It came from elsewhere, so every byte is compared with what was built; that also brings it into memory.
+            let (path, manifest) = load(path)?;
+            manifest.verify_checksums(&path)?;
+            Ok((path, manifest))
+        }
         Source::Checkpoint(path) => {
             let built = options.cache.join(cache_name(path, options));
             if is_bundle(&built)

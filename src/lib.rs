@@ -17,7 +17,8 @@
 //! until it is done; the answer goes back through a oneshot channel.
 //!
 //! Beside that path: [`models`] is what a server holds, [`bundle`] finds or builds what `--model` names, [`error`] is what clients get to see, [`cli`] the commands,
-//! [`popular`] the most frequent queries, [`evaluate`] types queries at a model and measures.
+//! [`popular`] the most frequent queries, [`evaluate`] types queries at a model and measures, [`local_endpoint`] stands in for
+//! SageMaker.
 //! The bundle's format and its builder are the crate `engine-build`.
 //!
 //! # Invariants
@@ -39,6 +40,7 @@ pub mod engine;
 pub mod error;
 pub mod evaluate;
 pub mod http;
+pub mod local_endpoint;
 pub mod metrics;
 pub mod model;
 pub mod models;

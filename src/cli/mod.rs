@@ -4,6 +4,8 @@
 mod build;
 mod complete;
 mod evaluate;
+mod local_endpoint;
+mod pack;
 mod progress;
 mod serve;
 
@@ -50,6 +52,10 @@ pub enum Command {
     Complete(complete::CompleteArgs),
     /// Type queries at a model, keystroke by keystroke, and measure quality and cost.
     Evaluate(Box<evaluate::EvaluateArgs>),
+    /// Make the model.tar.gz that Amazon SageMaker unpacks for a container, from a bundle.
+    Pack(pack::PackArgs),
+    /// Speak Amazon SageMaker's runtime API in front of a server or container, to try client code without AWS.
+    LocalEndpoint(local_endpoint::LocalEndpointArgs),
 }
 
 impl Cli {
@@ -63,6 +69,8 @@ impl Cli {
             Command::Serve(args) => args.run(),
             Command::Complete(args) => args.run(),
             Command::Evaluate(args) => args.run(),
+            Command::Pack(args) => args.run(),
+            Command::LocalEndpoint(args) => args.run(),
         }
     }
 }

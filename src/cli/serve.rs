@@ -1,9 +1,11 @@
 //! `foretype serve`: the server's life, from the listener to the last answer.
 
 use std::error::Error;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::num::NonZero;
-use std::path::Path;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +18,7 @@ use super::progress::Bar;
 use crate::bundle::{self, IntakeError, Source};
 use crate::engine::{Engine, EngineError};
 use crate::error::{Error as ClientError, Kind};
-use crate::http::{self, ModelState, ServerOptions};
+use crate::http::{self, Listener, ModelState, ServerOptions};
 use crate::metrics::Metrics;
 use crate::models::{Models, Shelf, ShelfLimits};
 
@@ -40,6 +42,10 @@ pub struct ServeArgs {
     /// Port to listen on; 0 takes a free one and prints it.
     #[arg(long, env = "FORETYPE_PORT", value_name = "PORT", default_value_t = 8080)]
     port: u16,
+    /// Socket file to listen on instead of a port, for a proxy on the same machine. Then a model folder that holds no model is
+    /// told by /ping and the log, as one that can't be loaded is.
+    #[arg(long, env = "FORETYPE_SOCKET", value_name = "FILE")]
+    socket: Option<PathBuf>,
     /// HTTP threads.
     #[arg(long, env = "FORETYPE_WORKERS", value_name = "N", default_value = "2")]
     workers: NonZero<usize>,
@@ -50,12 +56,13 @@ pub struct ServeArgs {
 
 impl ServeArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        // What can be told at once is told before anything listens.
-        let source = if self.multi_model { None } else { Some(self.model.source()?) };
-        let address = SocketAddr::new(self.host, self.port);
-        let listener =
-            TcpListener::bind(address).map_err(|e| format!("can't listen on {address}: {e}; name another --port"))?;
-        let address = listener.local_addr()?;
+        let source = (!self.multi_model).then(|| self.model.source().map_err(|e| e.to_string()));
+        // To a person, what can be told at once is told before anything listens.
+        if let (None, Some(Err(reason))) = (&self.socket, &source) {
+            return Err(reason.clone().into());
+        }
+        let (listener, url) = self.listen()?;
+        let socket = self.socket.clone();
         let metrics = Metrics::new();
         let options = ServerOptions {
             workers: self.workers.get(),
@@ -76,9 +83,14 @@ impl ServeArgs {
                 Some(source) => {
                     let loader = std::thread::Builder::new().name("loader".into());
                     let args = self.model;
-                    loader.spawn(move || load(&args, &source, &counted, address, &state))?;
+                    loader.spawn(move || load(&args, source, &counted, url.as_deref(), &state))?;
                 }
-                None => println!("foretype is ready on http://{address}, without models. POST /models loads one."),
+                None => {
+                    tracing::info!("ready, without models; POST /models loads one");
+                    if let Some(url) = url {
+                        println!("foretype is ready on {url}, without models. POST /models loads one.");
+                    }
+                }
             }
             actix_web::rt::spawn(async move {
                 tokio::select! {
@@ -93,8 +105,28 @@ impl ServeArgs {
             });
             server.await
         })?;
+        if let Some(path) = &socket {
+            let _ = std::fs::remove_file(path);
+        }
         tracing::info!(cancelled = metrics.cancelled(), "stopped");
         Ok(())
+    }
+
+    /// The port, with the URL that people use, or the socket file.
+    fn listen(&self) -> Result<(Listener, Option<String>), Box<dyn Error>> {
+        let Some(path) = &self.socket else {
+            let address = SocketAddr::new(self.host, self.port);
+            let listener = TcpListener::bind(address)
+                .map_err(|e| format!("can't listen on {address}: {e}; name another --port"))?;
+            let url = format!("http://{}", listener.local_addr()?);
+            return Ok((listener.into(), Some(url)));
+        };
+        // One that a dead server left behind is in nobody's way.
+        if UnixStream::connect(path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused) {
+            let _ = std::fs::remove_file(path);
+        }
+        let listener = UnixListener::bind(path).map_err(|e| format!("can't listen on {}: {e}", path.display()))?;
+        Ok((listener.into(), None))
     }
 
     /// An empty shelf for models by name.
@@ -134,23 +166,26 @@ fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Resul
 /// Builds if needed, loads, and says where to point a client. A failure is one log line, and leaves `/ping` unhealthy.
 fn load(
     args: &ModelArgs,
-    source: &Source,
+    source: Result<Source, String>,
     metrics: &Arc<Metrics>,
-    address: SocketAddr,
+    url: Option<&str>,
     state: &watch::Sender<ModelState>,
 ) {
     let started = Instant::now();
-    let loaded = bundle::open(source, &args.intake(), &Bar::default()).map_err(|e| e.to_string()).and_then(
-        |(path, manifest)| Engine::load(&path, &manifest, &args.engine(), metrics).map_err(|e| e.to_string()),
-    );
+    let loaded = source.and_then(|source| {
+        let (path, manifest) = bundle::open(&source, &args.intake(), &Bar::default()).map_err(|e| e.to_string())?;
+        Engine::load(&path, &manifest, &args.engine(), metrics).map_err(|e| e.to_string())
+    });
     match loaded {
         Ok(engine) => {
             tracing::info!(model = engine.name(), elapsed_ms = started.elapsed().as_millis() as u64, "ready");
             state.send_replace(ModelState::Ready(Arc::new(engine)));
-            println!("foretype is ready on http://{address}. Try:\n");
-            println!(
-                "  curl -s http://{address}/invocations -H 'Content-Type: application/json' -d '{{\"input\": \"wireless char\"}}'\n"
-            );
+            if let Some(url) = url {
+                println!("foretype is ready on {url}. Try:\n");
+                println!(
+                    "  curl -s {url}/invocations -H 'Content-Type: application/json' -d '{{\"input\": \"wireless char\"}}'\n"
+                );
+            }
         }
         Err(reason) => {
             tracing::error!(%reason, "the model can't be loaded; /ping stays unhealthy");

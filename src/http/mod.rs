@@ -27,5 +27,5 @@ pub mod stream;
 pub mod suggest;
 pub mod wire;
 
-pub use self::server::{ServerOptions, start};
+pub use self::server::{Listener, ServerOptions, start};
 pub use crate::models::ModelState;

@@ -1,6 +1,7 @@
 //! The server: a listener, the routes, and the models beside them. It runs before a model is loaded, so that `/ping` can say so.
 
 use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +14,27 @@ use actix_web::{App, HttpServer};
 use super::routes;
 use crate::metrics::Metrics;
 use crate::models::Models;
+
+/// Where clients connect.
+#[derive(Debug)]
+pub enum Listener {
+    /// On a port.
+    Tcp(TcpListener),
+    /// On a socket file, behind a proxy on the same machine.
+    Unix(UnixListener),
+}
+
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Self {
+        Self::Tcp(listener)
+    }
+}
+
+impl From<UnixListener> for Listener {
+    fn from(listener: UnixListener) -> Self {
+        Self::Unix(listener)
+    }
+}
 
 /// How to serve.
 #[derive(Clone)]
@@ -38,7 +60,11 @@ pub(super) struct Served {
 ///
 /// # Errors
 /// The operating system's.
-pub fn start(listener: TcpListener, models: impl Into<Models>, options: &ServerOptions) -> std::io::Result<Server> {
+pub fn start(
+    listener: impl Into<Listener>,
+    models: impl Into<Models>,
+    options: &ServerOptions,
+) -> std::io::Result<Server> {
     let max_body_bytes = options.max_body_bytes;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let served =
@@ -52,7 +78,12 @@ pub fn start(listener: TcpListener, models: impl Into<Models>, options: &ServerO
     });
     // A client that closes its side has left: its request's future is dropped, and with it the work.
     let server = server.h1_allow_half_closed(false);
-    Ok(server.workers(options.workers).disable_signals().shutdown_timeout(25).listen(listener)?.run())
+    let server = server.workers(options.workers).disable_signals().shutdown_timeout(25);
+    let server = match listener.into() {
+        Listener::Tcp(listener) => server.listen(listener)?,
+        Listener::Unix(listener) => server.listen_uds(listener)?,
+    };
+    Ok(server.run())
 }
 
 /// Counts every request by its route, and logs one line for each; none for pings and scrapes.

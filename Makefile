@@ -6,6 +6,8 @@
 #   make parity        a real-size GPT-2 (124M, random weights) against Hugging Face transformers
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
 #   make replay        10,000 keystrokes answered from memory and cold, compared
+#   make bench-load    throughput, typing, overload and step times of a release build, into bench/results/load-* (half an hour)
+#   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
 #   make demo-model    rebuild the demo model from its corpus
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -13,7 +15,7 @@ PORT ?= 8080
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test lint parity evaluate replay demo-model goldens
+.PHONY: serve test lint parity evaluate replay bench-load fuzz demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -47,6 +49,26 @@ evaluate:
 replay:
 	tools/setup.sh $(TARGET)/checked
 	FORETYPE_REPLAY_KEYSTROKES=10000 cargo test --profile checked --locked --test suite -- replay --nocapture
+
+# More arguments: LOAD="--gpt2-args '--beams 10 --no-lookahead'", TYPING=..., TYPING_GPT2=..., OVERLOAD=...
+BENCH = $(TARGET)/release/foretype-bench
+BENCH_MODELS = --gpt2 $(TARGET)/bench/gpt2-random --cache $(TARGET)/bench/bundles
+TYPING_GPT2 ?= --suggestions 1 --max-new-tokens 4
+
+bench-load:
+	tools/setup.sh $(TARGET)/release
+	cargo build --release --locked -p foretype -p foretype-bench
+	$(BENCH) checkpoint $(TARGET)/bench/gpt2-random \
+	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)"
+	$(BENCH) steps $(BENCH_MODELS) $(STEPS)
+	$(BENCH) load $(BENCH_MODELS) $(LOAD)
+	$(BENCH) typing $(BENCH_MODELS) --model demo $(TYPING)
+	$(BENCH) typing $(BENCH_MODELS) --model gpt2 $(TYPING_GPT2)
+	$(BENCH) overload $(BENCH_MODELS) --model demo $(OVERLOAD)
+
+SECONDS ?= 60
+fuzz:
+	tools/fuzz.sh $(SECONDS) $(TARGET)
 
 goldens:
 	tests/goldens/rebuild.sh

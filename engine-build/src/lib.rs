@@ -24,5 +24,7 @@ mod onnx;
 mod tokenizer;
 
 pub use build::{BuildOptions, Progress, build, default_context};
+pub use checkpoint::check_weights;
 pub use error::BuildError;
 pub use manifest::{Dtype, Manifest, ManifestError, is_bundle, is_checkpoint};
+pub use tokenizer::read_tokenizer;

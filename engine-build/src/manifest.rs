@@ -191,19 +191,24 @@ pub enum ManifestError {
 impl Manifest {
     /// Reads and checks the manifest of a bundle; of the other files nothing is read.
     pub fn load(bundle_dir: &Path) -> Result<Self, ManifestError> {
+        let path = bundle_dir.join(FILE);
+        let bytes = fs::read(&path).map_err(|source| ManifestError::Io { path: path.clone(), source })?;
+        Self::parse(&path, &bytes)
+    }
+
+    /// Reads and checks a manifest's bytes; `path` is for errors.
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ManifestError> {
         #[derive(Deserialize)]
         struct Versioned {
             format: u64,
         }
-        let path = bundle_dir.join(FILE);
-        let bytes = fs::read(&path).map_err(|source| ManifestError::Io { path: path.clone(), source })?;
-        let json_error = |source| ManifestError::Json { path: path.clone(), source };
+        let json_error = |source| ManifestError::Json { path: path.to_owned(), source };
         // The version first: a later format may have fields that this one would call unknown.
-        let Versioned { format } = serde_json::from_slice(&bytes).map_err(json_error)?;
+        let Versioned { format } = serde_json::from_slice(bytes).map_err(json_error)?;
         if format != u64::from(FORMAT) {
             return Err(ManifestError::Format { found: format });
         }
-        let manifest: Self = serde_json::from_slice(&bytes).map_err(json_error)?;
+        let manifest: Self = serde_json::from_slice(bytes).map_err(json_error)?;
         manifest.check()?;
         Ok(manifest)
     }

@@ -43,6 +43,11 @@ impl Found {
         self.highest
     }
 
+    /// Texts found.
+    pub fn len(&self) -> usize {
+        self.joints.len()
+    }
+
     /// Whether a text was found.
     pub fn contains(&self, text: &str) -> bool {
         self.joints.contains_key(text)

@@ -2,7 +2,8 @@
 //!
 //! [`search`] is beam search for the most probable ways to complete a typed text; [`sampling`] is open-ended generation. They know
 //! tokens and text; they know no engine, no KV cache, no other request and no clock. A [`task::Task`] is either. What they ask for
-//! is in their [`paths`], [`distribution`] is what they are given; `found` keeps what a search found, [`choice`] takes one token
+//! is in their [`paths`], [`distribution`] is what they are given; `frontier` and `found` are what a search may follow next and what it
+//! found, [`choice`] takes one token
 //! from a distribution, `continuation` is the text of a sequence that grows.
 
 mod candidate;
@@ -10,6 +11,7 @@ pub mod choice;
 mod continuation;
 pub mod distribution;
 mod found;
+mod frontier;
 pub mod mix;
 pub mod paths;
 pub mod sampling;

@@ -1,7 +1,7 @@
 //! Best-first beam search over the joint probability of whole queries, as a state machine (Meister et al. 2020: the answers of a
 //! beam search, with no more work than its answers need).
 //!
-//! It opens with the ways in which the typed text can begin a query ([`crate::text::Opening`]) and always follows the most probable
+//! It opens with the ways in which the typed text can begin a query ([`crate::text::Opening`]) and follows the most probable
 //! beginning next, never renormalising: what is compared is the probability of everything from the prompt on. At most `beams`
 //! beginnings are followed at each number of new tokens, so that it comes to an end where probability is spread thin. When no
 //! beginning is left that could beat the last wanted suggestion, the answer is final. The best probability that was ever dropped
@@ -10,18 +10,22 @@
 //! It is driven from outside: its [`Paths`] name the distributions it wants, and when none is missing [`Search::advance`] goes on. [`Search::speculate`] names more that will probably be wanted, for an engine that computes
 //! several as quickly as one. The order in which things become known never changes the answer.
 
-use std::collections::BinaryHeap;
 use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
 
 use super::candidate::Candidate;
 use super::distribution::log_add;
 use super::found::Found;
+use super::frontier::{Frontier, Order};
 use super::paths::{NodeIndex, Paths, Wanted};
 use super::{Outcome, Suggestion};
 use crate::text::{Method, Opening, PathRule, Role, Text, TokenId};
 
 /// How much less probable than the best beginning one may be to be computed along with it, in nats.
 const SPECULATION_NATS: f64 = 8.0;
+/// With fewer finds than one for so many beams that were followed, whole levels are followed.
+const BEAMS_PER_FIND: usize = 16;
 
 /// What to search for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +66,7 @@ pub struct Search {
     paths: Paths,
     /// Beams that were followed, and perhaps continued by candidates.
     sources: Vec<Beam>,
-    queue: BinaryHeap<Candidate>,
+    frontier: Frontier,
     /// The best beginning, whose distribution is needed to go on.
     head: Option<Beam>,
     /// By number of new tokens: how many beams were followed.
@@ -74,6 +78,14 @@ pub struct Search {
     typed_log_prob: Option<f64>,
     /// The most probable beginning that was dropped without being followed.
     dropped: f64,
+    /// Nodes that were asked for ahead and haven't been followed yet.
+    ahead: FxHashSet<NodeIndex>,
+    /// How many were asked for ahead, and how many of them were followed.
+    asked_ahead: usize,
+    followed_ahead: usize,
+    /// For tests: always this order.
+    #[cfg(test)]
+    fixed_order: Option<Order>,
 }
 
 impl Search {
@@ -96,12 +108,17 @@ impl Search {
             opening_nodes,
             paths,
             sources: Vec::new(),
-            queue: BinaryHeap::new(),
+            frontier: Frontier::default(),
             head: None,
             followed: Vec::new(),
             cut: Vec::new(),
             typed_log_prob: None,
             dropped: f64::NEG_INFINITY,
+            ahead: FxHashSet::default(),
+            asked_ahead: 0,
+            followed_ahead: 0,
+            #[cfg(test)]
+            fixed_order: None,
         }
     }
 
@@ -148,30 +165,45 @@ impl Search {
 
     /// Asks for up to `count` more distributions: of the beginnings that come next if nothing better turns up.
     pub fn speculate(&mut self, count: usize) {
-        let Some(head) = &self.head else { return };
-        let worst = head.joint - SPECULATION_NATS;
+        let Some((level, joint)) = self.head.as_ref().map(|head| (head.new_tokens, head.joint)) else { return };
+        let order = self.order();
         let mut looked_at = Vec::new();
         let mut found = 0;
         // Most candidates can't follow or are known; look at several times as many as are asked for.
         while found < count && looked_at.len() < 16 * count {
-            let Some(candidate) = self.queue.pop() else { break };
-            let joint = candidate.joint;
-            looked_at.push(candidate);
-            if joint < worst || self.found.threshold().is_some_and(|kth| joint <= kth) {
+            let Some((at, candidate)) = self.frontier.pop(order) else { break };
+            looked_at.push((at, candidate));
+            // Of a level that is followed whole everything with room is wanted; otherwise what is not much less probable.
+            let is_far = match order {
+                Order::Shallowest => at != level || self.followed[level] + found >= self.options.beams,
+                Order::Best => candidate.joint < joint - SPECULATION_NATS,
+            };
+            if is_far || self.found.threshold().is_some_and(|kth| candidate.joint <= kth) {
                 break;
             }
             let Some(beam) = self.materialise(&candidate) else { continue };
             let node = beam.node;
             let follows = !self.is_cut(&beam) && self.room_at(beam.new_tokens);
-            if follows
-                && self.paths.next(node).is_none()
-                && self.paths.wanted().iter().all(|wanted| wanted.node != node)
-            {
+            let is_asked = || self.paths.wanted().iter().any(|wanted| wanted.node == node);
+            if follows && self.paths.next(node).is_none() && !is_asked() {
                 self.paths.want(Wanted { node, full: false, speculative: true });
+                if order == Order::Best {
+                    self.ahead.insert(node);
+                    self.asked_ahead += 1;
+                }
                 found += 1;
             }
         }
-        self.queue.extend(looked_at);
+        looked_at.into_iter().for_each(|(level, candidate)| self.frontier.push(level, candidate));
+    }
+
+    /// The share of what was asked for ahead that turned out to be wanted; one half before anything is known.
+    pub fn foresight(&self) -> f64 {
+        match self.order() {
+            // Only a find could keep the rest of the level from being followed, and there are few.
+            Order::Shallowest => 0.95,
+            Order::Best => (self.followed_ahead + 2) as f64 / (self.asked_ahead + 4) as f64,
+        }
     }
 
     /// What was found until now, best first. Until the search is done, only complete queries; then also those that were cut.
@@ -217,7 +249,7 @@ impl Search {
     /// Log-probability of the best beginning that will still be looked at.
     fn best_unexplored(&self) -> f64 {
         let head = self.head.iter().map(|beam| beam.joint);
-        head.chain(self.queue.peek().map(|best| best.joint)).fold(f64::NEG_INFINITY, f64::max)
+        head.chain(self.frontier.best()).fold(f64::NEG_INFINITY, f64::max)
     }
 
     /// The complete suggestions that are at least so probable, best first.
@@ -239,7 +271,7 @@ impl Search {
 
     fn is_proven(&self) -> bool {
         let followed = self.head.iter().chain(&self.cut).map(|beam| beam.joint);
-        let unexplored = followed.chain(self.queue.peek().map(|best| best.joint)).fold(self.dropped, f64::max);
+        let unexplored = followed.chain(self.frontier.best()).fold(self.dropped, f64::max);
         self.typed_log_prob.is_some()
             && self.found.threshold().map_or(unexplored == f64::NEG_INFINITY, |kth| unexplored <= kth)
     }
@@ -264,7 +296,9 @@ impl Search {
         }
         self.typed_log_prob = Some(candidates.iter().fold(f64::NEG_INFINITY, |sum, c| log_add(sum, c.joint)));
         candidates.retain(|candidate| candidate.joint > f64::NEG_INFINITY);
-        self.queue = BinaryHeap::from(candidates);
+        for candidate in candidates {
+            self.frontier.push(self.level(&candidate), candidate);
+        }
     }
 
     /// Joint log-probabilities of all nodes so far, from the prompt's distribution on.
@@ -289,29 +323,57 @@ impl Search {
         Some((rule, text))
     }
 
-    /// The best beginning that may still be followed; `None` if nothing left can change the answer.
+    /// In which order beginnings are followed. Both lead to the same answer: a level's beams are its most probable ones either way.
+    ///
+    /// Best first does the least work where queries end, because finds make the rest unnecessary. Where hardly anything ends,
+    /// all levels fill up anyway, and following them one by one lets an engine compute a level's beams together.
+    fn order(&self) -> Order {
+        #[cfg(test)]
+        if let Some(order) = self.fixed_order {
+            return order;
+        }
+        let followed: usize = self.followed.iter().sum();
+        let ends = self.found.len() * BEAMS_PER_FIND > followed || followed < self.options.beams;
+        if ends { Order::Best } else { Order::Shallowest }
+    }
+
+    /// The next beginning to follow; `None` if nothing left can change the answer.
     fn next_beam(&mut self) -> Option<Beam> {
+        let order = self.order();
         loop {
-            let best = self.queue.peek()?;
-            if self.found.threshold().is_some_and(|kth| best.joint <= kth) {
-                return None;
-            }
-            let candidate = self.queue.pop()?;
-            let Some(beam) = self.materialise(&candidate) else { continue };
-            if !self.room_at(beam.new_tokens) {
-                self.dropped = self.dropped.max(beam.joint);
+            let (level, candidate) = self.frontier.pop(order)?;
+            if self.found.threshold().is_some_and(|kth| candidate.joint <= kth) {
+                self.drop_level(level, candidate.joint);
                 continue;
             }
-            if self.followed.len() <= beam.new_tokens {
-                self.followed.resize(beam.new_tokens + 1, 0);
+            let Some(beam) = self.materialise(&candidate) else { continue };
+            if !self.room_at(level) {
+                self.drop_level(level, candidate.joint);
+                continue;
             }
-            self.followed[beam.new_tokens] += 1;
+            if self.followed.len() <= level {
+                self.followed.resize(level + 1, 0);
+            }
+            self.followed[level] += 1;
             if self.is_cut(&beam) {
                 self.cut.push(beam);
                 continue;
             }
+            self.followed_ahead += usize::from(self.ahead.remove(&beam.node));
             return Some(beam);
         }
+    }
+
+    /// Gives up the candidates of a level; the best of them is `joint`.
+    fn drop_level(&mut self, level: usize, joint: f64) {
+        self.dropped = self.dropped.max(joint);
+        self.frontier.clear(level);
+    }
+
+    /// New tokens of the beam that a candidate stands for. A token that finishes what was typed belongs to the opening.
+    fn level(&self, candidate: &Candidate) -> usize {
+        let source = &self.sources[candidate.source];
+        source.new_tokens + usize::from(candidate.token.is_some() && source.text.len() >= self.typed.len())
     }
 
     /// Whether another beam of so many new tokens may be followed.
@@ -333,13 +395,14 @@ impl Search {
     fn expand(&mut self, beam: Beam) {
         let Some(next) = self.paths.take_next(beam.node) else { return };
         let source = self.sources.len();
+        let level = beam.new_tokens + usize::from(beam.text.len() >= self.typed.len());
         let mut ending = f64::NEG_INFINITY;
         for (id, log_prob) in next.best() {
             let joint = beam.joint + f64::from(log_prob);
             match self.text.role(TokenId(id)) {
                 Role::End => ending = log_add(ending, joint),
                 Role::Text if self.found.threshold().is_none_or(|kth| joint > kth) => {
-                    self.queue.push(Candidate { joint, source, token: Some(TokenId(id)) });
+                    self.frontier.push(level, Candidate { joint, source, token: Some(TokenId(id)) });
                 }
                 Role::Text | Role::Never => {}
             }
@@ -389,8 +452,7 @@ impl Search {
         if text[..common] != self.typed.as_bytes()[..common] || self.text.blocks(&text, false) {
             return None;
         }
-        // A token that finishes what was typed belongs to the opening.
-        let new_tokens = source.new_tokens + usize::from(generated);
+        let new_tokens = self.level(candidate);
         let node = self.paths.child(source.node, token);
         Some(Beam { node, joint: candidate.joint, rule, text, new_tokens })
     }

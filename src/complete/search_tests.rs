@@ -291,3 +291,39 @@ fn other_tokenizers_fall_back_and_still_start_with_what_was_typed() {
     }
     assert!(found > 100, "{found}");
 }
+
+#[test]
+fn both_orders_and_any_change_between_them_give_the_same_answer() {
+    let text = Arc::new(tiny("ab ", &[("a", "b"), (" ", "a"), ("b", "a"), ("ab", "a")]));
+    let (mut differing, mut levels_followed) = (0, 0);
+    for seed in 0..600u64 {
+        // From models that end soon to models that never do.
+        let ending = [-12.0, -4.0, 0.0, 2.0][seed as usize % 4];
+        let model = |path: &[u32]| {
+            let mut logits = log_probs(seed, path, text.vocab(), 3.0);
+            let last = logits.len() - 1;
+            logits[last] += ending - path.len() as f32;
+            let lse = logits.iter().map(|x| x.exp()).sum::<f32>().ln();
+            distribution(&logits.iter().map(|x| x - lse).collect::<Vec<_>>(), 5)
+        };
+        let typed = ["a", "ab", "b a", "aab"][seed as usize / 4 % 4];
+        let mut limits = options(4, 6);
+        limits.max_new_tokens = 5;
+        let answer = |order: Option<Order>, speculation: usize| {
+            let mut search = Search::new(Arc::clone(&text), typed.into(), limits.clone());
+            search.fixed_order = order;
+            let search = run_speculating(search, speculation, model);
+            (search.outcome(), search.paths().len(), search.order())
+        };
+        let (reference, nodes, _) = answer(Some(Order::Best), 0);
+        let (whole_levels, more_nodes, _) = answer(Some(Order::Shallowest), 0);
+        assert_eq!(reference.suggestions, whole_levels.suggestions, "seed {seed}, {typed:?}");
+        for speculation in [0, 3, 16] {
+            let (adaptive, _, order) = answer(None, speculation);
+            assert_eq!(reference.suggestions, adaptive.suggestions, "seed {seed}, {typed:?}");
+            levels_followed += usize::from(order == Order::Shallowest);
+        }
+        differing += usize::from(more_nodes != nodes);
+    }
+    assert!(differing > 50 && levels_followed > 50, "{differing} {levels_followed}");
+}

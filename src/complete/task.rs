@@ -62,6 +62,14 @@ impl Task {
         }
     }
 
+    /// The share of what is asked for ahead that will be wanted, as far as can be told.
+    pub fn foresight(&self) -> f64 {
+        match self {
+            Self::Search(search) => search.foresight(),
+            Self::Sampling(_) => 0.0,
+        }
+    }
+
     /// Whether what is missing belongs to the text that the client sent, not to what comes behind it.
     pub fn is_reading(&self) -> bool {
         match self {

@@ -21,8 +21,8 @@ const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
 /// Longest row that counts as short: beams that grow, not texts that are read.
 const SHORT_ROW: usize = 4;
 
-/// Rows that one search may fill in a forward, until [`Scheduler::set_speculation`] says better.
-const DEFAULT_SPECULATION: usize = 4;
+/// What a forward costs beside its rows, in rows, until [`Scheduler::set_forward_cost`] says better.
+const DEFAULT_FORWARD_COST: f64 = 4.0;
 
 /// A task that is being worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,8 +78,8 @@ pub struct Scheduler {
     positions: u64,
     /// Whether the last forward's rows were long.
     was_long: bool,
-    /// Rows that one search may fill in a forward.
-    speculation: usize,
+    /// What a forward costs beside its rows, in rows.
+    forward_cost: f64,
     /// Positions of one forward, padding included.
     step_tokens: usize,
     batch: Batch,
@@ -105,7 +105,7 @@ impl Scheduler {
             forwards: 0,
             positions: 0,
             was_long: false,
-            speculation: DEFAULT_SPECULATION,
+            forward_cost: DEFAULT_FORWARD_COST,
             step_tokens: usize::MAX,
             batch: Batch::default(),
             outputs: Outputs::default(),
@@ -205,9 +205,10 @@ impl Scheduler {
         self.backend.forward(&self.batch, &mut self.outputs)
     }
 
-    /// Sets how many rows one search may fill in a forward; those it doesn't wait for hold what it will probably want next.
-    pub fn set_speculation(&mut self, rows: usize) {
-        self.speculation = rows.max(1);
+    /// Sets what a forward costs beside its rows, in rows. The dearer it is, the more a task's rows hold that it doesn't wait for but
+    /// will probably want next.
+    pub fn set_forward_cost(&mut self, rows: f64) {
+        self.forward_cost = rows.max(0.0);
     }
 
     /// Sets how many positions one forward may have, padding included. A single row may exceed it.
@@ -236,8 +237,9 @@ impl Scheduler {
 
     /// Lets every task ask for what it will probably want next, to fill the forward that it has to wait for anyway.
     fn speculate(&mut self) {
-        let rows = (self.backend.limits().lanes / self.jobs.len().max(1)).min(self.speculation);
+        let share = self.backend.limits().lanes / self.jobs.len().max(1);
         for job in &mut self.jobs {
+            let rows = rows_worth_filling(job.task.foresight(), self.forward_cost).min(share);
             let asked = job.task.paths().wanted().len();
             if asked < rows {
                 job.task.speculate(rows - asked);
@@ -405,6 +407,16 @@ impl Scheduler {
             }
         }
     }
+}
+
+/// How many rows of a forward are worth filling for one task.
+///
+/// A row more costs a row. With the chance `foresight` it saves a row of a later forward and that one's fixed cost, spread over its
+/// n rows. It is worth it while foresight * (1 + forward_cost / n) > 1.
+fn rows_worth_filling(foresight: f64, forward_cost: f64) -> usize {
+    // At most 99 %: nobody is ever sure, and the division has to come out.
+    let odds = foresight.min(0.99) / (1.0 - foresight.min(0.99));
+    1 + (odds * forward_cost) as usize
 }
 
 /// Brings a task what it wants and the tree has.

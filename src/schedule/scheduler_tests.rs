@@ -132,7 +132,8 @@ fn two_requests_for_the_same_text_share_one_row() {
         let job = alone.add(search(&text, "ab a", 4, 4));
         finish(&mut alone, job).1.positions_computed
     };
-    assert_eq!(positions.iter().sum::<usize>(), once);
+    // Two share the lanes, so each computes less ahead of what it waits for.
+    assert!(positions.iter().sum::<usize>() <= once, "{positions:?} {once}");
 }
 
 #[test]
@@ -242,7 +243,7 @@ fn random_use_starves_nobody_loses_nothing_and_changes_no_answer() {
     for (lanes, chunk, pages, tree_bytes, step_tokens) in shapes {
         let mut scheduler = scheduler(&text, lanes, chunk, pages, tree_bytes);
         scheduler.set_step_tokens(step_tokens);
-        scheduler.set_speculation(3);
+        scheduler.set_forward_cost(3.0);
         let mut running: Vec<(JobId, Ask)> = Vec::new();
         for _ in 0..operations / shapes.len() {
             match rng.random_range(0..10) {
@@ -279,4 +280,13 @@ fn random_use_starves_nobody_loses_nothing_and_changes_no_answer() {
         assert_eq!(scheduler.jobs(), 0);
     }
     assert!(answered > 5_000 && cancelled > 500, "{answered} answered, {cancelled} cancelled");
+}
+
+#[test]
+fn dear_forwards_and_good_foresight_fill_more_rows() {
+    assert_eq!(rows_worth_filling(0.0, 10.0), 1);
+    assert_eq!(rows_worth_filling(0.5, 0.3), 1, "a tiny model on a CPU: every row costs the same");
+    assert_eq!(rows_worth_filling(0.5, 10.0), 11);
+    assert_eq!(rows_worth_filling(0.9, 10.0), 91);
+    assert!(rows_worth_filling(1.0, 2.0) > 190);
 }

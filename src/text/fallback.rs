@@ -1,12 +1,10 @@
 //! Tokenizers that can't be treated exactly: encoding by the `tokenizers` crate, and the bytes of each token as far as
 //! they are known. Half-typed tokens are healed with them: the last few tokens are dropped and constrained.
 
-use std::str::FromStr;
-
 use tokenizers::Tokenizer;
 
 use super::bytes::{TokenId, Vocabulary};
-use super::load::byte_alphabet;
+use super::load::{LoadError, MAX_TOKEN_ID, byte_alphabet};
 
 /// A tokenizer of another kind than GPT-2's.
 pub struct Fallback {
@@ -19,7 +17,12 @@ pub struct Fallback {
 impl Fallback {
     /// Reads a `tokenizer.json`; `reason` is why it can't be exact.
     pub fn from_json(json: &str, reason: String) -> Result<Self, String> {
-        let tokenizer = Tokenizer::from_str(json).map_err(|e| e.to_string())?;
+        let tokenizer = engine_build::read_tokenizer(json.as_bytes())?;
+        // A table of all ids is made: a broken file must not ask for any amount of memory.
+        let largest = tokenizer.get_vocab(true).into_values().max().unwrap_or(0);
+        if largest > MAX_TOKEN_ID {
+            return Err(LoadError::IdTooLarge(largest).to_string());
+        }
         let mut fallback = Self { tokenizer, reason, adds_space: false };
         let (first, vocabulary) = (fallback.encode("a"), fallback.vocabulary());
         fallback.adds_space =

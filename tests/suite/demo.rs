@@ -2,13 +2,12 @@
 
 use std::collections::HashSet;
 
-use foretype::engine::Completion;
-use foretype::metrics::Metrics;
-
 use engine_build::BuildOptions;
-use foretype::engine::Engine;
+use foretype::engine::{Completion, Engine, Generation};
+use foretype::metrics::Metrics;
+use foretype::model::Backend;
 
-use crate::support::{TestServer, demo_engine, engine_options, repository};
+use crate::support::{TestServer, all_logits, build, demo_engine, engine_options, load, repository};
 
 #[test]
 fn the_demo_suggests_what_a_person_would_type() {
@@ -97,4 +96,51 @@ fn a_prompt_prefix_is_continued_and_not_shown() {
         suggestions.iter().map(|s| (shown(s), format!("{:.3}", s["logprob"].as_f64().unwrap()))).collect()
     };
     assert_eq!(list(&prefixed, " ion", "lithium"), list(&plain, "lithium ion", ""));
+}
+
+/// What `transformers` would say, computed by hand from the backend's logits: the highest after the repetition penalty.
+fn greedy_by_hand(backend: &mut dyn Backend, prompt: &[u32], end: u32, penalty: f32, count: usize) -> Vec<u32> {
+    let mut tokens = prompt.to_vec();
+    for _ in 0..count {
+        let mut logits = all_logits(backend, 0, &tokens).pop().unwrap();
+        for &seen in tokens.iter().collect::<HashSet<_>>() {
+            let logit = &mut logits[seen as usize];
+            *logit = if *logit < 0.0 { *logit * penalty } else { *logit / penalty };
+        }
+        let best = (0..logits.len() as u32).max_by(|&a, &b| logits[a as usize].total_cmp(&logits[b as usize])).unwrap();
+        if best == end {
+            break;
+        }
+        tokens.push(best);
+    }
+    tokens.split_off(prompt.len())
+}
+
+#[test]
+fn greedy_generation_is_the_models_own_with_and_without_a_penalty() {
+    let (_folder, bundle, manifest) = build(&repository("models/demo"), None);
+    let json = std::fs::read_to_string(bundle.join("tokenizer.json")).unwrap();
+    let text = foretype::text::Text::of_bundle(&json, &manifest).unwrap();
+    let end = text.prompt()[0].0;
+    let mut backend = load(&bundle, &manifest);
+    let engine = demo_engine();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut texts = HashSet::new();
+    for prompt in ["wireless", "TTL:(heat exch", "lithium ion", "a method of", "battery OR"] {
+        for penalty in [1.0, 3.0] {
+            let tokens: Vec<u32> = text.encode(prompt).iter().map(|token| token.0).collect();
+            let expected = greedy_by_hand(backend.as_mut(), &tokens, end, penalty, 12);
+            let generation = Generation {
+                prompt: prompt.into(),
+                max_new_tokens: Some(12),
+                repetition_penalty: penalty,
+                ..Generation::default()
+            };
+            let generated = runtime.block_on(engine.generate(&generation)).unwrap().result;
+            let found: Vec<u32> = generated.sequences[0].tokens.iter().map(|token| token.id).collect();
+            assert_eq!(found, expected, "{prompt:?} {penalty}");
+            texts.insert(generated.sequences[0].text.clone());
+        }
+    }
+    assert!(texts.len() >= 5, "{texts:?}");
 }

@@ -4,8 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 mod cli;
+mod dashboard;
 mod demo;
 mod engine;
+mod fuzz;
 mod goldens;
 mod http;
 mod kill;

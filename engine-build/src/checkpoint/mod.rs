@@ -11,9 +11,28 @@ pub(crate) use config::Config;
 pub(crate) use folder::Folder;
 pub(crate) use weights::{Tensor, Weights};
 
+use std::path::Path;
+
 use config::ConfigError;
 
 use crate::error::BuildError;
+
+/// Reads every value of every tensor in a checkpoint's weights, as a build would, and counts them.
+///
+/// # Errors
+/// As of a build: a broken file, a tensor of a type that isn't supported, or a value that is no number.
+pub fn check_weights(checkpoint: &Path) -> Result<u64, BuildError> {
+    let weights = Weights::open(&Folder::open(checkpoint)?)?;
+    let mut values = 0;
+    for (name, shape) in weights.shapes() {
+        let tensor = weights.tensor(name, shape)?;
+        weights.read(&tensor, tensor.elements, |_, piece| {
+            values += piece.len() as u64;
+            Ok::<_, BuildError>(())
+        })?;
+    }
+    Ok(values)
+}
 
 /// The two configuration files of a checkpoint.
 #[derive(Debug)]

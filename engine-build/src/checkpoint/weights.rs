@@ -200,6 +200,11 @@ impl Weights {
         self.entries.contains_key(name)
     }
 
+    /// The names and shapes of all tensors.
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = (&str, &[u64])> {
+        self.entries.iter().map(|(name, entry)| (name.as_str(), entry.shape.as_slice()))
+    }
+
     /// The tensor of that name, if it has that shape and a supported type.
     pub(crate) fn tensor(&self, name: &str, shape: &[u64]) -> Result<Tensor, WeightsError> {
         let entry = self.entries.get(name).ok_or_else(|| WeightsError::TensorMissing(name.into()))?;

@@ -64,6 +64,19 @@ pub enum TokenizerError {
     },
 }
 
+/// Reads a `tokenizer.json` with the `tokenizers` crate. That crate panics on some broken files, such as one cut short inside
+/// the decoder; here that is an error like any other.
+///
+/// # Errors
+/// What is wrong with the file, in words.
+pub fn read_tokenizer(json: &[u8]) -> Result<Tokenizer, String> {
+    serde_json::from_slice::<serde::de::IgnoredAny>(json).map_err(|error| error.to_string())?;
+    match std::panic::catch_unwind(|| Tokenizer::from_bytes(json)) {
+        Ok(read) => read.map_err(|error| error.to_string()),
+        Err(_) => Err("a part of it has not the fields that its type needs".to_owned()),
+    }
+}
+
 /// A tokenizer and its `tokenizer.json`.
 #[derive(Debug)]
 pub(crate) struct TokenizerFiles {
@@ -77,8 +90,8 @@ impl TokenizerFiles {
         let Some(json) = folder.read(TOKENIZER_FILE)? else {
             return legacy::read(folder);
         };
-        let tokenizer = Tokenizer::from_bytes(&json)
-            .map_err(|error| TokenizerError::Invalid { file: TOKENIZER_FILE, reason: error.to_string() })?;
+        let tokenizer =
+            read_tokenizer(&json).map_err(|reason| TokenizerError::Invalid { file: TOKENIZER_FILE, reason })?;
         Ok(Self { tokenizer, json })
     }
 

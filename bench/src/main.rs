@@ -1,0 +1,81 @@
+//! `foretype-bench`: loads a foretype server as people and machines do, and measures it.
+//!
+//! * [`checkpoint`] writes a random GPT-2 of the real size, so that no download is needed.
+//! * [`load`] is a closed loop: a number of clients, each sending its next request when the last is answered; [`steps`] times
+//!   single model steps without a server.
+//! * [`typing`] is an open loop of people who type: a keystroke is sent when it is typed, answered or not.
+//! * [`overload`] sends more than the server can answer and checks that it degrades as it should.
+//!
+//! Beneath them: [`server`] starts and ends servers, [`client`] speaks HTTP, [`workload`] makes texts, [`latency`] and [`tally`]
+//! count, [`metrics`] reads what the server says of itself, [`report`] and [`plot`] write results, [`machine`] says where.
+//!
+//! Deliberately absent: any policy of the server. What is measured is what a client sees.
+
+mod checkpoint;
+mod client;
+mod latency;
+mod load;
+mod machine;
+mod metrics;
+mod model;
+mod overload;
+mod plot;
+mod report;
+mod server;
+mod steps;
+mod tally;
+mod typing;
+mod workload;
+
+use clap::{Parser, Subcommand};
+
+/// Loads a foretype server and measures it.
+#[derive(Debug, Parser)]
+#[command(name = "foretype-bench", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write a random GPT-2 checkpoint of the real size (124M), if it is not there yet.
+    Checkpoint(checkpoint::CheckpointArgs),
+    /// Closed loop: throughput and latency against concurrency, batched and one request at a time.
+    Load(load::LoadArgs),
+    /// Time of one model step against the rows in it.
+    Steps(steps::StepsArgs),
+    /// Open loop: how many people can type at once.
+    Typing(typing::TypingArgs),
+    /// Several times the load that the server can answer; fails if it does not stay upright.
+    Overload(overload::OverloadArgs),
+}
+
+fn main() -> anyhow::Result<()> {
+    let command = Cli::parse().command;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    match command {
+        Command::Checkpoint(args) => args.run(),
+        Command::Steps(args) => args.run(),
+        Command::Load(args) => runtime.block_on(args.run()),
+        Command::Typing(args) => runtime.block_on(args.run()),
+        Command::Overload(args) => runtime.block_on(args.run()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_flag_is_documented() {
+        let mut command = Cli::command();
+        command.clone().debug_assert();
+        for sub in command.get_subcommands_mut() {
+            for arg in sub.get_arguments() {
+                assert!(arg.get_help().is_some(), "--{} of {} has no help", arg.get_id(), sub.get_name());
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The two models that are measured, and the flags that every command has.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use engine_build::Manifest;
+use engine_build::manifest::TOKENIZER_FILE;
+use foretype::bundle::{self, IntakeOptions};
+use foretype::text::Text;
+use serde::Serialize;
+
+/// A model that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Name {
+    /// The demo model of this repository.
+    Demo,
+    /// A random model of GPT-2's real size, 124M.
+    Gpt2,
+}
+
+impl Name {
+    /// In file names and tables.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Demo => "demo",
+            Self::Gpt2 => "gpt2",
+        }
+    }
+}
+
+/// Flags of every command.
+#[derive(Clone, Debug, Args)]
+pub struct Setting {
+    /// The demo model.
+    #[arg(long, value_name = "DIR", default_value = "models/demo")]
+    demo: PathBuf,
+    /// The random GPT-2 that `checkpoint` writes.
+    #[arg(long, value_name = "DIR", default_value = "target/bench/gpt2-random")]
+    gpt2: PathBuf,
+    /// Where bundles built from the checkpoints are kept.
+    #[arg(long, value_name = "DIR", default_value = "target/bench/bundles")]
+    cache: PathBuf,
+    /// Queries that people type, one a line.
+    #[arg(long, value_name = "FILE", default_value = "models/demo/queries/heldout_unseen.txt")]
+    pub queries: PathBuf,
+    /// The server. Default: `foretype` beside this program.
+    #[arg(long, value_name = "FILE")]
+    pub server: Option<PathBuf>,
+    /// More arguments for every server, in one string, such as "--beams 10 --no-lookahead".
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true, default_value = "")]
+    server_args: String,
+    /// More arguments for servers of the random GPT-2.
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true, default_value = "")]
+    gpt2_args: String,
+    /// Where results are written.
+    #[arg(long, value_name = "DIR", default_value = "bench/results")]
+    pub results: PathBuf,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// A model, built.
+pub struct Model {
+    /// Which.
+    pub name: Name,
+    /// Its bundle.
+    pub bundle: PathBuf,
+    /// What the bundle says of itself.
+    pub manifest: Manifest,
+    /// Arguments for its servers.
+    pub server_args: Vec<String>,
+    text: Text,
+}
+
+impl Model {
+    /// Builds the model's bundle if it isn't there, and reads its tokenizer.
+    pub fn open(name: Name, setting: &Setting) -> Result<Self> {
+        let folder = match name {
+            Name::Demo => &setting.demo,
+            Name::Gpt2 => &setting.gpt2,
+        };
+        let hint = "the random GPT-2 is made by `foretype-bench checkpoint`";
+        let source = bundle::identify(folder).with_context(|| hint)?;
+        let options = IntakeOptions { cache: setting.cache.clone(), context: None };
+        let (bundle, manifest) = bundle::open(&source, &options, &())?;
+        let text = Text::of_bundle(&std::fs::read_to_string(bundle.join(TOKENIZER_FILE))?, &manifest)?;
+        let own = if name == Name::Gpt2 { setting.gpt2_args.as_str() } else { "" };
+        let server_args = setting.server_args.split_whitespace().chain(own.split_whitespace());
+        Ok(Self { name, bundle, manifest, server_args: server_args.map(str::to_owned).collect(), text })
+    }
+
+    /// Tokens of a text.
+    pub fn tokens(&self, text: &str) -> usize {
+        self.text.encode(text).len()
+    }
+}

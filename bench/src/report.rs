@@ -1,0 +1,71 @@
+//! Results: a table for people, CSV for spreadsheets, JSON for programs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use crate::machine::Machine;
+
+/// A measurement's results, as written to `load-NAME.*`.
+#[derive(Debug, Serialize)]
+pub struct Report<'a, R> {
+    /// What was measured, in a sentence.
+    pub title: String,
+    /// Where.
+    pub machine: Machine,
+    /// The command line.
+    pub command: String,
+    /// What was measured, row by row.
+    pub rows: &'a [R],
+}
+
+impl<'a, R: Serialize> Report<'a, R> {
+    /// A report of rows measured here.
+    pub fn new(title: impl Into<String>, rows: &'a [R]) -> Self {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let command = format!("foretype-bench {}", arguments.join(" "));
+        Self { title: title.into(), machine: Machine::describe(), command, rows }
+    }
+
+    /// Writes text and JSON, and prints the text.
+    pub fn write(&self, folder: &Path, name: &str, table: &str) -> Result<()> {
+        fs::create_dir_all(folder)?;
+        let text = format!("{}\n{}\n{}\n\n{table}\n", self.title, self.machine.line(), self.command);
+        println!("\n{text}");
+        fs::write(file(folder, name, "txt"), text)?;
+        Ok(fs::write(file(folder, name, "json"), serde_json::to_vec_pretty(self)?)?)
+    }
+}
+
+/// Writes rows of plain fields.
+pub fn write_csv<R: Serialize>(folder: &Path, name: &str, rows: &[R]) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut writer = csv::Writer::from_path(file(folder, name, "csv"))?;
+    rows.iter().try_for_each(|row| writer.serialize(row))?;
+    Ok(writer.flush()?)
+}
+
+/// `load-NAME.EXTENSION`.
+pub fn file(folder: &Path, name: &str, extension: &str) -> PathBuf {
+    folder.join(format!("load-{name}.{extension}"))
+}
+
+/// An empty table.
+pub fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header.iter().copied());
+    table
+}
+
+/// A percentage.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// A value that the server may not say.
+pub fn maybe(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| "n/a".to_owned(), show)
+}

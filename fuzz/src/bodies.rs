@@ -1,0 +1,152 @@
+//! What each fuzz target does with its bytes. `tests/suite/fuzz.rs` runs the same functions on the checked-in corpus and on
+//! mutations of it, so they use nothing of the fuzzer.
+//!
+//! Whatever the bytes, nothing may panic, hang or ask for memory without bound; and where more is known than that, it is asserted.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use engine_build::{Manifest, check_weights};
+use foretype::engine::Completion;
+use foretype::error::Error;
+use foretype::http::wire::{self, Invocation};
+use foretype::text::query::Query;
+use foretype::text::{Method, Opening, Text, TokenId};
+
+/// A target: its name, which is its corpus' folder, and what it does.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: [Target; 5] = [
+    ("request_body", request_body),
+    ("tokenizer_input", tokenizer_input),
+    ("safetensors", safetensors),
+    ("manifest", manifest),
+    ("tokenizer_json", tokenizer_json),
+];
+
+const METHODS: [Method; 3] = [Method::Exact, Method::Healed, Method::Naive];
+
+/// Characters of a text that openings are made of; requests have a limit, too.
+const CHARACTERS: usize = 200;
+
+/// Something that reads a request's body.
+type Parser = fn(&[u8]) -> Result<(), Error>;
+
+/// All of them.
+const PARSERS: [Parser; 1] = [invocation];
+
+/// The body of `POST /invocations`.
+fn invocation(body: &[u8]) -> Result<(), Error> {
+    let completion = Completion::from(wire::parse::<Invocation>(body)?);
+    drop(Query::new(&completion.input, CHARACTERS));
+    Ok(())
+}
+
+/// A request's body. A refusal says why, in words that fit into one JSON string.
+pub fn request_body(data: &[u8]) {
+    for parser in PARSERS {
+        if let Err(error) = parser(data) {
+            assert!(!error.message.is_empty() && error.message.len() < 1000 + 4 * data.len(), "{error:?}");
+            serde_json::to_string(&error.message).expect("any string is JSON");
+        }
+    }
+}
+
+static DEMO: LazyLock<Text> = LazyLock::new(|| {
+    let json = include_str!("../../models/demo/tokenizer.json");
+    Text::from_json(json, TokenId(0), &[TokenId(0)], "").expect("the demo's tokenizer")
+});
+
+/// Any text, typed into the demo's tokenizer.
+pub fn tokenizer_input(data: &[u8]) {
+    assert_eq!(DEMO.inexact_because(), None, "the demo's tokenizer is of GPT-2's kind");
+    complete(&DEMO, &String::from_utf8_lossy(data));
+}
+
+/// Encodes a text and makes its openings, and checks what must hold of them.
+fn complete(text: &Text, typed: &str) {
+    let typed: String = typed.chars().take(CHARACTERS).collect();
+    drop(Query::new(&typed, CHARACTERS));
+    let exact = text.inexact_because().is_none() && text.is_encodable(&typed);
+    if exact {
+        let spelled = spell(text, &text.encode(&typed));
+        assert_eq!(spelled, typed.as_bytes(), "the tokens of {typed:?} spell something else");
+    }
+    for method in METHODS {
+        for opening in text.openings(&typed, method) {
+            if exact {
+                check_opening(text, &typed, method, &opening);
+            }
+        }
+    }
+}
+
+/// A path with one of its extensions covers what was typed, and the method's own rule lets it be.
+fn check_opening(text: &Text, typed: &str, method: Method, opening: &Opening) {
+    let path = spell(text, &opening.path);
+    let mut rule = Some(text.rule(method));
+    for token in &opening.path {
+        rule = rule.and_then(|rule| text.follow(&rule, *token));
+    }
+    let rule = rule.unwrap_or_else(|| panic!("{method:?} refuses its own path {opening:?} for {typed:?}"));
+    match &opening.extensions {
+        None => assert_eq!(path, typed.as_bytes(), "{method:?}: a whole path for {typed:?}"),
+        Some(extensions) => {
+            assert!(typed.as_bytes().starts_with(&path), "{method:?}: a path beside {typed:?}");
+            let rest = &typed.as_bytes()[path.len()..];
+            for &token in extensions {
+                let bytes = text.bytes(token).unwrap_or_default();
+                assert!(bytes.starts_with(rest), "{method:?}: token {token:?} doesn't cover {typed:?}");
+                if method == Method::Exact {
+                    assert!(text.follow(&rule, token).is_some(), "{token:?} after {opening:?} for {typed:?}");
+                }
+            }
+        }
+    }
+}
+
+fn spell(text: &Text, tokens: &[TokenId]) -> Vec<u8> {
+    tokens.iter().flat_map(|&token| text.bytes(token).unwrap_or_default()).copied().collect()
+}
+
+/// A weights file: its header, and all values that it says it has.
+pub fn safetensors(data: &[u8]) {
+    let folder = scratch();
+    std::fs::write(folder.path().join("model.safetensors"), data).expect("the file can be written");
+    if let Ok(values) = check_weights(folder.path()) {
+        assert!(values <= data.len() as u64 / 2, "{values} values of {} bytes", data.len());
+    }
+}
+
+/// In memory where the machine has such a folder: a file is written for every input.
+fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    folder.expect("a temporary folder")
+}
+
+/// A bundle's manifest. What is accepted is written as it was read.
+pub fn manifest(data: &[u8]) {
+    let path = Path::new("manifest.json");
+    let Ok(manifest) = Manifest::parse(path, data) else { return };
+    let json = serde_json::to_vec(&manifest).expect("a manifest is JSON");
+    assert_eq!(Manifest::parse(path, &json).expect("what was accepted once"), manifest);
+    // Its sizes are those of a model: none overflows what a server makes of them.
+    let model = &manifest.model;
+    assert!(model.heads.checked_mul(model.head_dim).is_some() && model.vocab_padded >= model.vocab);
+    assert!(manifest.files.iter().all(|file| !file.path.contains("..") || !Path::new(&file.path).has_root()));
+}
+
+/// A `tokenizer.json`, and some texts typed into what it describes.
+pub fn tokenizer_json(data: &[u8]) {
+    let Ok(json) = std::str::from_utf8(data) else { return };
+    let Ok(text) = Text::from_json(json, TokenId(0), &[TokenId(1)], "") else { return };
+    for typed in ["a", "ab c", " né", "\u{1f600} x", "wireless char", "a  b\t"] {
+        complete(&text, typed);
+    }
+    for id in (0..300).chain([u32::MAX]) {
+        text.role(TokenId(id));
+        text.bytes(TokenId(id));
+    }
+}

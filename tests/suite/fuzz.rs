@@ -1,0 +1,90 @@
+//! The fuzz targets' own functions on their checked-in corpus, and on seeded mutations of it for a moment: what a fuzzer would
+//! find at once is found here, without one.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use crate::support::repository;
+
+#[path = "../../fuzz/src/bodies.rs"]
+mod bodies;
+
+/// Time for the mutations of one target.
+const TIME: Duration = Duration::from_secs(2);
+/// What the formats are made of.
+const WORDS: [&str; 16] = [
+    "\"",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "null",
+    "true",
+    "-1",
+    "0",
+    "4294967295",
+    "1e99",
+    "\\u0000",
+    "\u{fffd}",
+    "\u{1f600}",
+];
+
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let folder = repository("fuzz/corpus").join(target);
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| fs::read(file).unwrap()).collect()
+}
+
+/// One to four changes, each as a fuzzer makes them.
+fn mutate(rng: &mut StdRng, corpus: &[Vec<u8>]) -> Vec<u8> {
+    let mut input = corpus.choose(rng).unwrap().clone();
+    for _ in 0..rng.random_range(1..=4) {
+        let at = rng.random_range(0..=input.len());
+        let end = rng.random_range(at..=input.len().min(at + 16));
+        match rng.random_range(0..6) {
+            0 if at < input.len() => input[at] ^= 1 << rng.random_range(0..8),
+            1 if at < input.len() => input[at] = rng.random(),
+            2 => drop(input.drain(at..end)),
+            3 => drop(input.splice(at..end, WORDS.choose(rng).unwrap().bytes())),
+            4 => {
+                let piece = input[at..end].to_vec();
+                drop(input.splice(at..at, piece));
+            }
+            _ => {
+                let other = corpus.choose(rng).unwrap();
+                input.truncate(at);
+                input.extend(&other[other.len().min(at)..]);
+            }
+        }
+    }
+    input
+}
+
+/// Runs a target; what makes it panic is named, so that it can be kept.
+fn run(name: &str, body: fn(&[u8])) {
+    let corpus = corpus(name);
+    corpus.iter().for_each(|input| body(input));
+    let (mut rng, started, mut runs) = (StdRng::seed_from_u64(1), Instant::now(), 0);
+    while started.elapsed() < TIME {
+        let input = mutate(&mut rng, &corpus);
+        let outcome = std::panic::catch_unwind(|| body(&input));
+        assert!(outcome.is_ok(), "{name} panics at run {runs} on {:?}", String::from_utf8_lossy(&input));
+        runs += 1;
+    }
+    println!("{name}: {} inputs, {runs} mutations", corpus.len());
+}
+
+#[test]
+fn no_target_panics_on_its_corpus_or_near_it() {
+    std::thread::scope(|scope| {
+        for (name, body) in bodies::TARGETS {
+            scope.spawn(move || run(name, body));
+        }
+    });
+}

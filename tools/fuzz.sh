@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Runs every fuzz target for a while, from the corpus in fuzz/corpus, and prints how many inputs each ran. What the fuzzer adds to
+# the corpus stays in TARGET_DIR. Ends with an error if a target found something; the input is in fuzz/artifacts then.
+#
+# usage: tools/fuzz.sh SECONDS TARGET_DIR
+#
+# With a nightly toolchain the address sanitizer watches, too; stable needs none and fuzzes without it.
+set -euo pipefail
+seconds=${1:?usage: tools/fuzz.sh SECONDS TARGET_DIR}
+mkdir -p "${2:?usage: tools/fuzz.sh SECONDS TARGET_DIR}/fuzz"
+target_dir=$(cd "$2/fuzz" && pwd)
+cd "$(dirname "$0")/.."
+
+if ! command -v cargo-fuzz >/dev/null; then
+    cargo install cargo-fuzz --locked --quiet
+fi
+if rustup toolchain list 2>/dev/null | grep -q '^nightly'; then
+    fuzz=(cargo +nightly fuzz)
+    options=()
+else
+    fuzz=(cargo fuzz)
+    options=(--sanitizer none)
+fi
+options+=(--target-dir "$target_dir" --fuzz-dir fuzz)
+
+"${fuzz[@]}" build "${options[@]}"
+status=0
+report=bench/results/fuzz.txt
+printf '%s seconds a target\n\n%-18s %12s %12s %8s  %s\n' "$seconds" target executions per-second corpus outcome >"$report"
+for target in $("${fuzz[@]}" list --fuzz-dir fuzz); do
+    corpus=$target_dir/corpus/$target
+    mkdir -p "$corpus"
+    dictionary=(-dict=fuzz/json.dict)
+    if [ "$target" = tokenizer_input ]; then dictionary=(); fi
+    outcome=clean
+    # A text for the tokenizer is cut at 200 characters; nothing else needs long inputs to be broken.
+    "${fuzz[@]}" run "${options[@]}" "$target" "$corpus" "fuzz/corpus/$target" -- "${dictionary[@]}" \
+        -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        >"$target_dir/$target.log" 2>&1 || { outcome="FAILED, see $target_dir/$target.log"; status=1; }
+    executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$target_dir/$target.log")
+    rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$target_dir/$target.log")
+    count=$(find "$corpus" -type f | wc -l)
+    printf '%-18s %12s %12s %8s  %s\n' "$target" "${executions:-?}" "${rate:-?}" "$count" "$outcome" | tee -a "$report"
+done
+exit "$status"

@@ -29,6 +29,7 @@ test:
 	FORETYPE_GPT2_VOCAB="$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)" \
 	    cargo test --workspace --profile checked --locked
 	tools/check_graphs.sh $(TARGET)
+	tests/e2e/run.sh $(TARGET)/checked
 
 lint:
 	tools/lint.sh

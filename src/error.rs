@@ -8,7 +8,7 @@ use crate::schedule::Refusal;
 use crate::text::query::QueryError;
 
 /// What went wrong, as a program sees it. The names are part of the API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The body is not UTF-8.
@@ -33,6 +33,12 @@ pub enum Kind {
     MethodNotAllowed,
     /// There is no such path.
     NotFound,
+    /// There is no model of that name.
+    ModelNotFound,
+    /// There is a model of that name already, or it is being loaded.
+    ModelExists,
+    /// The models' memory or number is used up.
+    OutOfMemory,
     /// The queue is full.
     Overloaded,
     /// The model is being loaded, or failed to load.

@@ -16,7 +16,7 @@
 //! makes a [`complete::Task`] and queues it; a model thread steps all tasks together, each asking for next-token distributions
 //! until it is done; the answer goes back through a oneshot channel, and its parts, if someone wants them early, through another.
 //!
-//! Beside that path: [`metrics`] is everything that is counted, [`bundle`] finds or builds what `--model` names, [`error`] is what clients get to see, [`cli`] the commands,
+//! Beside that path: [`metrics`] is everything that is counted, [`models`] is what a server holds, [`bundle`] finds or builds what `--model` names, [`error`] is what clients get to see, [`cli`] the commands,
 //! [`popular`] the most frequent queries, [`evaluate`] types queries at a model and measures.
 //! The bundle's format and its builder are the crate `engine-build`.
 //!
@@ -42,6 +42,7 @@ pub mod evaluate;
 pub mod http;
 pub mod metrics;
 pub mod model;
+pub mod models;
 pub mod popular;
 pub mod schedule;
 pub mod text;

@@ -10,7 +10,7 @@ use super::progress::Bar;
 use crate::bundle;
 use crate::complete::Outcome;
 use crate::engine::{Completion, Engine};
-use crate::http::wire::Suggestions;
+use crate::http::suggest::Suggestions;
 use crate::metrics::Metrics;
 use crate::schedule::Answer;
 use crate::text::Method;
@@ -38,7 +38,7 @@ pub struct CompleteArgs {
 
 impl CompleteArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        let source = bundle::identify(&self.model.model)?;
+        let source = self.model.source()?;
         let (path, manifest) = bundle::open(&source, &self.model.intake(), &Bar::default())?;
         let engine = Engine::load(&path, &manifest, &self.model.engine(), &Metrics::new())?;
         let completion = Completion {

@@ -50,7 +50,7 @@ pub struct EvaluateArgs {
 
 impl EvaluateArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        let source = bundle::identify(&self.model.model)?;
+        let source = self.model.source()?;
         let (path, manifest) = bundle::open(&source, &self.model.intake(), &Bar::default())?;
         let options = self.model.engine();
         let text = Arc::new(load_text(&path, &manifest)?);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::bundle::{self, IntakeOptions};
+use crate::bundle::{self, IntakeOptions, Source};
 use crate::engine::{EngineOptions, RequestOptions};
 use crate::model::onnxruntime;
 use crate::schedule::PoolOptions;
@@ -73,7 +73,7 @@ impl Cli {
 pub struct ModelArgs {
     /// A bundle made by `foretype build`, a Hugging Face checkpoint folder, or a folder with one of them in it.
     #[arg(long, env = "FORETYPE_MODEL", value_name = "DIR")]
-    pub model: PathBuf,
+    pub model: Option<PathBuf>,
     /// Where bundles built from checkpoints are kept. Default: the user's cache folder.
     #[arg(long, env = "FORETYPE_CACHE", value_name = "DIR")]
     cache: Option<PathBuf>,
@@ -140,6 +140,13 @@ pub struct ModelArgs {
 const MAX_DEADLINE: Duration = Duration::from_secs(60);
 
 impl ModelArgs {
+    /// What `--model` names.
+    fn source(&self) -> Result<Source, Box<dyn std::error::Error>> {
+        let folder =
+            self.model.as_deref().ok_or("no model is named; use --model DIR or the variable FORETYPE_MODEL")?;
+        Ok(bundle::identify(folder)?)
+    }
+
     fn intake(&self) -> IntakeOptions {
         IntakeOptions { cache: self.cache.clone().unwrap_or_else(bundle::default_cache), context: self.context }
     }

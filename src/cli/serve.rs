@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::num::NonZero;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,16 +13,27 @@ use tokio::sync::watch;
 
 use super::ModelArgs;
 use super::progress::Bar;
-use crate::bundle::{self, Source};
-use crate::engine::Engine;
+use crate::bundle::{self, IntakeError, Source};
+use crate::engine::{Engine, EngineError};
+use crate::error::{Error as ClientError, Kind};
 use crate::http::{self, ModelState, ServerOptions};
 use crate::metrics::Metrics;
+use crate::models::{Models, Shelf, ShelfLimits};
 
 /// Arguments of `serve`.
 #[derive(Clone, Debug, Args)]
 pub struct ServeArgs {
     #[command(flatten)]
     model: ModelArgs,
+    /// Start without a model, and load models by name over HTTP as Amazon SageMaker's multi-model endpoints do.
+    #[arg(long, env = "SAGEMAKER_MULTI_MODEL")]
+    multi_model: bool,
+    /// With --multi-model: memory of all models together, in MiB; one more is answered 507.
+    #[arg(long, env = "FORETYPE_MODELS_MIB", value_name = "MIB", default_value_t = 8192)]
+    models_mib: u64,
+    /// With --multi-model: most models at once; one more is answered 507.
+    #[arg(long, env = "FORETYPE_MAX_MODELS", value_name = "N", default_value_t = 64)]
+    max_models: usize,
     /// Address to listen on.
     #[arg(long, env = "FORETYPE_HOST", value_name = "IP", default_value = "127.0.0.1")]
     host: IpAddr,
@@ -39,7 +51,7 @@ pub struct ServeArgs {
 impl ServeArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         // What can be told at once is told before anything listens.
-        let source = bundle::identify(&self.model.model)?;
+        let source = if self.multi_model { None } else { Some(self.model.source()?) };
         let address = SocketAddr::new(self.host, self.port);
         let listener =
             TcpListener::bind(address).map_err(|e| format!("can't listen on {address}: {e}; name another --port"))?;
@@ -51,23 +63,30 @@ impl ServeArgs {
             metrics: Arc::clone(&metrics),
         };
         let (state, model) = watch::channel(ModelState::Loading);
-        let served = model.clone();
+        let models =
+            if source.is_some() { Models::Single(model) } else { Models::Multi(Arc::new(self.shelf(&metrics))) };
+        let served = models.clone();
         let counted = Arc::clone(&metrics);
         actix_web::rt::System::new().block_on(async move {
-            let server = http::start(listener, model, &options)?;
+            let server = http::start(listener, models, &options)?;
             let handle = server.handle();
             // SIGTERM is what container platforms send, SIGINT is Ctrl-C; both are caught before anything takes time.
             let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-            let loader = std::thread::Builder::new().name("loader".into());
-            let args = self.model;
-            loader.spawn(move || load(&args, &source, &counted, address, &state))?;
+            match source {
+                Some(source) => {
+                    let loader = std::thread::Builder::new().name("loader".into());
+                    let args = self.model;
+                    loader.spawn(move || load(&args, &source, &counted, address, &state))?;
+                }
+                None => println!("foretype is ready on http://{address}, without models. POST /models loads one."),
+            }
             actix_web::rt::spawn(async move {
                 tokio::select! {
                     _ = term.recv() => {}
                     _ = int.recv() => {}
                 }
                 tracing::info!("stopping: no new requests; those that run are answered");
-                if let ModelState::Ready(engine) = &*served.borrow() {
+                for engine in served.engines() {
                     engine.drain(DRAIN);
                 }
                 handle.stop(true).await;
@@ -77,10 +96,40 @@ impl ServeArgs {
         tracing::info!(cancelled = metrics.cancelled(), "stopped");
         Ok(())
     }
+
+    /// An empty shelf for models by name.
+    fn shelf(&self, metrics: &Arc<Metrics>) -> Shelf {
+        let limits = ShelfLimits { bytes: self.models_mib << 20, models: self.max_models };
+        let (args, metrics) = (self.model.clone(), Arc::clone(metrics));
+        Shelf::new(Box::new(move |folder| load_folder(&args, folder, &metrics)), limits)
+    }
 }
 
 /// Time that running requests get when the server is stopped. SageMaker kills a container 30 s after asking it to stop.
 const DRAIN: Duration = Duration::from_secs(20);
+
+/// The engine of a folder that a client named.
+fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Result<Engine, ClientError> {
+    let started = Instant::now();
+    let unusable = |reason: String| ClientError::new(Kind::InvalidValue, format!("url can't be loaded: {reason}"));
+    let source = bundle::identify(folder).map_err(|error| match error {
+        IntakeError::NoFolder(_) => {
+            ClientError::new(Kind::NotFound, format!("url is {}; there is no such folder", folder.display()))
+        }
+        other => unusable(other.to_string()),
+    })?;
+    let (path, manifest) =
+        bundle::open(&source, &args.intake(), &Bar::default()).map_err(|error| unusable(error.to_string()))?;
+    let engine = Engine::load(&path, &manifest, &args.engine(), metrics).map_err(|error| match error {
+        EngineError::Model(reason) => {
+            tracing::error!(%reason, folder = %folder.display(), "the model can't be loaded");
+            ClientError::new(Kind::Internal, "the model can't be loaded; the server's log says why")
+        }
+        other => unusable(other.to_string()),
+    })?;
+    tracing::info!(folder = %folder.display(), elapsed_ms = started.elapsed().as_millis() as u64, "loaded");
+    Ok(engine)
+}
 
 /// Builds if needed, loads, and says where to point a client. A failure is one log line, and leaves `/ping` unhealthy.
 fn load(

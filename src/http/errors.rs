@@ -1,9 +1,11 @@
-//! Errors on the wire: `{"error":{"kind","message"}}` with the status of this one table.
+//! Errors on the wire: `{"error":{"kind","message"}}` with the status of this one table, or OpenAI's shape on its routes.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ALLOW, RETRY_AFTER};
-use actix_web::{HttpResponse, ResponseError};
+use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
+use utoipa::ToSchema;
 
+use super::openai;
 use crate::error::{Error, Kind};
 
 /// The status of each kind.
@@ -19,22 +21,35 @@ pub fn status(kind: Kind) -> StatusCode {
         Kind::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Kind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Kind::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-        Kind::NotFound => StatusCode::NOT_FOUND,
+        Kind::NotFound | Kind::ModelNotFound => StatusCode::NOT_FOUND,
+        Kind::ModelExists => StatusCode::CONFLICT,
+        Kind::OutOfMemory => StatusCode::INSUFFICIENT_STORAGE,
         Kind::Overloaded => StatusCode::TOO_MANY_REQUESTS,
         Kind::NotReady => StatusCode::SERVICE_UNAVAILABLE,
         Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
-#[derive(serde::Serialize)]
-struct Body<'a> {
-    error: Inner<'a>,
+/// The body of an error.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, ToSchema)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorInner,
 }
 
-#[derive(serde::Serialize)]
-struct Inner<'a> {
-    kind: Kind,
-    message: &'a str,
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, ToSchema)]
+pub struct ErrorInner {
+    /// For programs.
+    pub kind: Kind,
+    /// For people: what was wrong and what would be right.
+    pub message: String,
+}
+
+impl From<&Error> for ErrorBody {
+    fn from(error: &Error) -> Self {
+        Self { error: ErrorInner { kind: error.kind, message: error.message.clone() } }
+    }
 }
 
 impl ResponseError for Error {
@@ -43,18 +58,37 @@ impl ResponseError for Error {
     }
 
     fn error_response(&self) -> HttpResponse {
-        let mut response = HttpResponse::build(self.status_code());
-        if matches!(self.kind, Kind::Overloaded | Kind::NotReady) {
-            response.insert_header((RETRY_AFTER, "1"));
-        }
-        response.json(Body { error: Inner { kind: self.kind, message: &self.message } })
+        builder(self).json(ErrorBody::from(self))
     }
+}
+
+/// An error on OpenAI's routes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub struct OpenAiError(#[from] pub Error);
+
+impl ResponseError for OpenAiError {
+    fn status_code(&self) -> StatusCode {
+        status(self.0.kind)
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        builder(&self.0).json(openai::ErrorBody::from(&self.0))
+    }
+}
+
+fn builder(error: &Error) -> HttpResponseBuilder {
+    let mut response = HttpResponse::build(status(error.kind));
+    if matches!(error.kind, Kind::Overloaded | Kind::NotReady) {
+        response.insert_header((RETRY_AFTER, "1"));
+    }
+    response
 }
 
 /// The answer to a method that a path doesn't have.
 pub fn method_not_allowed(method: &str, path: &str, allowed: &'static str) -> HttpResponse {
     let error = Error::new(Kind::MethodNotAllowed, format!("{method} is not allowed on {path}; use {allowed}"));
     let mut response = error.error_response();
-    response.headers_mut().insert(ALLOW, actix_web::http::header::HeaderValue::from_static(allowed));
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }

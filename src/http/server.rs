@@ -1,30 +1,18 @@
-//! The server: a listener, the routes, and the model's state beside them. It runs before the model is loaded, so that `/ping` can
-//! say so.
+//! The server: a listener, the routes, and the models beside them. It runs before a model is loaded, so that `/ping` can say so.
 
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use actix_web::dev::Server;
-use actix_web::middleware::from_fn;
+use actix_web::body::MessageBody;
+use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
+use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Data, PayloadConfig};
 use actix_web::{App, HttpServer};
-use tokio::sync::watch;
 
 use super::routes;
-use crate::engine::Engine;
-use crate::error::{Error, Kind};
 use crate::metrics::Metrics;
-
-/// What the server knows of its model.
-#[derive(Clone)]
-pub enum ModelState {
-    /// It is being built or loaded.
-    Loading,
-    /// It answers.
-    Ready(Arc<Engine>),
-    /// It can't be loaded.
-    Failed(String),
-}
+use crate::models::Models;
 
 /// How to serve.
 #[derive(Clone)]
@@ -39,39 +27,26 @@ pub struct ServerOptions {
 
 /// What handlers share.
 pub(super) struct Served {
-    pub model: watch::Receiver<ModelState>,
+    pub models: Models,
     pub max_body_bytes: usize,
-}
-
-impl Served {
-    /// The engine, if it is ready.
-    pub fn engine(&self) -> Result<Arc<Engine>, Error> {
-        match &*self.model.borrow() {
-            ModelState::Ready(engine) => Ok(Arc::clone(engine)),
-            ModelState::Loading => {
-                Err(Error::new(Kind::NotReady, "the model is being loaded; GET /ping says when it is ready"))
-            }
-            ModelState::Failed(_) => {
-                Err(Error::new(Kind::NotReady, "the model could not be loaded; the server's log says why"))
-            }
-        }
-    }
+    pub metrics: Arc<Metrics>,
+    /// When this server was started, in Unix time.
+    pub started: u64,
 }
 
 /// Starts serving on a listener that is bound already. The returned server runs until it is stopped by its handle.
 ///
 /// # Errors
 /// The operating system's.
-pub fn start(
-    listener: TcpListener,
-    model: watch::Receiver<ModelState>,
-    options: &ServerOptions,
-) -> std::io::Result<Server> {
+pub fn start(listener: TcpListener, models: impl Into<Models>, options: &ServerOptions) -> std::io::Result<Server> {
     let max_body_bytes = options.max_body_bytes;
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let served =
+        Data::new(Served { models: models.into(), max_body_bytes, metrics: Arc::clone(&options.metrics), started });
     let server = HttpServer::new(move || {
         App::new()
-            .wrap(from_fn(log_request))
-            .app_data(Data::new(Served { model: model.clone(), max_body_bytes }))
+            .wrap(from_fn(observe))
+            .app_data(served.clone())
             .app_data(PayloadConfig::new(max_body_bytes))
             .configure(routes::configure)
     });
@@ -80,19 +55,26 @@ pub fn start(
     Ok(server.workers(options.workers).disable_signals().shutdown_timeout(25).listen(listener)?.run())
 }
 
-/// One line per request; none for pings.
-async fn log_request(
-    request: actix_web::dev::ServiceRequest,
-    next: actix_web::middleware::Next<impl actix_web::body::MessageBody>,
-) -> Result<actix_web::dev::ServiceResponse<impl actix_web::body::MessageBody>, actix_web::Error> {
-    let started = std::time::Instant::now();
+/// Counts every request by its route, and logs one line for each; none for pings and scrapes.
+async fn observe(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
+    let started = Instant::now();
     let (method, path) = (request.method().clone(), request.path().to_owned());
+    let metrics = request.app_data::<Data<Served>>().map(|served| Arc::clone(&served.metrics));
     let response = next.call(request).await?;
-    if path != "/ping" {
-        let elapsed_ms = started.elapsed().as_micros() as f64 / 1000.0;
+    let (status, elapsed) = (response.status().as_u16(), started.elapsed());
+    if let Some(metrics) = metrics {
+        // The pattern, never the path: a client must not be able to make up labels.
+        let route = response.request().match_pattern();
+        metrics.http_request(route.as_deref().unwrap_or("unmatched"), status, elapsed.as_secs_f64());
+    }
+    if !matches!(path.as_str(), "/ping" | "/metrics") {
+        let elapsed_ms = elapsed.as_micros() as f64 / 1000.0;
         match response.response().error() {
-            Some(error) => tracing::info!(%method, path, status = response.status().as_u16(), elapsed_ms, %error),
-            None => tracing::info!(%method, path, status = response.status().as_u16(), elapsed_ms),
+            Some(error) => tracing::info!(%method, path, status, elapsed_ms, %error),
+            None => tracing::info!(%method, path, status, elapsed_ms),
         }
     }
     Ok(response)

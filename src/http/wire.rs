@@ -1,73 +1,30 @@
-//! What goes over the wire, and reading it with errors that name the field.
+//! Reading JSON bodies, with errors that name the field. Knows no schema: those are in [`super::suggest`], [`super::lmi`] and
+//! [`super::openai`].
 
-use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 
-use crate::complete::{Outcome, Suggestion};
-use crate::engine::Completion;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
 use crate::error::{Error, Kind};
-use crate::schedule::{Answer, Finish, Usage};
-use crate::text::Method;
 
-/// The body of `POST /invocations`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Invocation {
-    /// What was typed.
-    pub input: String,
-    /// Suggestions wanted.
-    pub suggestions: Option<usize>,
-    /// Tokens that may be added.
-    pub max_new_tokens: Option<usize>,
-    /// Milliseconds after which the best found until then is the answer.
-    pub deadline_ms: Option<u64>,
+/// A string or a list of them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
+pub enum OneOrMany {
+    /// One.
+    One(String),
+    /// Any number.
+    Many(Vec<String>),
 }
 
-/// The answer to `POST /invocations`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Suggestions<'a> {
-    /// Best first.
-    pub suggestions: &'a [Suggestion],
-    /// Why the search ended.
-    pub finish: Finish,
-    /// Whether no unexplored completion is as probable as the last suggestion.
-    pub proven: bool,
-    /// The model's name.
-    pub model: &'a str,
-    /// What it cost.
-    pub usage: Usage,
-    /// How long it took.
-    pub timing: Timing,
-}
-
-/// Where the time went, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Timing {
-    /// Waiting for the model.
-    pub queue_ms: f64,
-    /// Searching.
-    pub search_ms: f64,
-}
-
-impl<'a> Suggestions<'a> {
-    /// An answer as it is sent.
-    pub fn new(model: &'a str, answer: &'a Answer<Outcome>) -> Self {
-        // Microseconds are enough, and keep the body short.
-        let ms = |duration: std::time::Duration| duration.as_micros() as f64 / 1000.0;
-        Self {
-            suggestions: &answer.result.suggestions,
-            finish: answer.finish,
-            proven: answer.result.proven,
-            model,
-            usage: answer.usage,
-            timing: Timing { queue_ms: ms(answer.queued), search_ms: ms(answer.searched) },
+impl OneOrMany {
+    /// As a list.
+    pub fn into_list(self) -> Vec<String> {
+        match self {
+            Self::One(one) => vec![one],
+            Self::Many(many) => many,
         }
-    }
-}
-
-impl From<Invocation> for Completion {
-    fn from(invocation: Invocation) -> Self {
-        let Invocation { input, suggestions, max_new_tokens, deadline_ms } = invocation;
-        Self { input, suggestions, max_new_tokens, deadline_ms, method: Method::default(), session: None }
     }
 }
 
@@ -119,9 +76,25 @@ fn expect_object(text: &str) -> Result<(), Error> {
     })
 }
 
+/// A number for the engine: the nearest, but not one of the whole numbers that ranges end at where it is beside it.
+pub(super) fn single(value: f64) -> f32 {
+    let nearest = value as f32;
+    match f64::from(nearest).total_cmp(&value) {
+        Ordering::Less if nearest.fract() == 0.0 => nearest.next_up(),
+        Ordering::Greater if nearest.fract() == 0.0 => nearest.next_down(),
+        _ => nearest,
+    }
+}
+
+/// Refuses a value that this server has no use for, and says which it has.
+pub(super) fn refused(field: &str, value: impl std::fmt::Display, right: &str) -> Error {
+    Error::new(Kind::InvalidValue, format!("{field} is {value}; {right}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::suggest::Invocation;
     use proptest::prelude::*;
 
     #[test]
@@ -142,6 +115,13 @@ mod tests {
         has("[\"a\",1,1,1]", Kind::InvalidField, "no object");
         let bytes = parse::<Invocation>(b"{\"input\":\"\xff\"}").unwrap_err();
         assert!(bytes.kind == Kind::InvalidUtf8 && bytes.message.contains("byte 10"), "{bytes:?}");
+    }
+
+    #[test]
+    fn numbers_stay_on_their_side_of_a_limit() {
+        assert!(single(5e-324) > 0.0 && single(-5e-324) < 0.0);
+        assert!(single(1.000_000_000_1) > 1.0 && single(0.999_999_999_9) < 1.0 && single(100.000_000_1) > 100.0);
+        assert_eq!((single(0.7), single(0.0), single(1.0)), (0.7, 0.0, 1.0));
     }
 
     proptest! {

@@ -1,0 +1,167 @@
+//! What a body of `POST /invocations` is, by its keys: `requestType` is about sessions, `input` is a typed text to complete,
+//! `inputs` a prompt to continue. Reads; answers nothing.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+
+use super::lmi;
+use super::sessions::{self, SessionRequest};
+use super::suggest::Invocation;
+use super::wire;
+use crate::error::{Error, Kind};
+
+/// A body of `POST /invocations`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    /// Opens or closes a session.
+    Session(SessionRequest),
+    /// Completes a typed text.
+    Suggest(Invocation),
+    /// Continues prompts.
+    Generate(lmi::Request),
+}
+
+impl Body {
+    /// Whether the answer is to be sent as it is made.
+    pub fn streams(&self) -> bool {
+        match self {
+            Self::Session(_) => false,
+            Self::Suggest(invocation) => invocation.stream,
+            Self::Generate(request) => request.stream,
+        }
+    }
+
+    /// The session that it names.
+    pub fn session(&self) -> Option<&str> {
+        match self {
+            Self::Session(_) => None,
+            Self::Suggest(invocation) => invocation.session.as_deref(),
+            Self::Generate(request) => request.session.as_deref(),
+        }
+    }
+
+    /// Makes it a request of a session, unless it names one itself. A list of prompts is no session's: they would supersede
+    /// each other.
+    pub fn set_session(&mut self, id: &str) {
+        match self {
+            Self::Session(_) => {}
+            Self::Suggest(invocation) => {
+                invocation.session.get_or_insert_with(|| id.to_owned());
+            }
+            Self::Generate(request) => {
+                if matches!(request.inputs, wire::OneOrMany::One(_)) {
+                    request.session.get_or_insert_with(|| id.to_owned());
+                }
+            }
+        }
+    }
+
+    /// The time that the client gives the answer.
+    pub fn deadline_ms(&self) -> Option<u64> {
+        match self {
+            Self::Session(_) => None,
+            Self::Suggest(invocation) => invocation.deadline_ms,
+            Self::Generate(request) => request.deadline_ms,
+        }
+    }
+}
+
+/// Reads a body of `POST /invocations`.
+///
+/// # Errors
+/// As [`wire::parse`], and for bodies that are of no schema or of two.
+pub fn read(body: &[u8]) -> Result<Body, Error> {
+    let body = read_shape(body)?;
+    body.session().map_or(Ok(()), sessions::check_in_body)?;
+    Ok(body)
+}
+
+fn read_shape(body: &[u8]) -> Result<Body, Error> {
+    let keys: Keys = wire::parse(body)?;
+    let shape = |message: &str| Err(Error::new(Kind::InvalidField, message));
+    match keys {
+        Keys { request_type: true, .. } => wire::parse(body).map(Body::Session),
+        Keys { input: true, inputs: true, .. } => shape(
+            "the body has both `input` and `inputs`; send `input` to complete a typed text or `inputs` to continue a prompt",
+        ),
+        Keys { input: true, .. } => wire::parse(body).map(Body::Suggest),
+        Keys { inputs: true, .. } => wire::parse(body).map(Body::Generate),
+        Keys { .. } => shape(
+            "missing field `input` (a typed text to complete) or `inputs` (a prompt to continue); the body has neither",
+        ),
+    }
+}
+
+/// Which of the keys that tell the schemas apart a body has.
+#[derive(Default)]
+struct Keys {
+    request_type: bool,
+    input: bool,
+    inputs: bool,
+}
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeysVisitor;
+        impl<'de> Visitor<'de> for KeysVisitor {
+            type Value = Keys;
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
+                let mut keys = Keys::default();
+                while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+                    match &*key {
+                        "requestType" => keys.request_type = true,
+                        "input" => keys.input = true,
+                        "inputs" => keys.inputs = true,
+                        _ => {}
+                    }
+                    map.next_value::<IgnoredAny>()?;
+                }
+                Ok(keys)
+            }
+        }
+        deserializer.deserialize_map(KeysVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_keys_decide() {
+        let kind = |body: &str| match read(body.as_bytes()) {
+            Ok(Body::Session(_)) => "session".to_owned(),
+            Ok(Body::Suggest(_)) => "suggest".to_owned(),
+            Ok(Body::Generate(_)) => "generate".to_owned(),
+            Err(error) => error.message,
+        };
+        assert_eq!(kind(r#"{"requestType":"NEW_SESSION"}"#), "session");
+        assert_eq!(kind(r#"{"stream":true,"input":"a"}"#), "suggest");
+        assert_eq!(kind(r#"{"parameters":{"n":null},"inputs":["a","b"]}"#), "generate");
+        assert!(kind("{}").contains("`input`") && kind("{}").contains("`inputs`"));
+        assert!(kind(r#"{"input":"a","inputs":"b"}"#).contains("both"));
+        assert!(kind(r#"{"inputs":5}"#).contains("in field inputs: expected a string or a list of strings"));
+        assert!(kind(r#"{"inputs":"a","parameters":{"topk":5}}"#).contains("in field parameters.topk: unknown field"));
+        assert!(kind(r#"{"requestType":"OPEN"}"#).contains("unknown variant `OPEN`, expected"));
+        assert!(kind(r#"{"input":"a","session":"a b"}"#).contains("session is no session's name"));
+        assert!(kind(r#"{"inputs":"\ud800"}"#).contains("not valid JSON"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(body in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = read(&body);
+        }
+
+        #[test]
+        fn no_object_makes_it_panic(key in "input|inputs|requestType|parameters|stream|x", value in r#"[\[\]{}",:a-z0-9.\\-]{0,24}"#) {
+            let _ = read(format!("{{\"{key}\":{value}}}").as_bytes());
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! OpenAI's routes: completions and the list of models.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use actix_web::web::{Bytes, Data, Path};
+use actix_web::{HttpRequest, HttpResponse, Result};
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+
+use super::errors::{ErrorBody, OpenAiError};
+use super::framing::Framing;
+use super::openai::{
+    self, Choice, Completion, CompletionRequest, CompletionUsage, FinishReason, ListObject, Logprobs, ModelCard,
+    ModelCards, Plan, renamed,
+};
+use super::openapi::OpenAiErrors;
+use super::routes::{expect_json, whole};
+use super::server::Served;
+use super::stream::{Encoder, Piece, pieces, respond};
+use super::wire;
+use crate::complete::{Generated, SampledToken, SequenceFinish};
+use crate::engine::Engine;
+use crate::error::{Error, Kind};
+use crate::models::not_found;
+use crate::schedule::Event;
+
+/// Prompts of one request that the engine gets at once.
+const PROMPTS_IN_FLIGHT: usize = 8;
+
+/// Continues prompts, in OpenAI's schema
+#[utoipa::path(
+    post,
+    path = "/v1/completions",
+    request_body = CompletionRequest,
+    responses(
+        (status = 200, description = "The continuations", content(
+            (Completion = "application/json"), (String = "text/event-stream")
+        )),
+        OpenAiErrors,
+    )
+)]
+pub(super) async fn completions(
+    request: HttpRequest,
+    body: Result<Bytes>,
+    served: Data<Served>,
+) -> Result<HttpResponse, OpenAiError> {
+    expect_json(&request)?;
+    let mut asked: CompletionRequest = wire::parse(&whole(body, served.max_body_bytes)?)?;
+    let name = asked.model.take();
+    let engine = served.models.named(name.as_deref())?;
+    let stream = asked.stream.unwrap_or(false);
+    let plan = asked.plan()?;
+    let blank = Completion::new(name.as_deref().unwrap_or(engine.name()), now());
+    if stream { Ok(stream_answer(&engine, plan, blank)?) } else { Ok(whole_answer(&engine, &plan, blank).await?) }
+}
+
+async fn whole_answer(engine: &Engine, plan: &Plan, blank: Completion) -> Result<HttpResponse, Error> {
+    let answers =
+        stream::iter(&plan.generations).map(|generation| engine.generate(generation)).buffered(PROMPTS_IN_FLIGHT);
+    let answers: Vec<_> = answers.try_collect().await.map_err(renamed)?;
+    Ok(HttpResponse::Ok().json(blank.with_answers(plan, &answers)))
+}
+
+fn stream_answer(engine: &Arc<Engine>, plan: Plan, blank: Completion) -> Result<HttpResponse, Error> {
+    let started: Result<Vec<_>, Error> = plan.generations.iter().map(|one| engine.start_generation(one)).collect();
+    let numbered =
+        started.map_err(renamed)?.into_iter().enumerate().map(|(prompt, running)| {
+            pieces(Arc::clone(engine), running).map(move |piece| (prompt, piece)).boxed_local()
+        });
+    let encoder = ChunkEncoder::new(blank, plan);
+    Ok(respond(Framing::Events.content_type(), with_end(stream::select_all(numbered)), encoder))
+}
+
+/// What a stream of several prompts is made of.
+type Numbered = Option<(usize, Piece<Generated>)>;
+
+/// All pieces, then one `None`.
+fn with_end(pieces: impl Stream<Item = (usize, Piece<Generated>)>) -> impl Stream<Item = Numbered> {
+    pieces.map(Some).chain(stream::iter([None]))
+}
+
+/// Chunks as OpenAI's clients expect them: server-sent events, the last of which says `[DONE]`.
+struct ChunkEncoder {
+    /// A chunk without choices.
+    blank: Completion,
+    plan: Plan,
+    usage: CompletionUsage,
+    /// Of each choice: characters sent, and whether the prompt was.
+    sent: Vec<(usize, bool)>,
+    failed: bool,
+}
+
+impl ChunkEncoder {
+    fn new(blank: Completion, plan: Plan) -> Self {
+        let choices = plan.generations.iter().map(|generation| generation.sequences).sum();
+        Self { blank, plan, usage: CompletionUsage::default(), sent: vec![(0, false); choices], failed: false }
+    }
+
+    fn write(&self, choices: Vec<Choice>, usage: Option<CompletionUsage>, out: &mut Vec<u8>) {
+        Framing::Events.write(out, &Completion { choices, usage, ..self.blank.clone() });
+    }
+
+    fn token(&mut self, prompt: usize, sequence: usize, token: &SampledToken, out: &mut Vec<u8>) {
+        let (index, text) = self.text(prompt, sequence, &token.text);
+        let logprobs = self.plan.logprobs.then(|| {
+            let mut logprobs = Logprobs::default();
+            logprobs.push(&token.text, token.logprob, &mut self.sent[index].0);
+            logprobs
+        });
+        self.write(vec![Choice { index, text, logprobs, finish_reason: None }], None, out);
+    }
+
+    fn end(&mut self, prompt: usize, sequence: usize, finish: Option<SequenceFinish>, out: &mut Vec<u8>) {
+        let (index, text) = self.text(prompt, sequence, "");
+        let finish_reason = Some(FinishReason::new(finish));
+        self.write(vec![Choice { index, text, logprobs: None, finish_reason }], None, out);
+    }
+
+    /// The index of a choice, and what to send of it: with the prompt if that is wanted and wasn't sent.
+    fn text(&mut self, prompt: usize, sequence: usize, text: &str) -> (usize, String) {
+        // All prompts have the same number of sequences.
+        let generation = &self.plan.generations[prompt];
+        let index = prompt * generation.sequences + sequence;
+        let echo = self.plan.echo && !std::mem::replace(&mut self.sent[index].1, true);
+        (index, format!("{}{text}", if echo { generation.prompt.as_str() } else { "" }))
+    }
+}
+
+impl Encoder<Numbered> for ChunkEncoder {
+    fn encode(&mut self, piece: Numbered, out: &mut Vec<u8>) {
+        match piece {
+            _ if self.failed => {}
+            Some((prompt, Piece::Event(Event::Token { sequence, token }))) => self.token(prompt, sequence, &token, out),
+            Some((_, Piece::Event(Event::Suggestion(_)))) => {}
+            Some((prompt, Piece::Done(answer))) => {
+                for (sequence, ended) in answer.result.sequences.iter().enumerate() {
+                    self.end(prompt, sequence, ended.finish, out);
+                }
+                self.usage.add(&answer.result);
+            }
+            Some((_, Piece::Failed(error))) => {
+                self.failed = true;
+                Framing::Events.write(out, &openai::ErrorBody::from(&renamed(error)));
+                out.extend_from_slice(DONE);
+            }
+            None => {
+                if self.plan.include_usage {
+                    self.write(Vec::new(), Some(self.usage), out);
+                }
+                out.extend_from_slice(DONE);
+            }
+        }
+    }
+}
+
+/// The end of OpenAI's streams.
+const DONE: &[u8] = b"data: [DONE]\n\n";
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The models that can be named, in OpenAI's schema
+#[utoipa::path(get, path = "/v1/models", responses(
+    (status = 200, description = "The models", body = ModelCards),
+    (status = 405, description = "Another method", body = ErrorBody),
+))]
+pub(super) async fn models(served: Data<Served>) -> HttpResponse {
+    let data = served.models.names().iter().map(|name| ModelCard::new(name, served.started)).collect();
+    HttpResponse::Ok().json(ModelCards { object: ListObject::List, data })
+}
+
+/// A model, in OpenAI's schema
+#[utoipa::path(get, path = "/v1/models/{id}", params(("id" = String, Path, description = "The model's name", min_length = 1)),
+    responses(
+        (status = 200, description = "The model", body = ModelCard),
+        (status = 404, description = "There is no such model", body = openai::ErrorBody),
+        (status = 405, description = "Another method", body = ErrorBody),
+    )
+)]
+pub(super) async fn model(id: Path<String>, served: Data<Served>) -> Result<HttpResponse, OpenAiError> {
+    let mut names = served.models.names();
+    names.retain(|name| *name == *id);
+    match names.first() {
+        Some(name) => Ok(HttpResponse::Ok().json(ModelCard::new(name, served.started))),
+        None => Err(Error { kind: Kind::ModelNotFound, ..not_found(&id) }.into()),
+    }
+}

@@ -1,0 +1,236 @@
+//! `POST /invocations`, and the same for a model by name: reads the request, asks the engine, writes the answer.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use actix_web::http::header::{ACCEPT, HeaderName, HeaderValue};
+use actix_web::web::{Bytes, Data, Path};
+use actix_web::{HttpRequest, HttpResponse, Result};
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::body::{self, Body};
+use super::framing::Framing;
+use super::lmi::{self, Reply};
+use super::openapi::{InvocationAnswer, InvocationBody, InvocationErrors, ModelErrors};
+use super::routes::{content_type, whole};
+use super::server::Served;
+use super::sessions::{
+    self, CLOSED_SESSION_HEADER, NEW_SESSION_HEADER, NewSession, RequestType, SESSION_HEADER, SessionAnswer,
+    SessionHeader,
+};
+use super::stream::{SuggestEncoder, TokenEncoder, pieces, respond};
+use super::suggest::Suggestions;
+use super::wire::refused;
+use super::{batch, lines};
+use crate::engine::{Completion, Engine};
+use crate::error::{Error, Kind};
+
+/// Prompts of one request that the engine gets at once.
+const PROMPTS_IN_FLIGHT: usize = 8;
+
+/// What the platform passes along and wants to see again.
+const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemaker-inference-id"];
+
+/// Completes typed texts and continues prompts
+///
+/// A body with `input` is a typed text to complete, one with `inputs` are prompts to continue, one with `requestType` opens or
+/// closes a session. With `stream` the answer comes piece by piece as JSON Lines, or as server-sent events if the client accepts
+/// those. A body of JSON Lines has such objects, without `stream`, and is answered with as many lines in the same order; what is
+/// wrong with a line is in its place.
+#[utoipa::path(
+    post,
+    path = "/invocations",
+    params(
+        ("X-Amzn-SageMaker-Session-Id" = Option<String>, Header, max_length = 256,
+            pattern = "^[a-zA-Z0-9](-*[a-zA-Z0-9])*$|^NEW_SESSION$",
+            description = "Whose request this is, or NEW_SESSION"),
+        ("X-Amzn-SageMaker-Custom-Attributes" = Option<String>, Header, description = "Sent back"),
+        ("X-Amzn-SageMaker-Inference-Id" = Option<String>, Header, description = "Sent back"),
+    ),
+    request_body(content((InvocationBody = "application/json"), (String = "application/jsonlines"))),
+    responses(
+        (status = 200, description = "The answer", content(
+            (InvocationAnswer = "application/json"), (String = "application/jsonlines"), (String = "text/event-stream")
+        ), headers(
+            ("X-Amzn-SageMaker-New-Session-Id" = Option<String>, description = "A session that was opened, and when it expires"),
+            ("X-Amzn-SageMaker-Closed-Session-Id" = Option<String>, description = "A session that was closed"),
+        )),
+        InvocationErrors,
+    )
+)]
+pub(super) async fn invocations(request: HttpRequest, body: Result<Bytes>, served: Data<Served>) -> HttpResponse {
+    let answer = answer(&request, whole(body, served.max_body_bytes), || served.models.only()).await;
+    echo(&request, answer)
+}
+
+/// Completes and continues with a model by name
+///
+/// As `POST /invocations`.
+#[utoipa::path(
+    post,
+    path = "/models/{name}/invoke",
+    params(
+        ("name" = String, Path, description = "The model's name", min_length = 1),
+        ("X-Amzn-SageMaker-Session-Id" = Option<String>, Header, max_length = 256,
+            pattern = "^[a-zA-Z0-9](-*[a-zA-Z0-9])*$|^NEW_SESSION$",
+            description = "Whose request this is, or NEW_SESSION"),
+    ),
+    request_body(content((InvocationBody = "application/json"), (String = "application/jsonlines"))),
+    responses(
+        (status = 200, description = "The answer", content(
+            (InvocationAnswer = "application/json"), (String = "application/jsonlines"), (String = "text/event-stream")
+        )),
+        InvocationErrors,
+        ModelErrors,
+    )
+)]
+pub(super) async fn invoke(
+    request: HttpRequest,
+    name: Path<String>,
+    body: Result<Bytes>,
+    served: Data<Served>,
+) -> HttpResponse {
+    // Which server this is, and whether it has the model, says more than what is wrong with the body.
+    let answer = match served.models.shelf().and_then(|shelf| shelf.get(&name)) {
+        Ok(loaded) => answer(&request, whole(body, served.max_body_bytes), || Ok(loaded.engine)).await,
+        Err(error) => Err(error),
+    };
+    echo(&request, answer)
+}
+
+fn echo(request: &HttpRequest, answer: Result<HttpResponse, Error>) -> HttpResponse {
+    let mut response = answer.unwrap_or_else(HttpResponse::from_error);
+    for name in ECHOED.map(HeaderName::from_static) {
+        if let Some(value) = request.headers().get(&name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    response
+}
+
+async fn answer(
+    request: &HttpRequest,
+    body: Result<Bytes, Error>,
+    engine: impl FnOnce() -> Result<Arc<Engine>, Error>,
+) -> Result<HttpResponse, Error> {
+    let header = sessions::read_header(request.headers().get(SESSION_HEADER).map(HeaderValue::as_bytes))?;
+    match content_type(request).as_str() {
+        "" | "application/json" => {}
+        other if lines::CONTENT_TYPES.contains(&other) => {
+            let body = body?;
+            return batch::respond(engine()?, body);
+        }
+        other => {
+            let message = format!("the content type is {other}; send application/json or application/jsonlines");
+            return Err(Error::new(Kind::UnsupportedMediaType, message));
+        }
+    }
+    let mut body = body::read(&body?)?;
+    if let Body::Session(asked) = body {
+        return about_session(asked.request_type, header);
+    }
+    let engine = engine()?;
+    let opened = (header == SessionHeader::New).then(|| sessions::open(SystemTime::now()));
+    match (&opened, header) {
+        (Some(opened), _) => body.set_session(&opened.id),
+        (None, SessionHeader::Id(id)) => body.set_session(&id),
+        (None, _) => {}
+    }
+    let mut response = if body.streams() {
+        let framing = Framing::accepted(request.headers().get(ACCEPT).map(HeaderValue::as_bytes));
+        stream_answer(engine, body, framing)?
+    } else {
+        HttpResponse::Ok().content_type("application/json").body(whole_answer(&engine, body).await?)
+    };
+    if let Some(opened) = opened {
+        set_header(&mut response, NEW_SESSION_HEADER, &opened.header);
+    }
+    Ok(response)
+}
+
+fn about_session(request: RequestType, header: SessionHeader) -> Result<HttpResponse, Error> {
+    let (name, value, session) = match (request, header) {
+        (RequestType::NewSession, _) => {
+            let NewSession { id, header } = sessions::open(SystemTime::now());
+            (NEW_SESSION_HEADER, header, id)
+        }
+        (RequestType::CloseSession | RequestType::Close, SessionHeader::Id(id)) => {
+            (CLOSED_SESSION_HEADER, id.clone(), id)
+        }
+        (RequestType::CloseSession | RequestType::Close, _) => {
+            return Err(refused(
+                "requestType",
+                "CLOSE_SESSION",
+                &format!("name the session in the header {SESSION_HEADER}"),
+            ));
+        }
+    };
+    let mut response = HttpResponse::Ok().json(SessionAnswer { session });
+    set_header(&mut response, name, &value);
+    Ok(response)
+}
+
+fn set_header(response: &mut HttpResponse, name: &'static str, value: &str) {
+    // Session names are letters, digits and hyphens.
+    if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+        response.headers_mut().insert(name, value);
+    }
+}
+
+fn stream_answer(engine: Arc<Engine>, body: Body, framing: Framing) -> Result<HttpResponse, Error> {
+    match body {
+        Body::Suggest(invocation) => {
+            let running = engine.start_completion(&Completion::from(invocation))?;
+            let encoder = SuggestEncoder::new(framing, engine.name());
+            Ok(respond(framing.content_type(), pieces(engine, running), encoder))
+        }
+        Body::Generate(request) => {
+            let lmi::Plan { generations, style, .. } = request.plan(engine.context(), draw_seed)?;
+            let generation = generations.into_iter().next().unwrap_or_default();
+            let running = engine.start_generation(&generation)?;
+            let encoder = TokenEncoder::new(framing, generation, style);
+            Ok(respond(framing.content_type(), pieces(engine, running), encoder))
+        }
+        Body::Session(_) => Err(no_session_here()),
+    }
+}
+
+/// The answer to a body that isn't streamed, as JSON.
+///
+/// # Errors
+/// The engine's.
+pub(super) async fn whole_answer(engine: &Engine, body: Body) -> Result<Vec<u8>, Error> {
+    match body {
+        Body::Suggest(invocation) => {
+            let answer = engine.complete(&invocation.into()).await?;
+            json(&Suggestions::new(engine.name(), &answer))
+        }
+        Body::Generate(request) => {
+            let lmi::Plan { generations, list, style } = request.plan(engine.context(), draw_seed)?;
+            let reply = async |generation| {
+                let answer = engine.generate(generation).await?;
+                Ok::<_, Error>(Reply::new(generation, style, &answer))
+            };
+            let replies = stream::iter(&generations).map(reply).buffered(PROMPTS_IN_FLIGHT);
+            let replies: Vec<Reply> = replies.try_collect().await?;
+            if list { json(&replies) } else { json(&replies.first()) }
+        }
+        Body::Session(_) => Err(no_session_here()),
+    }
+}
+
+/// Small enough for clients whose numbers are doubles.
+fn draw_seed() -> u64 {
+    u64::from(rand::random::<u32>())
+}
+
+fn json(value: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(value).map_err(|error| {
+        tracing::error!(%error, "an answer can't be written");
+        Error::new(Kind::Internal, "the answer can't be written")
+    })
+}
+
+fn no_session_here() -> Error {
+    Error::new(Kind::InvalidField, "requestType is there; sessions are opened and closed by a request of their own")
+}

@@ -1,0 +1,383 @@
+//! The schema of prompts, as Hugging Face's servers and the Large Model Inference containers speak it: `{"inputs", "parameters"}`,
+//! answered with `generated_text`. Says what it means to the engine; computes nothing.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::wire::{OneOrMany, refused, single};
+use crate::complete::{Generated, SampledToken, Sequence, SequenceFinish};
+use crate::engine::Generation;
+use crate::error::{Error, Kind};
+use crate::schedule::{Answer, Finish};
+
+/// Tokens added where nothing is said.
+pub const DEFAULT_MAX_NEW_TOKENS: usize = 30;
+/// Prompts of one request.
+pub const MAX_INPUTS: usize = 32;
+
+/// Prompts to continue.
+#[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// One prompt, or up to 32 of them; a list is answered with a list.
+    #[schema(value_type = super::openapi::PromptsShape)]
+    pub inputs: OneOrMany,
+    /// How to continue them.
+    #[serde(default)]
+    pub parameters: Option<Parameters>,
+    /// Send each token as it is generated.
+    #[serde(default)]
+    pub stream: bool,
+    /// Milliseconds after which what was generated until then is the answer.
+    #[schema(minimum = 1, maximum = 60_000)]
+    pub deadline_ms: Option<u64>,
+    /// Whose prompt this is: a newer request of a session takes the place of an older one that is still being worked on.
+    #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
+    pub session: Option<String>,
+}
+
+/// How to continue prompts.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Parameters {
+    /// Tokens that may be added; 30 if absent.
+    #[schema(minimum = 1)]
+    pub max_new_tokens: Option<usize>,
+    /// Draw tokens at random; if false, the most probable one is taken and `temperature`, `top_k` and `top_p` mean nothing.
+    pub do_sample: Option<bool>,
+    /// Below 1 prefers probable tokens more; 1 if absent.
+    #[schema(minimum = 0, maximum = 100)]
+    pub temperature: Option<f64>,
+    /// Draw from so many of the most probable tokens; 0, from all, if absent.
+    #[schema(minimum = 0, maximum = 18446744073709551615_usize)]
+    pub top_k: Option<usize>,
+    /// Draw from the most probable tokens that have this probability together; 1 if absent.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
+    pub top_p: Option<f64>,
+    /// Above 1 makes tokens less probable that are there already; 1 if absent.
+    #[schema(exclusive_minimum = 0, maximum = 100)]
+    pub repetition_penalty: Option<f64>,
+    /// Seed of the random numbers; one is drawn, and told in `details`, if absent.
+    #[schema(minimum = 0, maximum = 18446744073709551615_usize)]
+    pub seed: Option<u64>,
+    /// Texts before which a sequence ends.
+    #[schema(value_type = Option<super::openapi::StopShape>)]
+    pub stop_sequences: Option<OneOrMany>,
+    /// The same as `stop_sequences`.
+    #[schema(value_type = Option<super::openapi::StopShape>)]
+    pub stop: Option<OneOrMany>,
+    /// Sequences wanted for a prompt; those behind the first are in `details.best_of_sequences`.
+    #[schema(minimum = 1, maximum = 100)]
+    pub num_return_sequences: Option<usize>,
+    /// The same as `num_return_sequences`.
+    #[schema(minimum = 1, maximum = 100)]
+    pub n: Option<usize>,
+    /// The same as `num_return_sequences`.
+    #[schema(minimum = 1, maximum = 100)]
+    pub best_of: Option<usize>,
+    /// Only 1: beam search is what `input` does.
+    #[schema(minimum = 1, maximum = 1)]
+    pub num_beams: Option<u64>,
+    /// Only 1: it means nothing without beams.
+    #[schema(minimum = 1, maximum = 1)]
+    pub length_penalty: Option<f64>,
+    /// Put the prompt in front of `generated_text`.
+    pub return_full_text: Option<bool>,
+    /// Say how each sequence ended, and its tokens.
+    pub details: Option<bool>,
+}
+
+/// What a request comes to: one generation a prompt, and how to answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// One for each prompt.
+    pub generations: Vec<Generation>,
+    /// Whether the answer is a list.
+    pub list: bool,
+    /// How to answer.
+    pub style: Style,
+}
+
+/// How an answer looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Style {
+    /// With the prompt.
+    pub full_text: bool,
+    /// With details.
+    pub details: bool,
+}
+
+/// The continuation of a prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Reply {
+    /// The text.
+    pub generated_text: String,
+    /// How it came about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub details: Option<Details>,
+}
+
+/// How a continuation came about.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Details {
+    /// Why it ended.
+    pub finish_reason: Reason,
+    /// Tokens that were generated.
+    pub generated_tokens: usize,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// The seed; `null` where nothing was drawn.
+    pub seed: Option<u64>,
+    /// The tokens.
+    pub tokens: Vec<Token>,
+    /// The other sequences that were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub best_of_sequences: Vec<OtherSequence>,
+}
+
+/// A sequence behind the first.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct OtherSequence {
+    /// The text.
+    pub generated_text: String,
+    /// Why it ended.
+    pub finish_reason: Reason,
+    /// Tokens that were generated.
+    pub generated_tokens: usize,
+    /// The tokens.
+    pub tokens: Vec<Token>,
+}
+
+/// A generated token.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Token {
+    /// Its number in the vocabulary.
+    pub id: u32,
+    /// The text that it adds.
+    pub text: String,
+    /// Its natural log-probability.
+    pub log_prob: f32,
+}
+
+/// Why a sequence ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// At a length limit.
+    Length,
+    /// The model ended the text.
+    EosToken,
+    /// Before a stop sequence.
+    StopSequence,
+    /// Before a blocked term.
+    Blocked,
+    /// The deadline passed.
+    Deadline,
+    /// A newer request of the session took its place.
+    Superseded,
+}
+
+impl Request {
+    /// What the request comes to for a model with room for `context` tokens. `draw_seed` gives a seed where one is wanted and
+    /// none is said.
+    ///
+    /// # Errors
+    /// Names the field that asks for what isn't done, or that contradicts another.
+    pub fn plan(self, context: usize, draw_seed: impl Fn() -> u64) -> Result<Plan, Error> {
+        let list = matches!(self.inputs, OneOrMany::Many(_));
+        let prompts = self.inputs.into_list();
+        let parameters = self.parameters.unwrap_or_default();
+        refuse_what_is_not_done(&parameters)?;
+        if prompts.is_empty() || prompts.len() > MAX_INPUTS {
+            return Err(refused("inputs", format!("a list of {}", prompts.len()), "it must have 1 to 32 prompts"));
+        }
+        if list && self.stream {
+            return Err(refused("stream", true, "send inputs as one string, or stream false"));
+        }
+        if list && self.session.is_some() {
+            return Err(refused("inputs", "a list", "with a session it must be one string"));
+        }
+        let sequences = parameters.sequences()?;
+        let sampled = parameters.do_sample.unwrap_or(false);
+        if sequences > 1 && !sampled {
+            let right = "without do_sample all would be the same: set do_sample to true, or ask for 1";
+            return Err(refused("num_return_sequences", sequences, right));
+        }
+        if sequences > 1 && self.stream {
+            return Err(refused("num_return_sequences", sequences, "a stream has one sequence: ask for 1"));
+        }
+        let stop = parameters.stop_sequences()?;
+        parameters.check_what_may_mean_nothing()?;
+        let generation = |prompt: String| Generation {
+            prompt,
+            max_new_tokens: Some(parameters.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(context))),
+            temperature: if sampled { parameters.temperature.map_or(1.0, single) } else { 0.0 },
+            top_k: if sampled { parameters.top_k.unwrap_or(0) } else { 0 },
+            top_p: if sampled { parameters.top_p.map_or(1.0, single) } else { 1.0 },
+            repetition_penalty: parameters.repetition_penalty.map_or(1.0, single),
+            stop: stop.clone(),
+            seed: sampled.then(|| parameters.seed.unwrap_or_else(&draw_seed)),
+            sequences,
+            deadline_ms: self.deadline_ms,
+            session: self.session.clone(),
+        };
+        let style = Style {
+            full_text: parameters.return_full_text.unwrap_or(false),
+            // There is no other place for the sequences behind the first.
+            details: parameters.details.unwrap_or(false) || sequences > 1,
+        };
+        Ok(Plan { generations: prompts.into_iter().map(generation).collect(), list, style })
+    }
+}
+
+fn refuse_what_is_not_done(parameters: &Parameters) -> Result<(), Error> {
+    if let Some(beams @ (0 | 2..)) = parameters.num_beams {
+        let right = "continuations aren't searched with beams: leave it out or set it to 1; to search, send `input`";
+        return Err(refused("num_beams", beams, right));
+    }
+    match parameters.length_penalty {
+        Some(penalty) if penalty != 1.0 => {
+            Err(refused("length_penalty", penalty, "it means nothing without beams: leave it out or set it to 1"))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Parameters {
+    /// The number of sequences, whatever it is called.
+    fn sequences(&self) -> Result<usize, Error> {
+        let names = [("num_return_sequences", self.num_return_sequences), ("n", self.n), ("best_of", self.best_of)];
+        let mut said = names.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let Some((first, count)) = said.next() else { return Ok(1) };
+        if let Some((other, different)) = said.find(|&(_, value)| value != count) {
+            return Err(refused(other, different, &format!("{first} means the same and is {count}: send one of them")));
+        }
+        Ok(count)
+    }
+
+    /// Nonsense is refused also where it would be ignored.
+    fn check_what_may_mean_nothing(&self) -> Result<(), Error> {
+        match (self.temperature, self.top_p) {
+            (Some(temperature), _) if !(0.0..=100.0).contains(&temperature) => {
+                Err(refused("temperature", temperature, "it must be from 0 to 100"))
+            }
+            (_, Some(top_p)) if top_p <= 0.0 || top_p > 1.0 => {
+                Err(refused("top_p", top_p, "it must be above 0 and at most 1"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn stop_sequences(&self) -> Result<Vec<String>, Error> {
+        match (&self.stop_sequences, &self.stop) {
+            (Some(_), Some(_)) => Err(Error::new(
+                Kind::InvalidValue,
+                "stop and stop_sequences are both there; they mean the same: send one of them",
+            )),
+            (Some(stop), None) | (None, Some(stop)) => Ok(stop.clone().into_list()),
+            (None, None) => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Reason {
+    /// Why a sequence ended, or why the request did if that cut it.
+    pub fn new(sequence: Option<SequenceFinish>, request: Finish) -> Self {
+        match (sequence, request) {
+            (Some(SequenceFinish::Length), _) => Self::Length,
+            (Some(SequenceFinish::EndOfText), _) => Self::EosToken,
+            (Some(SequenceFinish::Stop), _) => Self::StopSequence,
+            (Some(SequenceFinish::Blocked), _) | (None, Finish::Blocked) => Self::Blocked,
+            (None, Finish::Superseded) => Self::Superseded,
+            (None, Finish::Deadline | Finish::Complete | Finish::Length) => Self::Deadline,
+        }
+    }
+}
+
+impl Reply {
+    /// An answer as it is sent.
+    pub fn new(generation: &Generation, style: Style, answer: &Answer<Generated>) -> Self {
+        let mut sequences = answer.result.sequences.iter();
+        let first = sequences.next();
+        let text = |sequence: &Sequence| {
+            let prompt = if style.full_text { generation.prompt.as_str() } else { "" };
+            format!("{prompt}{}", sequence.text)
+        };
+        let reason = |finish| Reason::new(finish, answer.finish);
+        let details = || Details {
+            finish_reason: reason(first.and_then(|sequence| sequence.finish)),
+            generated_tokens: first.map_or(0, |sequence| sequence.tokens.len()),
+            prompt_tokens: answer.result.prompt_tokens,
+            seed: generation.seed,
+            tokens: first.map(|sequence| tokens(&sequence.tokens)).unwrap_or_default(),
+            best_of_sequences: sequences
+                .map(|sequence| OtherSequence {
+                    generated_text: text(sequence),
+                    finish_reason: reason(sequence.finish),
+                    generated_tokens: sequence.tokens.len(),
+                    tokens: tokens(&sequence.tokens),
+                })
+                .collect(),
+        };
+        Self { generated_text: first.map(text).unwrap_or_default(), details: style.details.then(details) }
+    }
+}
+
+fn tokens(tokens: &[SampledToken]) -> Vec<Token> {
+    tokens.iter().map(Token::new).collect()
+}
+
+impl Token {
+    /// A token as it is sent.
+    pub fn new(token: &SampledToken) -> Self {
+        Self { id: token.id, text: token.text.clone(), log_prob: token.logprob }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::wire;
+
+    fn plan(body: &str) -> Result<Plan, String> {
+        let request: Request = wire::parse(body.as_bytes()).map_err(|e| e.message)?;
+        request.plan(48, || 7).map_err(|e| e.message)
+    }
+
+    #[test]
+    fn defaults_are_greedy_and_sampling_is_asked_for() {
+        let one = plan(r#"{"inputs":"a"}"#).unwrap();
+        let expected = Generation { prompt: "a".into(), max_new_tokens: Some(30), ..Default::default() };
+        assert_eq!((one.generations, one.list), (vec![expected], false));
+        let ignored =
+            plan(r#"{"inputs":["a"],"parameters":{"temperature":0.5,"top_k":3,"top_p":0.1,"seed":1}}"#).unwrap();
+        let greedy = &ignored.generations[0];
+        assert_eq!((greedy.temperature, greedy.top_k, greedy.top_p, greedy.seed), (0.0, 0, 1.0, None));
+        assert!(ignored.list);
+        let sampled =
+            plan(r#"{"inputs":"a","parameters":{"do_sample":true,"top_k":3,"best_of":2,"stop":"x"}}"#).unwrap();
+        let sampled = (&sampled.generations[0], sampled.style.details);
+        assert_eq!((sampled.0.temperature, sampled.0.top_k, sampled.0.sequences, sampled.1), (1.0, 3, 2, true));
+        assert_eq!((sampled.0.seed, sampled.0.stop.as_slice()), (Some(7), ["x".to_owned()].as_slice()));
+    }
+
+    #[test]
+    fn what_is_not_done_is_refused_by_name() {
+        let refused = |parameters: &str, words: &str| {
+            let error = plan(&format!(r#"{{"inputs":"a","parameters":{parameters}}}"#)).unwrap_err();
+            assert!(error.contains(words), "{parameters}: {error}");
+        };
+        refused(r#"{"num_beams":4}"#, "num_beams is 4");
+        refused(r#"{"length_penalty":2.0}"#, "length_penalty is 2");
+        refused(r#"{"temperature":-1}"#, "temperature is -1");
+        refused(r#"{"top_p":1.5}"#, "top_p is 1.5");
+        refused(r#"{"typical_p":0.5}"#, "unknown field `typical_p`");
+        refused(r#"{"n":2}"#, "num_return_sequences is 2; without do_sample");
+        refused(r#"{"n":2,"best_of":3,"do_sample":true}"#, "best_of is 3; n means the same and is 2");
+        refused(r#"{"stop":"a","stop_sequences":["b"]}"#, "stop and stop_sequences");
+        assert!(plan(r#"{"inputs":[]}"#).unwrap_err().contains("inputs is a list of 0"));
+        assert!(plan(r#"{"inputs":["a"],"stream":true}"#).unwrap_err().contains("stream is true"));
+        assert!(plan(r#"{"inputs":"a","parameters":{"n":2,"do_sample":true},"stream":true}"#).is_err());
+    }
+}

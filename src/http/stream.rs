@@ -1,0 +1,145 @@
+//! Answers sent as they are made: what a running request does, turned into bytes by an encoder per schema. The engine's channel is
+//! the only buffer, and dropping the stream, as when the client leaves, stops the work.
+
+use std::sync::Arc;
+
+use actix_web::HttpResponse;
+use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
+use actix_web::web::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+
+use super::errors::ErrorBody;
+use super::framing::Framing;
+use super::lmi::{self, Reply, Style, Token};
+use super::suggest::{End, SuggestionLine};
+use crate::complete::{Generated, Outcome, SampledToken};
+use crate::engine::{Engine, Generation, Parts, Running};
+use crate::error::Error;
+use crate::schedule::{Answer, Event};
+
+/// What happens to a running request, in order; the last piece is an end or a failure.
+#[derive(Debug)]
+pub enum Piece<T> {
+    /// Something is certain.
+    Event(Event),
+    /// It is done.
+    Done(Answer<T>),
+    /// There is no answer.
+    Failed(Error),
+}
+
+/// The pieces of a running request. Its engine lives as long as it.
+pub fn pieces<T: Parts>(engine: Arc<Engine>, running: Running<T>) -> impl Stream<Item = Piece<T>> {
+    stream::unfold(Some((engine, running)), |state| async {
+        let (engine, mut running) = state?;
+        Some(match running.event().await {
+            Some(event) => (Piece::Event(event), Some((engine, running))),
+            None => (running.finish().await.map_or_else(Piece::Failed, Piece::Done), None),
+        })
+    })
+}
+
+/// Writes pieces in a schema.
+pub trait Encoder<P> {
+    /// Appends what a piece comes to; nothing if it is no news for the client.
+    fn encode(&mut self, piece: P, out: &mut Vec<u8>);
+}
+
+/// A streamed answer.
+pub fn respond<P: 'static>(
+    content_type: &'static str,
+    pieces: impl Stream<Item = P> + 'static,
+    mut encoder: impl Encoder<P> + 'static,
+) -> HttpResponse {
+    let body = pieces.filter_map(move |piece| {
+        let mut out = Vec::new();
+        encoder.encode(piece, &mut out);
+        std::future::ready((!out.is_empty()).then(|| Ok::<_, std::convert::Infallible>(Bytes::from(out))))
+    });
+    let mut response = HttpResponse::Ok();
+    // Proxies that buffer would spoil it.
+    response.insert_header((CACHE_CONTROL, HeaderValue::from_static("no-cache")));
+    response.insert_header(("X-Accel-Buffering", "no"));
+    response.content_type(content_type).streaming(body)
+}
+
+/// Suggestions: a line each, then a line with the end.
+pub struct SuggestEncoder {
+    framing: Framing,
+    model: String,
+}
+
+impl SuggestEncoder {
+    /// Nothing sent yet.
+    pub fn new(framing: Framing, model: &str) -> Self {
+        Self { framing, model: model.to_owned() }
+    }
+}
+
+impl Encoder<Piece<Outcome>> for SuggestEncoder {
+    fn encode(&mut self, piece: Piece<Outcome>, out: &mut Vec<u8>) {
+        match piece {
+            Piece::Event(Event::Suggestion(suggestion)) => {
+                self.framing.write(out, &SuggestionLine { suggestion: &suggestion });
+            }
+            Piece::Event(Event::Token { .. }) => {}
+            Piece::Done(answer) => self.framing.write(out, &End::new(&self.model, &answer)),
+            Piece::Failed(error) => self.framing.write(out, &ErrorBody::from(&error)),
+        }
+    }
+}
+
+/// One line of a stream of tokens.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, utoipa::ToSchema)]
+pub struct TokenLine {
+    /// The token; `null` if there was none at all.
+    pub token: Option<Token>,
+    /// On the last line: the whole continuation.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Reply)]
+    pub reply: Option<Reply>,
+}
+
+/// A prompt's continuation: a line a token. The last one has the whole, so a token waits until it is known whether another comes.
+pub struct TokenEncoder {
+    framing: Framing,
+    generation: Generation,
+    style: Style,
+    waiting: Option<SampledToken>,
+}
+
+impl TokenEncoder {
+    /// Nothing sent yet. The last line has details in any case.
+    pub fn new(framing: Framing, generation: Generation, style: Style) -> Self {
+        Self { framing, generation, style: Style { details: true, ..style }, waiting: None }
+    }
+}
+
+impl Encoder<Piece<Generated>> for TokenEncoder {
+    fn encode(&mut self, piece: Piece<Generated>, out: &mut Vec<u8>) {
+        let line = |token: &SampledToken, reply| TokenLine { token: Some(lmi::Token::new(token)), reply };
+        match piece {
+            Piece::Event(Event::Token { token, .. }) => {
+                if let Some(waiting) = self.waiting.replace(token) {
+                    self.framing.write(out, &line(&waiting, None));
+                }
+            }
+            Piece::Event(Event::Suggestion(_)) => {}
+            Piece::Done(answer) => {
+                let mut reply = Reply::new(&self.generation, self.style, &answer);
+                if let Some(details) = &mut reply.details {
+                    // They were sent already.
+                    details.tokens.clear();
+                }
+                let token = self.waiting.take().map(|token| lmi::Token::new(&token));
+                self.framing.write(out, &TokenLine { token, reply: Some(reply) });
+            }
+            Piece::Failed(error) => {
+                if let Some(waiting) = self.waiting.take() {
+                    self.framing.write(out, &line(&waiting, None));
+                }
+                self.framing.write(out, &ErrorBody::from(&error));
+            }
+        }
+    }
+}

@@ -57,7 +57,7 @@ pub(super) enum InvocationBody {
     /// A typed text to complete.
     Suggest(Invocation),
     /// Prompts to continue.
-    Generate(Request),
+    Generate(Box<Request>),
     /// About a session.
     Session(SessionRequest),
 }

@@ -51,7 +51,7 @@ stop() {
 
 # check_api ARGUMENT...: everything that schemathesis can check, with the same examples each time.
 check_api() {
-    (cd "$here" && SCHEMATHESIS_HOOKS=hooks PYTHONDONTWRITEBYTECODE=1 "$venv/bin/schemathesis" run "$url/openapi.json" \
+    (cd "$scratch" && SCHEMATHESIS_HOOKS=hooks PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1 "$venv/bin/schemathesis" run "$url/openapi.json" \
         --checks all --seed 1 --max-examples 30 --no-shrink --continue-on-failure --generation-database none \
         --max-time 80 --warnings off --suppress-health-check all "$@")
 }

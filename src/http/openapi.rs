@@ -130,6 +130,14 @@ pub struct UsageShape {
     positions_saved: usize,
 }
 
+/// A server-sent event.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `framing` writes")]
+pub(super) struct ServerEvent {
+    /// A line of the answer as JSON, or `[DONE]` at the end on OpenAI's routes.
+    data: String,
+}
+
 /// A string or a list of 1 to 32.
 pub struct PromptsShape;
 

@@ -144,6 +144,11 @@ impl Scheduler {
         self.jobs.iter().find(|job| job.id == id).map(|job| &job.task)
     }
 
+    /// What a job has cost until now.
+    pub fn usage(&self, id: JobId) -> Option<Usage> {
+        self.jobs.iter().find(|job| job.id == id).map(|job| job.usage)
+    }
+
     /// Jobs that are not removed yet.
     pub fn jobs(&self) -> usize {
         self.jobs.len()

@@ -6,7 +6,7 @@
 #   make parity        a real-size GPT-2 (124M, random weights) against Hugging Face transformers
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
 #   make replay        10,000 keystrokes answered from memory and cold, compared
-#   make bench-load    throughput, typing, overload and step times of a release build, into bench/results/load-* (half an hour)
+#   make bench-load    throughput, typing, overload and step times of a release build, into bench/results/load-* (an hour)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
 #   make demo-model    rebuild the demo model from its corpus
 

@@ -66,15 +66,15 @@ else
     region=${region:-${AWS_REGION:-${AWS_DEFAULT_REGION:-$(aws configure get region || true)}}}
     [ -n "$region" ] || fail "no region is set; use --region"
     # ECR says itself how the account's host is called; it differs among the partitions of AWS.
-    uri() {
+    describe() {
         aws ecr describe-repositories --region "$region" --registry-id "$account" --repository-names "$name" \
-            --query 'repositories[0].repositoryUri' --output text
+            --query "$1" --output text
     }
-    if ! repository=$(uri 2>/dev/null); then
+    if ! repository=$(describe 'repositories[0].repositoryUri' 2>/dev/null); then
         printf 'creating the repository %s in %s\n' "$name" "$region" >&2
         aws ecr create-repository --region "$region" --repository-name "$name" \
             --image-scanning-configuration scanOnPush=true --image-tag-mutability "$mutability" >/dev/null
-        repository=$(uri)
+        repository=$(describe 'repositories[0].repositoryUri')
     fi
     repository=${registry:-${repository%%/*}}/$name
 fi
@@ -93,5 +93,16 @@ else
     aws ecr get-login-password --region "$region" | docker login --username AWS --password-stdin "$host" >&2
 fi
 
-for image in "${images[@]}"; do run docker push --quiet "$image" >&2; done
+# A tag that can't be moved and is there already has this very version or commit.
+present() {
+    [ -z "$dry_run" ] && [ "$(describe 'repositories[0].imageTagMutability')" = IMMUTABLE ] &&
+        aws ecr describe-images --region "$region" --repository-name "$name" --image-ids "imageTag=${1##*:}" >/dev/null 2>&1
+}
+for image in "${images[@]}"; do
+    if present "$image"; then
+        printf '%s is there already, and immutable\n' "$image" >&2
+    else
+        run docker push --quiet "$image" >&2
+    fi
+done
 printf '%s\n' "${images[1]}"

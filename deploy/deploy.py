@@ -15,6 +15,7 @@ making them. endpoint.yaml is the same as a CloudFormation template; a test keep
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
@@ -153,8 +154,13 @@ def wait(aws, endpoint, minutes):
         time.sleep(aws.args.poll_seconds)
 
 
+def made_for(endpoint):
+    """How the names of its models and configurations begin; 63 characters are the most that SageMaker takes."""
+    return endpoint[: 63 - len("-20260101-000000")] + "-"
+
+
 def make_model_and_config(aws, args):
-    name = f"{args.name}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S-%f}"[:63]
+    name = f"{made_for(args.name)}{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
     aws.call("sagemaker", "create_model", model_request(name, args))
     aws.call("sagemaker", "create_endpoint_config", config_request(name, args))
     return name
@@ -237,20 +243,17 @@ def delete(aws, args):
     aws.quietly("sagemaker", "delete_endpoint", {"EndpointName": args.name})
     if args.dry_run:
         return
-    # Others may have a name that begins the same way: after it has to come a time.
-    stamp = len("-20260101-000000-000000")
+    # Others may have names that begin the same way: a time has to follow, and nothing else.
+    ours = re.compile(re.escape(made_for(args.name)) + r"\d{8}-\d{6}")
     sagemaker = aws.client("sagemaker")
-    for pages, key, field in [
-        ("list_endpoint_configs", "EndpointConfigs", "EndpointConfigName"),
-        ("list_models", "Models", "ModelName"),
+    for pages, key, field, operation in [
+        ("list_endpoint_configs", "EndpointConfigs", "EndpointConfigName", "delete_endpoint_config"),
+        ("list_models", "Models", "ModelName", "delete_model"),
     ]:
-        for page in sagemaker.get_paginator(pages).paginate(NameContains=args.name[:63]):
-            for found in page[key]:
-                name = found[field]
-                if name.startswith(args.name + "-") and len(name) == min(63, len(args.name) + stamp):
-                    say("deleting", name)
-                    operation = "delete_endpoint_config" if key == "EndpointConfigs" else "delete_model"
-                    aws.quietly("sagemaker", operation, {field: name})
+        names = [found[field] for page in sagemaker.get_paginator(pages).paginate() for found in page[key]]
+        for name in filter(ours.fullmatch, names):
+            say("deleting", name)
+            aws.quietly("sagemaker", operation, {field: name})
     say(f"{args.name} is gone")
 
 

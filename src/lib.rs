@@ -4,29 +4,30 @@
 //!
 //! ```text
 //! http      routes, wire types, errors                          async, knows no tensors
-//!  engine   one loaded model: checks a request, makes its search
+//!  engine   one loaded model: checks a request, makes its task
 //!   text      tokenizer, half-typed tokens                      pure
-//!   complete  the search, a state machine                       pure
-//!   schedule  tree, lanes, plan, scheduler                      pure
-//!             thread: queue, deadlines, clients that went       one OS thread owns the engine
+//!   complete  the tasks: search and sampling, state machines    pure
+//!   schedule  tree, lanes, plan, scheduler, who waits           pure
+//!             pool, worker: queue, deadlines, who went away     one OS thread owns each engine
 //!    model    the `Backend` trait; ONNX Runtime, a fake         knows no HTTP
 //! ```
 //!
-//! An HTTP handler turns the body into an [`engine::Completion`]; [`engine::Engine::complete`] checks it, makes a
-//! [`complete::Search`] and queues it; the model thread steps all searches together, each asking for next-token distributions
-//! until it is done; the answer goes back through a oneshot channel.
+//! An HTTP handler turns the body into an [`engine::Completion`] or an [`engine::Generation`]; the [`engine::Engine`] checks it,
+//! makes a [`complete::Task`] and queues it; a model thread steps all tasks together, each asking for next-token distributions
+//! until it is done; the answer goes back through a oneshot channel, and its parts, if someone wants them early, through another.
 //!
-//! Beside that path: [`models`] is what a server holds, [`bundle`] finds or builds what `--model` names, [`error`] is what clients get to see, [`cli`] the commands,
-//! [`popular`] the most frequent queries, [`evaluate`] types queries at a model and measures, [`local_endpoint`] stands in for
-//! SageMaker.
+//! Beside that path: [`metrics`] is everything that is counted, [`models`] is what a server holds, [`bundle`] finds or builds what
+//! `--model` names, [`error`] is what clients get to see, [`cli`] the commands, [`popular`] the most frequent queries, [`evaluate`]
+//! types queries at a model and measures, [`local_endpoint`] stands in for SageMaker.
 //! The bundle's format and its builder are the crate `engine-build`.
 //!
 //! # Invariants
 //!
-//! * `text`, `complete` and everything in `schedule` but `thread` and `calibrate` have no async, threads, clocks or I/O.
-//! * Only the model thread touches a [`model::Backend`]; there is no lock around it.
+//! * `text`, `complete` and what `schedule` calls pure have no async, threads, clocks or I/O.
+//! * Only its model thread touches a [`model::Backend`]; there is no lock around it.
 //! * Every queue is bounded, and a full one is an ordinary error.
-//! * What the tree holds never changes an answer, only its price.
+//! * What the tree holds, and what shares a forward, never changes an answer, only its price.
+//! * Every request that was accepted is answered, whatever becomes of the engine.
 //! * `unsafe` is in one place: `model/onnxruntime/raw.rs`.
 //!
 //! # Deliberately absent

@@ -24,22 +24,40 @@ fi
 options+=(--target-dir "$target_dir" --fuzz-dir fuzz)
 
 "${fuzz[@]}" build "${options[@]}"
-status=0
 report=bench/results/fuzz.txt
-printf '%s seconds a target\n\n%-18s %12s %12s %8s  %s\n' "$seconds" target executions per-second corpus outcome >"$report"
-for target in $("${fuzz[@]}" list --fuzz-dir fuzz); do
-    corpus=$target_dir/corpus/$target
+
+# fuzz_target NAME: fuzzes one target and leaves a line for the report beside its log.
+fuzz_target() {
+    local target=$1 outcome=clean corpus=$target_dir/corpus/$1 dictionary=(-dict=fuzz/json.dict)
+    local log=$target_dir/$1.log
     mkdir -p "$corpus"
-    dictionary=(-dict=fuzz/json.dict)
     if [ "$target" = tokenizer_input ]; then dictionary=(); fi
-    outcome=clean
     # A text for the tokenizer is cut at 200 characters; nothing else needs long inputs to be broken.
     "${fuzz[@]}" run "${options[@]}" "$target" "$corpus" "fuzz/corpus/$target" -- "${dictionary[@]}" \
         -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-        >"$target_dir/$target.log" 2>&1 || { outcome="FAILED, see $target_dir/$target.log"; status=1; }
-    executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$target_dir/$target.log")
-    rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$target_dir/$target.log")
+        >"$log" 2>&1 || outcome="FAILED, see $log"
+    local executions rate count
+    executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+    rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")
     count=$(find "$corpus" -type f | wc -l)
-    printf '%-18s %12s %12s %8s  %s\n' "$target" "${executions:-?}" "${rate:-?}" "$count" "$outcome" | tee -a "$report"
+    printf '%-18s %12s %12s %8s  %s\n' "$target" "${executions:-?}" "${rate:-?}" "$count" "$outcome" >"$target_dir/$target.row"
+}
+
+mapfile -t targets < <("${fuzz[@]}" list --fuzz-dir fuzz)
+running=0
+for target in "${targets[@]}"; do
+    rm -f "$target_dir/$target.row"
+    fuzz_target "$target" &
+    running=$((running + 1))
+    if [ "$running" -ge "$(nproc)" ]; then
+        wait -n
+        running=$((running - 1))
+    fi
 done
-exit "$status"
+wait
+{
+    printf '%s seconds a target, %s at a time\n\n' "$seconds" "$(nproc)"
+    printf '%-18s %12s %12s %8s  %s\n' target executions per-second corpus outcome
+    for target in "${targets[@]}"; do cat "$target_dir/$target.row"; done
+} | tee "$report"
+! grep -q FAILED "$report"

@@ -9,7 +9,9 @@ use std::sync::LazyLock;
 use engine_build::{Manifest, check_weights};
 use foretype::engine::Completion;
 use foretype::error::Error;
-use foretype::http::wire::{self, Invocation};
+use foretype::http::openai::CompletionRequest;
+use foretype::http::suggest::Invocation;
+use foretype::http::{body, lines, wire};
 use foretype::text::query::Query;
 use foretype::text::{Method, Opening, Text, TokenId};
 
@@ -34,7 +36,28 @@ const CHARACTERS: usize = 200;
 type Parser = fn(&[u8]) -> Result<(), Error>;
 
 /// All of them.
-const PARSERS: [Parser; 1] = [invocation];
+const PARSERS: [Parser; 4] = [invocation, any_schema, json_lines, completion];
+
+/// The room of a model, as far as a body's reader needs to know.
+const CONTEXT: usize = 128;
+
+/// The body of `POST /invocations`, whichever schema it is of.
+fn any_schema(data: &[u8]) -> Result<(), Error> {
+    if let body::Body::Generate(request) = body::read(data)? {
+        request.plan(CONTEXT, || 0)?;
+    }
+    Ok(())
+}
+
+/// The same, line by line.
+fn json_lines(data: &[u8]) -> Result<(), Error> {
+    lines::split(data).into_iter().try_for_each(|line| any_schema(&data[line]))
+}
+
+/// The body of `POST /v1/completions`.
+fn completion(data: &[u8]) -> Result<(), Error> {
+    wire::parse::<CompletionRequest>(data)?.plan().map(drop)
+}
 
 /// The body of `POST /invocations`.
 fn invocation(body: &[u8]) -> Result<(), Error> {

@@ -8,6 +8,7 @@ mod local_endpoint;
 mod pack;
 mod progress;
 mod serve;
+pub mod telemetry;
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use self::telemetry::LogFormat;
 use crate::bundle::{self, IntakeOptions, Source};
 use crate::engine::{EngineOptions, RequestOptions};
 use crate::model::onnxruntime;
@@ -30,15 +32,6 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// How log lines are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line, for log collectors.
-    Json,
 }
 
 /// The commands.

@@ -157,6 +157,9 @@ impl Search {
             if self.paths.next(beam.node).is_none() {
                 self.paths.want(Wanted { node: beam.node, full: false, speculative: false });
                 self.head = Some(beam);
+                if self.order() == Order::Shallowest {
+                    self.ask_for_level();
+                }
                 return;
             }
             self.expand(beam);
@@ -165,45 +168,50 @@ impl Search {
 
     /// Asks for up to `count` more distributions: of the beginnings that come next if nothing better turns up.
     pub fn speculate(&mut self, count: usize) {
-        let Some((level, joint)) = self.head.as_ref().map(|head| (head.new_tokens, head.joint)) else { return };
-        let order = self.order();
+        let Some(head) = self.head.as_ref().filter(|_| self.order() == Order::Best) else { return };
+        let worst = head.joint - SPECULATION_NATS;
+        let asked = self.ask_ahead(Order::Best, count, |_, candidate| candidate.joint >= worst);
+        self.asked_ahead += asked.len();
+        for node in asked {
+            self.paths.want(Wanted { node, full: false, speculative: true });
+            self.ahead.insert(node);
+        }
+    }
+
+    /// Asks for the distributions of all beams of the head's level at once: it is followed whole.
+    fn ask_for_level(&mut self) {
+        let Some(level) = self.head.as_ref().map(|head| head.new_tokens) else { return };
+        let room = self.options.beams.saturating_sub(self.followed[level]);
+        for node in self.ask_ahead(Order::Shallowest, room, |at, _| at == level) {
+            self.paths.want(Wanted { node, full: false, speculative: false });
+        }
+    }
+
+    /// Up to `count` nodes that come next, in an order, as long as they are `wanted`, and that nothing is known of.
+    fn ask_ahead(&mut self, order: Order, count: usize, wanted: impl Fn(usize, &Candidate) -> bool) -> Vec<NodeIndex> {
         let mut looked_at = Vec::new();
-        let mut found = 0;
+        let mut nodes = Vec::new();
         // Most candidates can't follow or are known; look at several times as many as are asked for.
-        while found < count && looked_at.len() < 16 * count {
-            let Some((at, candidate)) = self.frontier.pop(order) else { break };
-            looked_at.push((at, candidate));
-            // Of a level that is followed whole everything with room is wanted; otherwise what is not much less probable.
-            let is_far = match order {
-                Order::Shallowest => at != level || self.followed[level] + found >= self.options.beams,
-                Order::Best => candidate.joint < joint - SPECULATION_NATS,
-            };
-            if is_far || self.found.threshold().is_some_and(|kth| candidate.joint <= kth) {
+        while nodes.len() < count && looked_at.len() < 16 * count {
+            let Some((level, candidate)) = self.frontier.pop(order) else { break };
+            looked_at.push((level, candidate));
+            if !wanted(level, &candidate) || self.found.threshold().is_some_and(|kth| candidate.joint <= kth) {
                 break;
             }
             let Some(beam) = self.materialise(&candidate) else { continue };
             let node = beam.node;
-            let follows = !self.is_cut(&beam) && self.room_at(beam.new_tokens);
-            let is_asked = || self.paths.wanted().iter().any(|wanted| wanted.node == node);
-            if follows && self.paths.next(node).is_none() && !is_asked() {
-                self.paths.want(Wanted { node, full: false, speculative: true });
-                if order == Order::Best {
-                    self.ahead.insert(node);
-                    self.asked_ahead += 1;
-                }
-                found += 1;
+            let is_asked = nodes.contains(&node) || self.paths.wanted().iter().any(|wanted| wanted.node == node);
+            if !is_asked && !self.is_cut(&beam) && self.room_at(level) && self.paths.next(node).is_none() {
+                nodes.push(node);
             }
         }
         looked_at.into_iter().for_each(|(level, candidate)| self.frontier.push(level, candidate));
+        nodes
     }
 
     /// The share of what was asked for ahead that turned out to be wanted; one half before anything is known.
     pub fn foresight(&self) -> f64 {
-        match self.order() {
-            // Only a find could keep the rest of the level from being followed, and there are few.
-            Order::Shallowest => 0.95,
-            Order::Best => (self.followed_ahead + 2) as f64 / (self.asked_ahead + 4) as f64,
-        }
+        (self.followed_ahead + 2) as f64 / (self.asked_ahead + 4) as f64
     }
 
     /// What was found until now, best first. Until the search is done, only complete queries; then also those that were cut.

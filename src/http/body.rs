@@ -20,7 +20,7 @@ pub enum Body {
     /// Completes a typed text.
     Suggest(Invocation),
     /// Continues prompts.
-    Generate(lmi::Request),
+    Generate(Box<lmi::Request>),
 }
 
 impl Body {
@@ -87,7 +87,7 @@ fn read_shape(body: &[u8]) -> Result<Body, Error> {
             "the body has both `input` and `inputs`; send `input` to complete a typed text or `inputs` to continue a prompt",
         ),
         Keys { input: true, .. } => wire::parse(body).map(Body::Suggest),
-        Keys { inputs: true, .. } => wire::parse(body).map(Body::Generate),
+        Keys { inputs: true, .. } => wire::parse(body).map(Box::new).map(Body::Generate),
         Keys { .. } => shape(
             "missing field `input` (a typed text to complete) or `inputs` (a prompt to continue); the body has neither",
         ),

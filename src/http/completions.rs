@@ -13,7 +13,7 @@ use super::openai::{
     self, Choice, Completion, CompletionRequest, CompletionUsage, FinishReason, ListObject, Logprobs, ModelCard,
     ModelCards, Plan, renamed,
 };
-use super::openapi::OpenAiErrors;
+use super::openapi::{OpenAiErrors, ServerEvent};
 use super::routes::{expect_json, whole};
 use super::server::Served;
 use super::stream::{Encoder, Piece, pieces, respond};
@@ -34,7 +34,7 @@ const PROMPTS_IN_FLIGHT: usize = 8;
     request_body = CompletionRequest,
     responses(
         (status = 200, description = "The continuations", content(
-            (Completion = "application/json"), (String = "text/event-stream")
+            (Completion = "application/json"), (ServerEvent = "text/event-stream")
         )),
         OpenAiErrors,
     )

@@ -11,7 +11,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::body::{self, Body};
 use super::framing::Framing;
 use super::lmi::{self, Reply};
-use super::openapi::{InvocationAnswer, InvocationBody, InvocationErrors, ModelErrors};
+use super::openapi::{InvocationAnswer, InvocationBody, InvocationErrors, ModelErrors, ServerEvent};
 use super::routes::{content_type, whole};
 use super::server::Served;
 use super::sessions::{
@@ -50,7 +50,7 @@ const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemak
     request_body(content((InvocationBody = "application/json"), (String = "application/jsonlines"))),
     responses(
         (status = 200, description = "The answer", content(
-            (InvocationAnswer = "application/json"), (String = "application/jsonlines"), (String = "text/event-stream")
+            (InvocationAnswer = "application/json"), (String = "application/jsonlines"), (ServerEvent = "text/event-stream")
         ), headers(
             ("X-Amzn-SageMaker-New-Session-Id" = Option<String>, description = "A session that was opened, and when it expires"),
             ("X-Amzn-SageMaker-Closed-Session-Id" = Option<String>, description = "A session that was closed"),
@@ -78,7 +78,7 @@ pub(super) async fn invocations(request: HttpRequest, body: Result<Bytes>, serve
     request_body(content((InvocationBody = "application/json"), (String = "application/jsonlines"))),
     responses(
         (status = 200, description = "The answer", content(
-            (InvocationAnswer = "application/json"), (String = "application/jsonlines"), (String = "text/event-stream")
+            (InvocationAnswer = "application/json"), (String = "application/jsonlines"), (ServerEvent = "text/event-stream")
         )),
         InvocationErrors,
         ModelErrors,

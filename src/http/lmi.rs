@@ -30,6 +30,7 @@ pub struct Request {
     pub stream: bool,
     /// Milliseconds after which what was generated until then is the answer.
     #[schema(minimum = 1, maximum = 60_000)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub deadline_ms: Option<u64>,
     /// Whose prompt this is: a newer request of a session takes the place of an older one that is still being worked on.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
@@ -42,6 +43,7 @@ pub struct Request {
 pub struct Parameters {
     /// Tokens that may be added; 30 if absent.
     #[schema(minimum = 1)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub max_new_tokens: Option<usize>,
     /// Draw tokens at random; if false, the most probable one is taken and `temperature`, `top_k` and `top_p` mean nothing.
     pub do_sample: Option<bool>,
@@ -50,6 +52,7 @@ pub struct Parameters {
     pub temperature: Option<f64>,
     /// Draw from so many of the most probable tokens; 0, from all, if absent.
     #[schema(minimum = 0, maximum = 18446744073709551615_usize)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub top_k: Option<usize>,
     /// Draw from the most probable tokens that have this probability together; 1 if absent.
     #[schema(exclusive_minimum = 0, maximum = 1)]
@@ -59,6 +62,7 @@ pub struct Parameters {
     pub repetition_penalty: Option<f64>,
     /// Seed of the random numbers; one is drawn, and told in `details`, if absent.
     #[schema(minimum = 0, maximum = 18446744073709551615_usize)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub seed: Option<u64>,
     /// Texts before which a sequence ends.
     #[schema(value_type = Option<super::openapi::StopShape>)]
@@ -68,15 +72,19 @@ pub struct Parameters {
     pub stop: Option<OneOrMany>,
     /// Sequences wanted for a prompt; those behind the first are in `details.best_of_sequences`.
     #[schema(minimum = 1, maximum = 100)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub num_return_sequences: Option<usize>,
     /// The same as `num_return_sequences`.
     #[schema(minimum = 1, maximum = 100)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub n: Option<usize>,
     /// The same as `num_return_sequences`.
     #[schema(minimum = 1, maximum = 100)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub best_of: Option<usize>,
     /// Only 1: beam search is what `input` does.
     #[schema(minimum = 1, maximum = 1)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub num_beams: Option<u64>,
     /// Only 1: it means nothing without beams.
     #[schema(minimum = 1, maximum = 1)]

@@ -27,12 +27,15 @@ pub struct CompletionRequest {
     pub prompt: OneOrMany,
     /// Tokens that may be added; 16 if absent.
     #[schema(minimum = 1)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub max_tokens: Option<usize>,
     /// Sequences wanted for a prompt.
     #[schema(minimum = 1, maximum = 100)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub n: Option<usize>,
     /// Only the same as `n`.
     #[schema(minimum = 1, maximum = 100)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub best_of: Option<usize>,
     /// Below 1 prefers probable tokens more, 0 takes the most probable one; 1 if absent.
     #[schema(minimum = 0, maximum = 100)]
@@ -42,6 +45,7 @@ pub struct CompletionRequest {
     pub top_p: Option<f64>,
     /// 0 or 1: say the log-probability of each token. Those of others aren't told.
     #[schema(minimum = 0, maximum = 1)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub logprobs: Option<u8>,
     /// Texts before which a sequence ends.
     #[schema(value_type = Option<super::openapi::StopShape>)]
@@ -52,6 +56,7 @@ pub struct CompletionRequest {
     pub stream_options: Option<StreamOptions>,
     /// Seed of the random numbers.
     #[schema(minimum = -9223372036854775808_isize, maximum = 9223372036854775807_isize)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub seed: Option<i64>,
     /// Ignored.
     pub user: Option<String>,

@@ -57,7 +57,7 @@ pub(super) enum InvocationBody {
     /// A typed text to complete.
     Suggest(Invocation),
     /// Prompts to continue.
-    Generate(Request),
+    Generate(Box<Request>),
     /// About a session.
     Session(SessionRequest),
 }
@@ -128,6 +128,14 @@ pub struct UsageShape {
     typed_positions_computed: usize,
     /// Distributions that were known already.
     positions_saved: usize,
+}
+
+/// A server-sent event.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `framing` writes")]
+pub(super) struct ServerEvent {
+    /// A line of the answer as JSON, or `[DONE]` at the end on OpenAI's routes.
+    data: String,
 }
 
 /// A string or a list of 1 to 32.

@@ -11,6 +11,8 @@ use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Data, PayloadConfig};
 use actix_web::{App, HttpServer};
 
+use tracing::Instrument;
+
 use super::routes;
 use crate::metrics::Metrics;
 use crate::models::Models;
@@ -94,7 +96,10 @@ async fn observe(
     let started = Instant::now();
     let (method, path) = (request.method().clone(), request.path().to_owned());
     let metrics = request.app_data::<Data<Served>>().map(|served| Arc::clone(&served.metrics));
-    let response = next.call(request).await?;
+    // Below the level of the log: the line that is logged says the same.
+    let span = tracing::debug_span!("request", %method, path, status = tracing::field::Empty);
+    let response = next.call(request).instrument(span.clone()).await?;
+    span.record("status", response.status().as_u16());
     let (status, elapsed) = (response.status().as_u16(), started.elapsed());
     if let Some(metrics) = metrics {
         // The pattern, never the path: a client must not be able to make up labels.

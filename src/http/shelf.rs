@@ -19,7 +19,7 @@ const PAGE: usize = 100;
 #[serde(deny_unknown_fields)]
 pub(super) struct LoadRequest {
     /// What it will be called.
-    #[schema(min_length = 1, max_length = 256)]
+    #[schema(min_length = 1, max_length = 256, pattern = "^[^/\\u0000-\\u001f\\u007f-\\u009f]+$")]
     model_name: String,
     /// The folder that it is in.
     #[schema(min_length = 1)]

@@ -18,12 +18,15 @@ pub struct Invocation {
     pub input: String,
     /// Suggestions wanted; 10 if absent.
     #[schema(minimum = 1, maximum = 100)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub suggestions: Option<usize>,
     /// Tokens that may be added, up to the model's context; 16 if absent.
     #[schema(minimum = 1)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub max_new_tokens: Option<usize>,
     /// Milliseconds after which the best found until then is the answer.
     #[schema(minimum = 1, maximum = 60_000)]
+    #[serde(default, deserialize_with = "super::wire::whole")]
     pub deadline_ms: Option<u64>,
     /// Whose text this is: a newer request of a session takes the place of an older one that is still being worked on.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]

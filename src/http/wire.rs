@@ -2,8 +2,10 @@
 //! [`super::openai`].
 
 use std::cmp::Ordering;
+use std::marker::PhantomData;
 
-use serde::Deserialize;
+use serde::de::{Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use crate::error::{Error, Kind};
@@ -26,6 +28,39 @@ impl OneOrMany {
             Self::Many(many) => many,
         }
     }
+}
+
+/// Reads an optional whole number. JSON doesn't tell 5 from 5.0, so neither does this.
+pub(super) fn whole<'de, D: Deserializer<'de>, T: TryFrom<i128>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    struct Whole<T>(PhantomData<T>);
+    impl<T: TryFrom<i128>> Whole<T> {
+        fn fit<E: serde::de::Error>(&self, value: i128, said: Unexpected<'_>) -> Result<Option<T>, E> {
+            T::try_from(value).map(Some).map_err(|_| E::invalid_value(said, self))
+        }
+    }
+    impl<'de, T: TryFrom<i128>> Visitor<'de> for Whole<T> {
+        type Value = Option<T>;
+        fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(formatter, "a whole number ({})", std::any::type_name::<T>())
+        }
+        fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Self::Value, E> {
+            self.fit(value.into(), Unexpected::Unsigned(value))
+        }
+        fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Self::Value, E> {
+            self.fit(value.into(), Unexpected::Signed(value))
+        }
+        fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Self::Value, E> {
+            if value.fract() != 0.0 {
+                return Err(E::invalid_type(Unexpected::Float(value), &self));
+            }
+            // Too large ones end at the limits of i128, which fit nothing.
+            self.fit(value as i128, Unexpected::Float(value))
+        }
+        fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+    }
+    deserializer.deserialize_any(Whole(PhantomData))
 }
 
 /// Reads a JSON body.
@@ -115,6 +150,25 @@ mod tests {
         has("[\"a\",1,1,1]", Kind::InvalidField, "no object");
         let bytes = parse::<Invocation>(b"{\"input\":\"\xff\"}").unwrap_err();
         assert!(bytes.kind == Kind::InvalidUtf8 && bytes.message.contains("byte 10"), "{bytes:?}");
+    }
+
+    #[test]
+    fn whole_numbers_may_have_a_point() {
+        let suggestions = |number: &str| {
+            let body = format!(r#"{{"input":"a","suggestions":{number}}}"#);
+            parse::<Invocation>(body.as_bytes()).map(|body| body.suggestions).map_err(|error| error.message)
+        };
+        assert_eq!(
+            (suggestions("5.0"), suggestions("5e1"), suggestions("null")),
+            (Ok(Some(5)), Ok(Some(50)), Ok(None))
+        );
+        assert!(
+            suggestions("2.5").unwrap_err().contains("invalid type: floating point `2.5`, expected a whole number")
+        );
+        for wrong in ["-1", "-1.0", "1e300", "18446744073709551616"] {
+            assert!(suggestions(wrong).unwrap_err().contains("invalid value"), "{wrong}");
+        }
+        assert!(suggestions("\"5\"").unwrap_err().contains("invalid type: string"));
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Target {
     pub place: NodeId,
     /// Whether the whole logits row is wanted.
     pub full: bool,
+    /// Whether the job can go on without it.
+    pub speculative: bool,
 }
 
 /// One row of the next forward.

@@ -144,6 +144,11 @@ impl Scheduler {
         self.jobs.iter().find(|job| job.id == id).map(|job| &job.task)
     }
 
+    /// What a job has cost until now.
+    pub fn usage(&self, id: JobId) -> Option<Usage> {
+        self.jobs.iter().find(|job| job.id == id).map(|job| job.usage)
+    }
+
     /// Jobs that are not removed yet.
     pub fn jobs(&self) -> usize {
         self.jobs.len()
@@ -238,8 +243,10 @@ impl Scheduler {
     /// Lets every task ask for what it will probably want next, to fill the forward that it has to wait for anyway.
     fn speculate(&mut self) {
         let share = self.backend.limits().lanes / self.jobs.len().max(1);
+        // The more share a forward, the less of it each saves.
+        let jobs = self.jobs.len().max(1) as f64;
         for job in &mut self.jobs {
-            let rows = rows_worth_filling(job.task.foresight(), self.forward_cost).min(share);
+            let rows = rows_worth_filling(job.task.foresight(), self.forward_cost / jobs).min(share);
             let asked = job.task.paths().wanted().len();
             if asked < rows {
                 job.task.speculate(rows - asked);
@@ -266,12 +273,21 @@ impl Scheduler {
         let was_long = self.was_long;
         let is_long = |targets: &[Target]| was_long && Plan::row_len(targets[0].place, &self.tree) > SHORT_ROW;
         wants.sort_by_cached_key(|(index, targets)| (is_long(targets), self.jobs[*index].served, *index));
-        // One want of each job in turn, so that a job with many doesn't keep the others out.
+        // Everyone gets a row, as far as there are rows. Then all that is waited for, one job after the other: who gets all it
+        // waits for goes on, who gets half of it doesn't. What nobody waits for yet comes last, one want of each job in turn.
+        let required = |targets: &[Target]| targets.iter().take_while(|target| !target.speculative).count();
+        for (job, targets) in &wants {
+            plan.add(*job, &targets[0], &self.tree);
+        }
+        for (job, targets) in &wants {
+            targets[..required(targets)].iter().skip(1).for_each(|target| plan.add(*job, target, &self.tree));
+        }
+        let speculative = |targets: &[Target], round: usize| targets.get(required(targets).max(1) + round).copied();
         let mut round = 0;
-        while !plan.is_full() && wants.iter().any(|(_, targets)| targets.len() > round) {
-            for (index, targets) in &mut wants {
-                if let Some(target) = targets.get(round) {
-                    plan.add(*index, target, &self.tree);
+        while !plan.is_full() && wants.iter().any(|(_, targets)| speculative(targets, round).is_some()) {
+            for (job, targets) in &wants {
+                if let Some(target) = speculative(targets, round) {
+                    plan.add(*job, &target, &self.tree);
                 }
             }
             round += 1;
@@ -456,7 +472,12 @@ fn hold_new_nodes(tree: &mut Tree, job: &mut Job) {
 /// What a job misses: what it waits for before what it may want, deepest first, because a deep row brings the distributions of its
 /// path along.
 fn targets(job: &Job, tree: &Tree) -> Vec<Target> {
-    let target = |wanted: &Wanted| Target { node: wanted.node, place: job.places[wanted.node.0], full: wanted.full };
+    let target = |wanted: &Wanted| Target {
+        node: wanted.node,
+        place: job.places[wanted.node.0],
+        full: wanted.full,
+        speculative: wanted.speculative,
+    };
     let mut wanted = job.task.paths().wanted().to_vec();
     wanted.sort_by_key(|wanted| (wanted.speculative, std::cmp::Reverse(tree.depth(job.places[wanted.node.0]))));
     wanted.iter().map(target).collect()

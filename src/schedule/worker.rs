@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -60,7 +60,7 @@ pub(super) struct Worker {
 impl Worker {
     /// Works until there is nothing to do any more, or until the engine fails.
     pub(super) fn run(self) -> End {
-        Loop { worker: self, active: Vec::new(), ahead: None, evicted: 0 }.run()
+        Loop { worker: self, active: Vec::new(), ahead: None, evicted: 0, step: Duration::ZERO }.run()
     }
 }
 
@@ -71,6 +71,8 @@ struct Loop {
     ahead: Option<JobId>,
     /// The tree's count of evictions when it was last looked at.
     evicted: u64,
+    /// What a step takes, about.
+    step: Duration,
 }
 
 impl Loop {
@@ -115,17 +117,22 @@ impl Loop {
         self.worker.metrics.active.set(self.active.len() as i64);
     }
 
-    /// Ends requests whose client has gone, that are superseded, or whose deadline has passed.
+    /// Ends requests whose client has gone, that are superseded, or whose deadline has passed, or would pass before the next step
+    /// is over. A request that has had no step gets one, so that a short deadline on a slow machine still brings something.
     fn drop_unwanted(&mut self) {
         let now = Instant::now();
         let stop_by = self.worker.queue.stop_by();
+        let is_late = |active: &Active| {
+            let begun = self.worker.scheduler.usage(active.job).is_some_and(|usage| usage.forwards > 0);
+            active.deadline <= if begun { now + self.step } else { now }
+        };
         let ends: Vec<(JobId, Option<Finish>)> = self
             .active
             .iter()
             .filter_map(|active| match () {
                 () if active.reply.is_closed() => Some((active.job, None)),
                 () if active.superseded.get() => Some((active.job, Some(Finish::Superseded))),
-                () if active.deadline <= now || stop_by.is_some_and(|by| by <= now) => {
+                () if is_late(active) || stop_by.is_some_and(|by| by <= now) => {
                     Some((active.job, Some(Finish::Deadline)))
                 }
                 () => None,
@@ -174,7 +181,10 @@ impl Loop {
     fn observe(&mut self, stepped: &Stepped, computed_before: u64, began: Instant) {
         let metrics = &self.worker.metrics;
         if stepped.rows > 0 {
-            metrics.step_seconds.observe(began.elapsed().as_secs_f64());
+            let took = began.elapsed();
+            // Three quarters old, one quarter new: it follows the load within a few steps.
+            self.step = (3 * self.step + took) / 4;
+            metrics.step_seconds.observe(took.as_secs_f64());
             metrics.step_rows.observe(stepped.rows as f64);
             let positions = self.positions() - computed_before;
             let counter = if self.active.is_empty() { &metrics.lookahead } else { &metrics.computed };

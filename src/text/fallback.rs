@@ -42,14 +42,15 @@ impl Fallback {
 
     /// The tokens of a text, without special ones; none if it can't be encoded.
     pub fn encode(&self, text: &str) -> Vec<TokenId> {
-        let encoding = self.tokenizer.encode_fast(text, false);
+        let encoding = caught(|| self.tokenizer.encode_fast(text, false).ok());
         encoding.map(|e| e.get_ids().iter().map(|&id| TokenId(id)).collect()).unwrap_or_default()
     }
 
     /// Whether encoding and decoding gives the text back.
     pub fn is_encodable(&self, text: &str) -> bool {
         let ids: Vec<u32> = self.encode(text).iter().map(|t| t.0).collect();
-        self.tokenizer.decode(&ids, false).is_ok_and(|decoded| decoded.trim_start() == text.trim_start())
+        let decoded = caught(|| self.tokenizer.decode(&ids, false).ok());
+        decoded.is_some_and(|decoded| decoded.trim_start() == text.trim_start())
     }
 
     /// The bytes of each token: the byte alphabet undone where the tokenizer is byte-level, SentencePiece's `▁` as a space and
@@ -72,6 +73,13 @@ impl Fallback {
         });
         Vocabulary::from_tokens(tokens)
     }
+}
+
+/// The `tokenizers` crate panics where a part of its file contradicts itself, such as a character map that points outside of itself.
+/// That is a text that can't be encoded; it must not take a request's thread with it.
+fn caught<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
+    // What is shared is the tokenizer, which is only read; its caches hold whole entries or none.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).ok().flatten()
 }
 
 /// `<0x41>` is the byte 0x41.

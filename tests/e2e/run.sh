@@ -45,25 +45,29 @@ start() {
 
 # stop: ends the server, which must be alive still and end well.
 stop() {
-    kill "$server" && wait "$server" || { echo "e2e: the server ended badly:" >&2; tail -20 "$scratch/log" >&2; exit 1; }
+    if ! kill "$server" || ! wait "$server"; then
+        echo "e2e: the server ended badly:" >&2
+        tail -20 "$scratch/log" >&2
+        exit 1
+    fi
     server=
 }
 
 # check_api ARGUMENT...: everything that schemathesis can check, with the same examples each time.
 check_api() {
-    (cd "$here" && SCHEMATHESIS_HOOKS=hooks PYTHONDONTWRITEBYTECODE=1 "$venv/bin/schemathesis" run "$url/openapi.json" \
+    (cd "$scratch" && SCHEMATHESIS_HOOKS=hooks PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1 "$venv/bin/schemathesis" run "$url/openapi.json" \
         --checks all --seed 1 --max-examples 30 --no-shrink --continue-on-failure --generation-database none \
-        --max-time 80 --warnings off --suppress-health-check all "$@")
+        --warnings off --suppress-health-check all "$@")
 }
 
 start --model models/demo
 "$venv/bin/python" "$here/clients.py" "$url"
-check_api
+check_api --max-time 80
 stop
 
 # Folders of models aren't made up: the two that tests may load are loaded here.
 start --multi-model --kv-pool-mib 32 --tree-mib 32
 "$venv/bin/python" "$here/by_name.py" "$url" "$PWD/models/demo"
-check_api --include-path-regex '^/(models|v1/models|ping|metrics)'
+check_api --max-time 40 --include-path-regex '^/(models|v1/models|ping|metrics)'
 stop
 echo "e2e: all is well"

@@ -86,3 +86,19 @@ fn the_dashboard_names_the_listed_metrics_and_no_other() {
     let unused: Vec<&String> = listed.keys().filter(|name| !used.contains(name.as_str())).collect();
     assert!(unused.is_empty(), "nothing shows {unused:?}");
 }
+
+#[test]
+fn every_listed_metric_is_one_that_the_server_has() {
+    let metrics = foretype::metrics::Metrics::new();
+    let replica = metrics.model("demo").replica(0);
+    replica.model.ended(foretype::metrics::Outcome::Complete);
+    metrics.http_request("/ping", 200, 0.001);
+    let text = metrics.render();
+    for (name, metric) in listed() {
+        assert!(text.contains(&format!("# TYPE {name} {}\n", metric.kind)), "the server has no {} {name}", metric.kind);
+        let mut samples = text.lines().filter(|line| line.starts_with(&name));
+        let labels: Vec<&String> = metric.labels.iter().filter(|label| !ADDED.contains(&label.as_str())).collect();
+        let has_all = |line: &str| labels.iter().all(|label| line.contains(&format!("{label}=\"")));
+        assert!(samples.any(has_all), "{name} lacks one of {labels:?}");
+    }
+}

@@ -210,7 +210,7 @@ fn sigterm_under_load_loses_no_accepted_request() {
                 }
             });
         }
-        std::thread::sleep(Duration::from_millis(700));
+        wait_for("load", || answered.load(Ordering::Relaxed) > 50);
         stopped.store(true, Ordering::SeqCst);
         let killed = Instant::now();
         let status = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
@@ -219,7 +219,6 @@ fn sigterm_under_load_loses_no_accepted_request() {
         assert!(exit.success(), "{exit:?}");
         assert!(killed.elapsed() < Duration::from_secs(25), "{:?}", killed.elapsed());
     });
-    assert!(answered.load(Ordering::Relaxed) > 20, "{answered:?}");
     assert_eq!(cut_off.load(Ordering::Relaxed), 0, "beside {answered:?}");
     let mut said = String::new();
     log.read_to_string(&mut said).unwrap();

@@ -191,7 +191,7 @@ const LINKS: [Case; 2] = [
     ),
 ];
 
-const TOKENIZER: [Case; 11] = [
+const TOKENIZER: [Case; 13] = [
     (
         "generation configuration of a wrong type",
         |t| t.write_json("generation_config.json", &json!({"eos_token_id": "x"})),
@@ -213,6 +213,23 @@ const TOKENIZER: [Case; 11] = [
     ),
     ("not JSON", |t| t.write("tokenizer.json", "{"), &["tokenizer.json is not a tokenizer"]),
     ("another JSON", |t| t.write("tokenizer.json", "{\"a\": 1}"), &["tokenizer.json is not a tokenizer"]),
+    (
+        "cut short where the tokenizers crate panics",
+        |t| {
+            let json = tokenizer().to_string();
+            t.write("tokenizer.json", &json[..json.find("decoder").expect("a decoder") + 12]);
+        },
+        &["tokenizer.json is not a tokenizer", "EOF"],
+    ),
+    (
+        "a normalizer that the tokenizers crate panics on",
+        |t| {
+            let mut tokenizer = tokenizer();
+            tokenizer["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "@"});
+            t.write_json("tokenizer.json", &tokenizer);
+        },
+        &["tokenizer.json is not a tokenizer", "has not the fields"],
+    ),
     (
         "more tokens than the model",
         |t| {

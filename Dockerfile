@@ -39,7 +39,7 @@ RUN find src engine-build/src -name '*.rs' -exec touch {} + \
 FROM ${CPU_RUNTIME_IMAGE} AS cpu
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libstdc++6 nginx >/dev/null \
-    && rm -rf /var/lib/apt/lists/* /var/log/* /etc/nginx
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* /etc/nginx
 COPY --from=onnxruntime /onnxruntime /opt/foretype
 COPY --from=build /foretype /opt/foretype/foretype
 COPY nginx/nginx.conf nginx/serve /opt/foretype/nginx/
@@ -65,7 +65,7 @@ FROM ${TENSORRT_IMAGE} AS tensorrt
 FROM ${GPU_RUNTIME_IMAGE} AS gpu
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libstdc++6 nginx >/dev/null \
-    && rm -rf /var/lib/apt/lists/* /var/log/* /etc/nginx
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* /etc/nginx
 ARG TENSORRT_LIBRARIES=/usr/lib/x86_64-linux-gnu/libnv*.so*
 COPY --from=tensorrt ${TENSORRT_LIBRARIES} /opt/tensorrt/
 COPY --from=onnxruntime /onnxruntime /opt/foretype

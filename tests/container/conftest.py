@@ -41,7 +41,6 @@ class Container:
     def __init__(self, model=DEMO, env=(), options=(), command=("serve",), at="/opt/ml/model", network="host"):
         self.port = free_port()
         self.name = f"foretype-test-{uuid.uuid4().hex[:12]}"
-        # Idle models need not spin up every core of a small test machine.
         variables = {"SAGEMAKER_BIND_TO_PORT": str(self.port)} | dict(env)
         words = ["run", "--detach", "--name", self.name, "--network", network]
         words += [word for key, value in variables.items() for word in ("--env", f"{key}={value}")]
@@ -106,7 +105,8 @@ class Container:
 
     def signal(self, process, signal):
         """Signals all processes of a name; there is no pkill in the image."""
-        self.execute(f'for p in /proc/[0-9]*; do [ "$(cat $p/comm)" != {process} ] || kill -{signal} "${{p#/proc/}}"; done')
+        script = f'for p in /proc/[0-9]*; do [ "$(cat $p/comm)" != {process} ] || kill -{signal} "${{p#/proc/}}"; done'
+        docker("exec", self.name, "bash", "-c", script, check=False)  # it may end with the container
 
     def wait_exit(self, seconds=40):
         until = time.monotonic() + seconds

@@ -2,6 +2,8 @@
 #
 #   make serve         set everything up and serve the demo model on port 8080
 #   make test          set everything up and pass all tests
+#   make test-container  build the image and try it as Amazon SageMaker would
+#   make local-endpoint  SageMaker's runtime API on port 8081, in front of what `make serve` serves
 #   make lint          formatting, clippy, documentation, licences and advisories, shell scripts
 #   make parity        a real-size GPT-2 (124M, random weights) against Hugging Face transformers
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
@@ -15,7 +17,7 @@ PORT ?= 8080
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test lint parity evaluate replay bench-load fuzz demo-model goldens
+.PHONY: serve test test-container local-endpoint lint parity evaluate replay bench-load fuzz demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -30,6 +32,14 @@ test:
 	    cargo test --workspace --profile checked --locked
 	tools/check_graphs.sh $(TARGET)
 	tests/e2e/run.sh $(TARGET)/checked
+
+test-container:
+	tests/container/run.sh $(TARGET)
+
+local-endpoint:
+	tools/setup.sh $(TARGET)/release
+	cargo build --release --locked
+	$(TARGET)/release/foretype local-endpoint --target http://127.0.0.1:$(PORT)
 
 lint:
 	tools/lint.sh

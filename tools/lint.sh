@@ -19,4 +19,4 @@ cargo deny --offline check bans licenses sources
 if ! command -v shellcheck >/dev/null; then
     if [ "$(id -u)" = 0 ]; then apt-get install -y -qq shellcheck >/dev/null; else sudo apt-get install -y -qq shellcheck >/dev/null; fi
 fi
-git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck
+git ls-files -z '*.sh' .ci/run nginx/serve | xargs -0 shellcheck

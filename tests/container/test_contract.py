@@ -273,3 +273,19 @@ def test_the_image_has_what_it_needs_and_no_more(demo):
     for tool in ("python3", "gcc", "cc", "cargo", "rustc", "git", "curl"):
         assert demo.execute(f"command -v {tool} || echo none").stdout == "none\n"
     assert demo.execute("ls /opt/foretype/model").stdout == "LICENSE\n"
+
+
+def test_a_model_can_be_built_into_the_image(monkeypatch):
+    monkeypatch.setattr("conftest.IMAGE", "foretype:baked")
+    with Container(model=None) as container:
+        container.healthy()
+        assert container.invoke(QUERY).status == 200
+
+
+def test_the_gpu_image_serves_on_a_stand_in_base(monkeypatch):
+    """On the CPU: there is no NVIDIA in it."""
+    monkeypatch.setattr("conftest.IMAGE", "foretype:gpu-standin")
+    with Container() as container:
+        container.healthy()
+        assert container.invoke(QUERY).status == 200
+        assert "libc.so" in container.execute("ls /opt/tensorrt").stdout

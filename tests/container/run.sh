@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# Builds the image with a real Docker engine and tries it as Amazon SageMaker would. Everything missing is installed (Debian), the
+# engine is started if none runs, and bases that can't be pulled are made here. What it starts it ends; the engine's data stays in
+# the target folder, so that the next run is quick.
+#
+# usage: tests/container/run.sh TARGET_DIR [pytest arguments]
+#   FORETYPE_124M=DIR    a bundle of a 124M model to take the start time of; default TARGET_DIR/parity/bundle, if it is there
+set -euo pipefail
+
+target=$(mkdir -p "${1:?usage: tests/container/run.sh TARGET_DIR}" && realpath "$1")/container
+shift
+cd "$(dirname "$0")/../.."
+here=$PWD/tests/container
+mkdir -p "$target"
+
+say() { printf 'container: %s\n' "$*" >&2; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# needs COMMAND PACKAGE
+needs() {
+    if command -v "$1" >/dev/null; then return; fi
+    say "installing $2"
+    [ -n "${updated:-}" ] || as_root apt-get update -qq
+    updated=1
+    # Installing must not start anything.
+    printf '#!/bin/sh\nexit 101\n' >"$target/policy-rc.d"
+    [ -e /usr/sbin/policy-rc.d ] || { as_root install -m 755 "$target/policy-rc.d" /usr/sbin/policy-rc.d; installed_policy=1; }
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null
+    [ -z "${installed_policy:-}" ] || as_root rm -f /usr/sbin/policy-rc.d
+    installed_policy=
+}
+needs python3 python3
+python3 -c 'import ensurepip, venv' 2>/dev/null || needs foretype-no-such-command python3-venv
+needs docker-registry docker-registry
+needs shellcheck shellcheck
+needs docker docker.io
+
+# ---- an engine
+engine=
+cleanup() {
+    status=$?
+    if [ -n "$engine" ]; then
+        docker ps --all --quiet --filter name=foretype-test- | xargs --no-run-if-empty docker rm --force >/dev/null 2>&1 || true
+        as_root kill "$engine" 2>/dev/null || true
+        wait 2>/dev/null || true
+    fi
+    exit "$status"
+}
+trap cleanup EXIT
+if ! docker version >/dev/null 2>&1; then
+    needs dockerd docker.io
+    say "starting a Docker engine"
+    # Neither a bridge nor a firewall: containers here share the host's network or have none.
+    as_root dockerd --iptables=false --ip6tables=false --bridge=none --data-root "$target/engine" --exec-root "$target/exec" \
+        --pidfile "$target/engine.pid" --group "$(id -gn)" -H "unix://$target/docker.sock" >"$target/engine.log" 2>&1 &
+    export DOCKER_HOST=unix://$target/docker.sock
+    for _ in $(seq 100); do
+        if docker version >/dev/null 2>&1; then break; fi
+        sleep 0.2
+    done
+    docker version >/dev/null || { tail "$target/engine.log" >&2; exit 1; }
+    engine=$(cat "$target/engine.pid")
+fi
+# The older builder is in every engine; the newer one needs a component that isn't everywhere.
+docker buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0
+
+# ---- bases: the Dockerfile's own, or stand-ins
+default_of() { sed -n "s/^ARG $1=//p" Dockerfile | head -1; }
+runtime=$(default_of CPU_RUNTIME_IMAGE)
+rust=$(default_of RUST_IMAGE)
+pulled() { docker image inspect "$1" >/dev/null 2>&1 || timeout 300 docker pull --quiet "$1" >/dev/null 2>&1; }
+if ! { pulled "$runtime" && pulled "$rust"; }; then
+    say "the base images can't be pulled; making stand-ins"
+    needs debootstrap debootstrap
+    "$here/standins.sh"
+    runtime=foretype-standin-runtime rust=foretype-standin-rust
+fi
+bases=(--build-arg "RUST_IMAGE=$rust" --build-arg "CPU_RUNTIME_IMAGE=$runtime")
+
+# ---- the images
+build() { docker build --quiet --network host "${bases[@]}" "$@" . >"$target/build.log" 2>&1 || { tail -50 "$target/build.log" >&2; exit 1; }; }
+started=$SECONDS
+say "building; the first time takes minutes"
+build --target cpu --tag foretype:test
+build --target cpu --build-arg MODEL=models/demo --tag foretype:baked
+# All of the gpu target but NVIDIA's part: its bases are stand-ins, and the C library stands in for TensorRT.
+build --target gpu --build-arg "GPU_RUNTIME_IMAGE=$runtime" --build-arg "TENSORRT_IMAGE=$runtime" \
+    --build-arg 'TENSORRT_LIBRARIES=/usr/lib/x86_64-linux-gnu/libc.so*' --tag foretype:gpu-standin
+say "built in $((SECONDS - started)) s"
+
+# ---- the tests
+venv=$target/venv
+if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
+    cp "$here/requirements.txt" "$venv/"
+fi
+shellcheck build_and_push.sh nginx/serve tests/container/*.sh
+export FORETYPE_IMAGE=foretype:test PYTHONDONTWRITEBYTECODE=1
+FORETYPE_BUILD_ARGS=$(printf '{"RUST_IMAGE": "%s", "CPU_RUNTIME_IMAGE": "%s"}' "$rust" "$runtime")
+export FORETYPE_BUILD_ARGS
+cd "$here"
+# Most side by side, because they wait more than they work; then those that measure.
+"$venv/bin/python" -m pytest -q -n 6 -m 'not alone' "$@"
+"$venv/bin/python" -m pytest -q -s -m alone "$@"
+
+bundle=${FORETYPE_124M:-${target%/container}/parity/bundle}
+[ -e "$bundle/manifest.json" ] || bundle=
+"$venv/bin/python" figures.py "$runtime" ${bundle:+"$bundle"}

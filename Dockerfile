@@ -23,6 +23,7 @@ WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 COPY engine-build/Cargo.toml engine-build/
 COPY bench/Cargo.toml bench/
+# hadolint ignore=DL4006
 RUN mkdir -p src engine-build/src bench/src tests/suite \
     && echo 'fn main() {}' | tee src/main.rs bench/src/main.rs tests/suite/main.rs >src/lib.rs \
     && touch engine-build/src/lib.rs \
@@ -37,6 +38,8 @@ RUN find src engine-build/src -name '*.rs' -exec touch {} + \
 
 # ---- CPU
 FROM ${CPU_RUNTIME_IMAGE} AS cpu
+# nginx as the base's release has it: pinned by the base, with its security fixes.
+# hadolint ignore=DL3008
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libstdc++6 nginx >/dev/null \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* /etc/nginx
@@ -63,6 +66,8 @@ CMD ["serve"]
 FROM ${TENSORRT_IMAGE} AS tensorrt
 
 FROM ${GPU_RUNTIME_IMAGE} AS gpu
+# nginx as the base's release has it: pinned by the base, with its security fixes.
+# hadolint ignore=DL3008
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libstdc++6 nginx >/dev/null \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* /etc/nginx

@@ -11,11 +11,7 @@ const OVERHEAD: usize = 16;
 /// A piece of a model's answer.
 pub fn payload_part(payload: &[u8]) -> Vec<u8> {
     message(
-        &[
-            (":event-type", "PayloadPart"),
-            (":content-type", "application/octet-stream"),
-            (":message-type", "event"),
-        ],
+        &[(":event-type", "PayloadPart"), (":content-type", "application/octet-stream"), (":message-type", "event")],
         payload,
     )
 }
@@ -62,10 +58,7 @@ mod tests {
     #[test]
     fn messages_are_those_of_the_published_vectors() {
         assert_eq!(message(&[], b""), b"\x00\x00\x00\x10\x00\x00\x00\x00\x05\xc2\x48\xeb\x7d\x98\xc8\xff");
-        assert_eq!(
-            message(&[], b"{'foo':'bar'}"),
-            b"\x00\x00\x00\x1d\x00\x00\x00\x00\xfdR\x8cZ{'foo':'bar'}\xc3e96"
-        );
+        assert_eq!(message(&[], b"{'foo':'bar'}"), b"\x00\x00\x00\x1d\x00\x00\x00\x00\xfdR\x8cZ{'foo':'bar'}\xc3e96");
         assert_eq!(
             message(&[("content-type", "application/json")], b"{'foo':'bar'}"),
             b"\x00\x00\x00=\x00\x00\x00 \x07\xfd\x83\x96\x0ccontent-type\x07\x00\x10application/json{'foo':'bar'}\x8d\x9c\x08\xb1"

@@ -34,11 +34,8 @@ const PASSED_ON: [&str; 8] = [
     "x-amzn-sagemaker-enable-explanations",
 ];
 /// What of a container's answer reaches the client.
-const PASSED_BACK: [&str; 3] = [
-    "x-amzn-sagemaker-custom-attributes",
-    "x-amzn-sagemaker-new-session-id",
-    "x-amzn-sagemaker-closed-session-id",
-];
+const PASSED_BACK: [&str; 3] =
+    ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemaker-new-session-id", "x-amzn-sagemaker-closed-session-id"];
 const TARGET_MODEL: &str = "x-amzn-sagemaker-target-model";
 /// How a client that wants a stream says what it accepts.
 const STREAM_ACCEPT: &str = "x-amzn-sagemaker-accept";
@@ -157,11 +154,9 @@ async fn call(
         }
     }
     let mut answer = onward.send_body(body).await.map_err(|error| match error {
-        SendRequestError::Timeout => model_error(
-            0,
-            "Your invocation timed out while waiting for a response from container primary.",
-            endpoint,
-        ),
+        SendRequestError::Timeout => {
+            model_error(0, "Your invocation timed out while waiting for a response from container primary.", endpoint)
+        }
         SendRequestError::Connect(_) | SendRequestError::Url(_) => {
             let message = format!("the container at {} can't be reached: {error}", options.target);
             refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", &message)

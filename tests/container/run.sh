@@ -97,6 +97,7 @@ if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
     cp "$here/requirements.txt" "$venv/"
 fi
 shellcheck build_and_push.sh nginx/serve tests/container/*.sh
+"$venv/bin/hadolint" Dockerfile
 export FORETYPE_IMAGE=foretype:test PYTHONDONTWRITEBYTECODE=1
 FORETYPE_BUILD_ARGS=$(printf '{"RUST_IMAGE": "%s", "CPU_RUNTIME_IMAGE": "%s"}' "$rust" "$runtime")
 export FORETYPE_BUILD_ARGS

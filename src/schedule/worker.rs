@@ -160,8 +160,11 @@ impl Loop {
             Ok(Ok(stepped)) => stepped,
             Ok(Err(error)) => return self.recover(&error.to_string()),
             Err(_) => {
-                self.refuse_all("the engine panicked");
-                return Err("the engine panicked; the server's log says where".to_owned());
+                let reason = "the engine panicked; the server's log says where".to_owned();
+                // Before anyone is told: who asks for the health then gets the truth.
+                self.worker.board.set_failed(self.worker.replica, Some(reason.clone()));
+                self.refuse_all(&reason);
+                return Err(reason);
             }
         };
         self.observe(&stepped, computed_before, began);
@@ -297,6 +300,7 @@ impl Loop {
         match self.proves_itself() {
             Ok(()) => Ok(()),
             Err(reason) => {
+                self.worker.board.set_failed(self.worker.replica, Some(reason.clone()));
                 self.refuse_all(&reason);
                 Err(reason)
             }

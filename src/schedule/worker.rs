@@ -236,7 +236,7 @@ impl Loop {
         // After the answer has gone: making the next search takes time that nobody should wait for.
         let task = self.answer(job, None);
         if let Some(Task::Search(search)) = task.filter(|_| self.worker.lookahead && self.active.is_empty()) {
-            self.ahead = search.next_agreeing().map(|next| self.worker.scheduler.add(next));
+            self.ahead = search.next_agreeing().map(|next| self.worker.scheduler.add_ahead(next));
         }
     }
 

@@ -60,10 +60,12 @@ replay:
 	tools/setup.sh $(TARGET)/checked
 	FORETYPE_REPLAY_KEYSTROKES=10000 cargo test --profile checked --locked --test suite -- replay --nocapture
 
-# More arguments: LOAD="--gpt2-args '--beams 10 --no-lookahead'", TYPING=..., TYPING_GPT2=..., OVERLOAD=...
+# The paper case's shape: ten beams for ten suggestions, at most 42 tokens in all.
+LOAD ?= --gpt2-args '--context 48 --lanes 64 --beams 1 --no-lookahead' --cap 60
+# Other arguments: TYPING=..., OVERLOAD=..., STEPS=...
 BENCH = $(TARGET)/release/foretype-bench
 BENCH_MODELS = --gpt2 $(TARGET)/bench/gpt2-random --cache $(TARGET)/bench/bundles
-TYPING_GPT2 ?= --suggestions 1 --max-new-tokens 4
+TYPING_GPT2 ?= --suggestions 1 --max-new-tokens 2 --deadline-ms 90 --server-args '--context 48 --beams 1'
 
 bench-load:
 	tools/setup.sh $(TARGET)/release

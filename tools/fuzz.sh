@@ -2,7 +2,7 @@
 # Runs every fuzz target for a while, from the corpus in fuzz/corpus, and prints how many inputs each ran. What the fuzzer adds to
 # the corpus stays in TARGET_DIR. Ends with an error if a target found something; the input is in fuzz/artifacts then.
 #
-# usage: tools/fuzz.sh SECONDS TARGET_DIR
+# usage: [FUZZ_JOBS=N] tools/fuzz.sh SECONDS TARGET_DIR     N targets at a time, as many as cores if not said
 #
 # With a nightly toolchain the address sanitizer watches, too; stable needs none and fuzzes without it.
 set -euo pipefail
@@ -44,19 +44,20 @@ fuzz_target() {
 }
 
 mapfile -t targets < <("${fuzz[@]}" list --fuzz-dir fuzz)
+jobs=${FUZZ_JOBS:-$(nproc)}
 running=0
 for target in "${targets[@]}"; do
     rm -f "$target_dir/$target.row"
     fuzz_target "$target" &
     running=$((running + 1))
-    if [ "$running" -ge "$(nproc)" ]; then
+    if [ "$running" -ge "$jobs" ]; then
         wait -n
         running=$((running - 1))
     fi
 done
 wait
 {
-    printf '%s seconds a target, %s at a time\n\n' "$seconds" "$(nproc)"
+    printf '%s seconds a target, %s at a time\n\n' "$seconds" "$jobs"
     printf '%-18s %12s %12s %8s  %s\n' target executions per-second corpus outcome
     for target in "${targets[@]}"; do cat "$target_dir/$target.row"; done
 } | tee "$report"

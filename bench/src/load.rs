@@ -82,6 +82,8 @@ struct Row {
     /// Positions that were known, of all that were wanted.
     saved_share: f64,
     /// From the server's metrics, where it has them.
+    /// Positions that the server computed, those of requests under way included: throughput without the edges of a short cell.
+    positions_per_second: Option<f64>,
     rows_per_step: Option<f64>,
     /// QPS against one request at a time at the same concurrency.
     ratio: Option<f64>,
@@ -190,10 +192,11 @@ impl LoadArgs {
 
     async fn row(&self, model: &Arc<Model>, side: &mut Side, cell: Cell) -> Result<Row> {
         let Cell { suggestions, concurrency, .. } = cell;
-        let before = Reading::take(side.server.address).await;
+        let (before, began) = (Reading::take(side.server.address).await, Instant::now());
         let Counted { elapsed, latencies, tally } = self.count(model, side, cell).await?;
         let after = Reading::take(side.server.address).await;
         let grew = |name| growth(before.as_ref(), after.as_ref(), name);
+        let all_seconds = began.elapsed().as_secs_f64();
         let row = Row {
             model: model.name,
             suggestions,
@@ -210,6 +213,7 @@ impl LoadArgs {
             forwards_per_request: tally.per_answer(tally.forwards),
             positions_per_request: tally.per_answer(tally.computed),
             saved_share: tally.saved as f64 / (tally.saved + tally.computed).max(1) as f64,
+            positions_per_second: grew("foretype_positions_computed_total").map(|positions| positions / all_seconds),
             rows_per_step: ratio(grew("foretype_step_rows_sum"), grew("foretype_step_rows_count")),
             ratio: None,
         };
@@ -358,6 +362,7 @@ fn table(rows: &[Row]) -> String {
         "forwards",
         "positions",
         "known",
+        "positions/s",
         "rows/step",
         "outcomes",
     ];
@@ -378,6 +383,7 @@ fn table(rows: &[Row]) -> String {
             format!("{:.1}", row.forwards_per_request),
             format!("{:.1}", row.positions_per_request),
             percent(row.saved_share),
+            maybe(row.positions_per_second, |positions| format!("{positions:.0}")),
             maybe(row.rows_per_step, |rows| format!("{rows:.1}")),
             row.outcomes.clone(),
         ]);

@@ -51,6 +51,8 @@ struct Job {
     usage: Usage,
     /// The forward in which it last had a row; that of its adding before it had one.
     served: u64,
+    /// Whether nobody waits for it yet.
+    ahead: bool,
 }
 
 /// What a step did.
@@ -116,11 +118,19 @@ impl Scheduler {
 
     /// Takes a task on.
     pub fn add(&mut self, task: impl Into<Task>) -> JobId {
-        let task = task.into();
+        self.take_on(task.into(), false)
+    }
+
+    /// Takes a task on that nobody waits for yet. Its steps are kept short, so that a request which comes meanwhile waits little.
+    pub fn add_ahead(&mut self, task: impl Into<Task>) -> JobId {
+        self.take_on(task.into(), true)
+    }
+
+    fn take_on(&mut self, task: Task, ahead: bool) -> JobId {
         let id = JobId(self.next_id);
         self.next_id += 1;
         let usage = Usage { typed_tokens: task.typed_tokens(), ..Usage::default() };
-        self.jobs.push(Job { id, task, places: Vec::new(), usage, served: self.forwards });
+        self.jobs.push(Job { id, task, places: Vec::new(), usage, served: self.forwards, ahead });
         id
     }
 
@@ -245,7 +255,7 @@ impl Scheduler {
         let share = self.backend.limits().lanes / self.jobs.len().max(1);
         // The more share a forward, the less of it each saves.
         let jobs = self.jobs.len().max(1) as f64;
-        for job in &mut self.jobs {
+        for job in self.jobs.iter_mut().filter(|job| !job.ahead) {
             let rows = rows_worth_filling(job.task.foresight(), self.forward_cost / jobs).min(share);
             let asked = job.task.paths().wanted().len();
             if asked < rows {

@@ -160,8 +160,11 @@ impl Loop {
             Ok(Ok(stepped)) => stepped,
             Ok(Err(error)) => return self.recover(&error.to_string()),
             Err(_) => {
-                self.refuse_all("the engine panicked");
-                return Err("the engine panicked; the server's log says where".to_owned());
+                let reason = "the engine panicked; the server's log says where".to_owned();
+                // Before anyone is told: who asks for the health then gets the truth.
+                self.worker.board.set_failed(self.worker.replica, Some(reason.clone()));
+                self.refuse_all(&reason);
+                return Err(reason);
             }
         };
         self.observe(&stepped, computed_before, began);
@@ -233,7 +236,7 @@ impl Loop {
         // After the answer has gone: making the next search takes time that nobody should wait for.
         let task = self.answer(job, None);
         if let Some(Task::Search(search)) = task.filter(|_| self.worker.lookahead && self.active.is_empty()) {
-            self.ahead = search.next_agreeing().map(|next| self.worker.scheduler.add(next));
+            self.ahead = search.next_agreeing().map(|next| self.worker.scheduler.add_ahead(next));
         }
     }
 
@@ -297,6 +300,7 @@ impl Loop {
         match self.proves_itself() {
             Ok(()) => Ok(()),
             Err(reason) => {
+                self.worker.board.set_failed(self.worker.replica, Some(reason.clone()));
                 self.refuse_all(&reason);
                 Err(reason)
             }

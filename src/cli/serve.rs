@@ -46,6 +46,9 @@ pub struct ServeArgs {
     /// Most bytes of a request's body.
     #[arg(long, env = "FORETYPE_MAX_BODY_BYTES", value_name = "BYTES", default_value_t = 1 << 20)]
     max_body_bytes: usize,
+    /// Serve a page at / on which people can try the model.
+    #[arg(long, env = "FORETYPE_PAGE")]
+    page: bool,
 }
 
 impl ServeArgs {
@@ -60,12 +63,13 @@ impl ServeArgs {
         let options = ServerOptions {
             workers: self.workers.get(),
             max_body_bytes: self.max_body_bytes,
+            page: self.page,
             metrics: Arc::clone(&metrics),
         };
         let (state, model) = watch::channel(ModelState::Loading);
         let models =
             if source.is_some() { Models::Single(model) } else { Models::Multi(Arc::new(self.shelf(&metrics))) };
-        let served = models.clone();
+        let (served, page) = (models.clone(), self.page);
         let counted = Arc::clone(&metrics);
         actix_web::rt::System::new().block_on(async move {
             let server = http::start(listener, models, &options)?;
@@ -76,7 +80,7 @@ impl ServeArgs {
                 Some(source) => {
                     let loader = std::thread::Builder::new().name("loader".into());
                     let args = self.model;
-                    loader.spawn(move || load(&args, &source, &counted, address, &state))?;
+                    loader.spawn(move || load(&args, &source, &counted, &Told { address, page }, &state))?;
                 }
                 None => println!("foretype is ready on http://{address}, without models. POST /models loads one."),
             }
@@ -131,14 +135,21 @@ fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Resul
     Ok(engine)
 }
 
+/// Where a server is and what it has, to be told once it is ready.
+struct Told {
+    address: SocketAddr,
+    page: bool,
+}
+
 /// Builds if needed, loads, and says where to point a client. A failure is one log line, and leaves `/ping` unhealthy.
 fn load(
     args: &ModelArgs,
     source: &Source,
     metrics: &Arc<Metrics>,
-    address: SocketAddr,
+    told: &Told,
     state: &watch::Sender<ModelState>,
 ) {
+    let Told { address, page } = *told;
     let started = Instant::now();
     let loaded = bundle::open(source, &args.intake(), &Bar::default()).map_err(|e| e.to_string()).and_then(
         |(path, manifest)| Engine::load(&path, &manifest, &args.engine(), metrics).map_err(|e| e.to_string()),
@@ -148,6 +159,9 @@ fn load(
             tracing::info!(model = engine.name(), elapsed_ms = started.elapsed().as_millis() as u64, "ready");
             state.send_replace(ModelState::Ready(Arc::new(engine)));
             println!("foretype is ready on http://{address}. Try:\n");
+            if page {
+                println!("  http://{address}/ in a browser, or\n");
+            }
             println!(
                 "  curl -s http://{address}/invocations -H 'Content-Type: application/json' -d '{{\"input\": \"wireless char\"}}'\n"
             );

@@ -142,13 +142,7 @@ struct Told {
 }
 
 /// Builds if needed, loads, and says where to point a client. A failure is one log line, and leaves `/ping` unhealthy.
-fn load(
-    args: &ModelArgs,
-    source: &Source,
-    metrics: &Arc<Metrics>,
-    told: &Told,
-    state: &watch::Sender<ModelState>,
-) {
+fn load(args: &ModelArgs, source: &Source, metrics: &Arc<Metrics>, told: &Told, state: &watch::Sender<ModelState>) {
     let Told { address, page } = *told;
     let started = Instant::now();
     let loaded = bundle::open(source, &args.intake(), &Bar::default()).map_err(|e| e.to_string()).and_then(

@@ -64,6 +64,7 @@ fi
 
 only=()
 if [ -n "${PAGE_PICTURE:-}" ]; then
+    mkdir -p "$(dirname "$PAGE_PICTURE")"
     PAGE_PICTURE=$(realpath "$PAGE_PICTURE")
     export PAGE_PICTURE
     only=(--test-name-pattern "the README's picture")

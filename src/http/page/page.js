@@ -387,6 +387,9 @@ function draw() {
   });
   const chart = at("chart");
   chart.replaceChildren(...parts);
+  if (!keys.length) return;
+  at("most-time").textContent = `, up to ${milliseconds(mostMs)}`;
+  at("most-positions").textContent = `, up to ${mostPositions}`;
   const median = times.toSorted((a, b) => a - b)[times.length >> 1];
   chart.setAttribute(
     "aria-label",
@@ -417,4 +420,5 @@ at("model").addEventListener("change", () => {
   changed(performance.now());
   query.focus();
 });
+draw();
 models();

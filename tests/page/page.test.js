@@ -319,7 +319,7 @@ test("from key to paint", async () => {
 // `make page-picture`
 test("the README's picture", { skip: !process.env.PAGE_PICTURE }, async () => {
   await page.emulateMedia({ colorScheme: "light" });
-  await page.setViewportSize({ width: 1040, height: 700 });
+  await page.setViewportSize({ width: 1040, height: 740 });
   await page.goto(SERVER);
   await query().pressSequentially("lithium ion bat", { delay: 60 });
   await page.waitForTimeout(300);

@@ -10,6 +10,7 @@
 #   make replay        10,000 keystrokes answered from memory and cold, compared
 #   make bench-load    throughput, typing, overload and step times of a release build, into bench/results/load-* (an hour)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
+#   make page-picture  a new screenshot of the page for the README, docs/page.png
 #   make demo-model    rebuild the demo model from its corpus
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -17,12 +18,12 @@ PORT ?= 8080
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test test-container local-endpoint lint parity evaluate replay bench-load fuzz demo-model goldens
+.PHONY: serve test test-container local-endpoint lint parity evaluate replay bench-load fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
 	cargo build --release --locked
-	$(TARGET)/release/foretype serve --model models/demo --port $(PORT)
+	$(TARGET)/release/foretype serve --model models/demo --page --port $(PORT)
 
 # `checked` is the release profile with overflow checks and debug assertions.
 test:
@@ -32,6 +33,7 @@ test:
 	    cargo test --workspace --profile checked --locked
 	tools/check_graphs.sh $(TARGET)
 	tests/e2e/run.sh $(TARGET)/checked
+	tests/page/run.sh $(TARGET)
 
 test-container:
 	tests/container/run.sh $(TARGET)
@@ -81,6 +83,11 @@ bench-load:
 SECONDS ?= 60
 fuzz:
 	tools/fuzz.sh $(SECONDS) $(TARGET)
+
+page-picture:
+	tools/setup.sh $(TARGET)/checked
+	cargo build --profile checked --locked
+	PAGE_PICTURE=docs/page.png tests/page/run.sh $(TARGET)
 
 goldens:
 	tests/goldens/rebuild.sh

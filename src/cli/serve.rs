@@ -52,6 +52,9 @@ pub struct ServeArgs {
     /// Most bytes of a request's body.
     #[arg(long, env = "FORETYPE_MAX_BODY_BYTES", value_name = "BYTES", default_value_t = 1 << 20)]
     max_body_bytes: usize,
+    /// Serve a page at / on which people can try the model.
+    #[arg(long, env = "FORETYPE_PAGE")]
+    page: bool,
 }
 
 impl ServeArgs {
@@ -67,12 +70,13 @@ impl ServeArgs {
         let options = ServerOptions {
             workers: self.workers.get(),
             max_body_bytes: self.max_body_bytes,
+            page: self.page,
             metrics: Arc::clone(&metrics),
         };
         let (state, model) = watch::channel(ModelState::Loading);
         let models =
             if source.is_some() { Models::Single(model) } else { Models::Multi(Arc::new(self.shelf(&metrics))) };
-        let served = models.clone();
+        let (served, page) = (models.clone(), self.page);
         let counted = Arc::clone(&metrics);
         actix_web::rt::System::new().block_on(async move {
             let server = http::start(listener, models, &options)?;
@@ -83,7 +87,8 @@ impl ServeArgs {
                 Some(source) => {
                     let loader = std::thread::Builder::new().name("loader".into());
                     let args = self.model;
-                    loader.spawn(move || load(&args, source, &counted, url.as_deref(), &state))?;
+                    let told = Told { url, page };
+                    loader.spawn(move || load(&args, source, &counted, &told, &state))?;
                 }
                 None => {
                     tracing::info!("ready, without models; POST /models loads one");
@@ -163,12 +168,18 @@ fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Resul
     Ok(engine)
 }
 
+/// Where a server is, if it has an address, and what it has, to be told once it is ready.
+struct Told {
+    url: Option<String>,
+    page: bool,
+}
+
 /// Builds if needed, loads, and says where to point a client. A failure is one log line, and leaves `/ping` unhealthy.
 fn load(
     args: &ModelArgs,
     source: Result<Source, String>,
     metrics: &Arc<Metrics>,
-    url: Option<&str>,
+    told: &Told,
     state: &watch::Sender<ModelState>,
 ) {
     let started = Instant::now();
@@ -180,8 +191,11 @@ fn load(
         Ok(engine) => {
             tracing::info!(model = engine.name(), elapsed_ms = started.elapsed().as_millis() as u64, "ready");
             state.send_replace(ModelState::Ready(Arc::new(engine)));
-            if let Some(url) = url {
+            if let Some(url) = &told.url {
                 println!("foretype is ready on {url}. Try:\n");
+                if told.page {
+                    println!("  {url}/ in a browser, or\n");
+                }
                 println!(
                     "  curl -s {url}/invocations -H 'Content-Type: application/json' -d '{{\"input\": \"wireless char\"}}'\n"
                 );

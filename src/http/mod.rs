@@ -7,6 +7,7 @@
 //! | `invoke`, `batch`, `completions`, `shelf` | the handlers: `/invocations`, its JSON Lines, OpenAI's, models by name |
 //! | [`body`], [`suggest`], [`lmi`], [`openai`], [`sessions`], [`lines`] | the schemas, and reading them: plain functions of bytes |
 //! | [`stream`], [`framing`] | answers that are sent as they are made |
+//! | `page` | the page for people at `/`: HTML, style and script of their own |
 //! | [`openapi`] | the document about all of it |
 
 mod batch;
@@ -19,6 +20,7 @@ pub mod lines;
 pub mod lmi;
 pub mod openai;
 pub mod openapi;
+mod page;
 mod routes;
 pub mod server;
 pub mod sessions;

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::errors::{ErrorBody, method_not_allowed};
 use super::openapi::{self, PingErrors};
 use super::server::Served;
-use super::{completions, invoke, shelf};
+use super::{completions, invoke, page, shelf};
 use crate::error::{Error, Kind};
 use crate::models::{ModelState, Models};
 use crate::schedule::Health;
@@ -34,6 +34,9 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/models", vec![get().to(shelf::list), post().to(shelf::load)], "GET, POST"))
         .service(resource("/models/{name}", vec![get().to(shelf::get), delete().to(shelf::unload)], "DELETE, GET"))
         .service(resource("/models/{name}/invoke", vec![post().to(invoke::invoke)], "POST"))
+        .service(resource("/", vec![get().to(page::index), web::head().to(page::index)], "GET, HEAD"))
+        .service(resource("/page.css", vec![get().to(page::style), web::head().to(page::style)], "GET, HEAD"))
+        .service(resource("/page.js", vec![get().to(page::script), web::head().to(page::script)], "GET, HEAD"))
         .default_service(web::to(not_found));
 }
 

@@ -45,6 +45,8 @@ pub struct ServerOptions {
     pub workers: usize,
     /// Bytes of a request's body.
     pub max_body_bytes: usize,
+    /// Whether `/` is the page for people.
+    pub page: bool,
     /// What is counted.
     pub metrics: Arc<Metrics>,
 }
@@ -53,6 +55,7 @@ pub struct ServerOptions {
 pub(super) struct Served {
     pub models: Models,
     pub max_body_bytes: usize,
+    pub page: bool,
     pub metrics: Arc<Metrics>,
     /// When this server was started, in Unix time.
     pub started: u64,
@@ -69,8 +72,8 @@ pub fn start(
 ) -> std::io::Result<Server> {
     let max_body_bytes = options.max_body_bytes;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let served =
-        Data::new(Served { models: models.into(), max_body_bytes, metrics: Arc::clone(&options.metrics), started });
+    let (page, metrics) = (options.page, Arc::clone(&options.metrics));
+    let served = Data::new(Served { models: models.into(), max_body_bytes, page, metrics, started });
     let server = HttpServer::new(move || {
         App::new()
             .wrap(from_fn(observe))

@@ -169,7 +169,7 @@ fn every_bad_request_gets_its_own_answer_and_the_server_keeps_serving() {
             "not_found",
             "there is no /invocation; try POST /invocations",
         ),
-        ("POST", "/", Some("application/json"), 404, "not_found", "there is no /"),
+        ("POST", "/nowhere", Some("application/json"), 404, "not_found", "there is no /nowhere"),
     ];
     for &(method, path, content_type, status, kind, words) in requests {
         check(&format!("{method} {path}"), server.send(method, path, content_type, good), status, kind, words);

@@ -14,6 +14,7 @@ mod http_batch;
 mod http_client;
 mod http_models;
 mod http_openai;
+mod http_page;
 mod http_schemas;
 mod kill;
 mod parity;

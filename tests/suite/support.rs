@@ -127,13 +127,18 @@ pub struct TestServer {
 
 impl TestServer {
     pub fn start(state: ModelState) -> Self {
+        Self::start_with(state, true)
+    }
+
+    /// With the page for people or without it.
+    pub fn start_with(state: ModelState, page: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (state, model) = watch::channel(state);
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let options = ServerOptions { workers: 2, max_body_bytes: 10_000, metrics: Metrics::new() };
+                let options = ServerOptions { workers: 2, max_body_bytes: 10_000, page, metrics: Metrics::new() };
                 let server = http::start(listener, model, &options).unwrap();
                 sender.send(server.handle()).unwrap();
                 server.await.unwrap();

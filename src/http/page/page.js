@@ -1,0 +1,424 @@
+// The page for people: a combobox with a list of suggestions (W3C APG, list autocomplete with manual selection), and what each key
+// cost. Focus stays in the input. Every change of the text is a new turn; what belongs to an earlier turn is never painted.
+"use strict";
+
+const ROWS = 8; // suggestions asked for
+const KEYS = 40; // keys in the chart
+const DEADLINE_MS = 2000;
+const RETRY_MS = 1000;
+const QUIET_MS = 400; // a screen reader hears the count once typing rests
+const MEASURE = "foretype:key-to-paint";
+const SVG = "http://www.w3.org/2000/svg";
+
+const at = (id) => document.getElementById(id);
+const query = at("query");
+const list = at("suggestions");
+const ghostParts = at("ghost").children;
+
+// One for each tab: the server drops what an earlier key asked for.
+const session = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+const byName = document.documentElement.dataset.models === "by-name";
+
+let turn = 0; // one for each change of the text
+let asking = null; // aborts the request of this turn
+let retry = 0;
+let shown = []; // suggestions on the page, best first: {text, probability, complete, row}
+let chosen = -1; // index in shown
+let composing = false;
+let rowsMade = 0;
+let speaking = 0;
+const keys = []; // what each key cost, newest last
+
+function element(name, className) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  return made;
+}
+
+// ---- asking
+
+function address() {
+  return byName ? `models/${encodeURIComponent(at("model").value)}/invoke` : "invocations";
+}
+
+/** The text has changed: forgets the turn before and asks for this one. `keyAt` is when the key was pressed. */
+function changed(keyAt) {
+  turn += 1;
+  asking?.abort();
+  asking = null;
+  clearTimeout(retry);
+  choose(-1);
+  const text = query.value;
+  if (!text.trim()) {
+    problem("");
+    show([]);
+    hint("Type something, or start with one of these:");
+    return;
+  }
+  hint("");
+  // What still fits stays until the answer is there; what doesn't is gone at once.
+  show(shown.filter((suggestion) => suggestion.text.startsWith(text)));
+  ask(turn, text, keyAt);
+}
+
+async function ask(mine, text, keyAt) {
+  const controller = new AbortController();
+  asking = controller;
+  try {
+    const response = await fetch(address(), {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ input: text, suggestions: ROWS, deadline_ms: DEADLINE_MS, session }),
+      signal: controller.signal,
+    });
+    const answer = await response.json().catch(() => ({}));
+    if (mine !== turn) return;
+    if (!response.ok) {
+      failed(response, answer, mine, text);
+      return;
+    }
+    if (answer.finish === "superseded") return;
+    problem("");
+    show(answer.suggestions);
+    if (!shown.length) hint(nothing(answer.finish));
+    speak(shown.length);
+    painted(mine, keyAt, answer);
+  } catch (error) {
+    if (mine !== turn || error.name === "AbortError") return;
+    show([]);
+    problem(
+      navigator.onLine
+        ? "The server can’t be reached. It is asked again every second."
+        : "You are offline. Suggestions come back with the connection.",
+    );
+    again(mine, text, RETRY_MS);
+  }
+}
+
+function failed(response, answer, mine, text) {
+  show([]);
+  const reason = answer.error?.message ?? `it answered ${response.status}`;
+  const wait = 1000 * Number(response.headers.get("Retry-After")) || RETRY_MS;
+  if (response.status === 429) {
+    problem("The server is busy: as many requests as it takes are waiting (429). It is asked again in a moment.");
+    again(mine, text, wait);
+  } else if (response.status === 503) {
+    problem(`The model isn’t ready (503): ${reason}. It is asked again in a moment.`);
+    again(mine, text, wait);
+  } else if (byName && !at("model").value) {
+    problem("No model is loaded. POST /models loads one.");
+  } else {
+    problem(`The server can’t complete this: ${reason}.`);
+  }
+}
+
+function again(mine, text, ms) {
+  clearTimeout(retry);
+  retry = setTimeout(() => mine === turn && ask(mine, text, performance.now()), ms);
+}
+
+function nothing(finish) {
+  return finish === "blocked" ? "Nothing is suggested for this." : "No suggestions for this. Try one of these:";
+}
+
+/** Words about what went wrong; none takes them away. */
+function problem(words) {
+  const place = at("problem");
+  if (place.textContent !== words) place.textContent = words;
+  place.hidden = !words;
+  if (words) speak(-1);
+}
+
+/** Words and examples where the list would be; none takes them away. */
+function hint(words) {
+  at("hint").hidden = !words;
+  at("hint-words").textContent = words;
+}
+
+/** Says how many there are to who can't see it; -1 says nothing. */
+function speak(count) {
+  clearTimeout(speaking);
+  if (count < 0) {
+    at("status").textContent = "";
+    return;
+  }
+  const words = count === 0 ? "No suggestions." : count === 1 ? "1 suggestion." : `${count} suggestions.`;
+  speaking = setTimeout(() => (at("status").textContent = words), QUIET_MS);
+}
+
+// ---- the list
+
+/** Shows suggestions. A row that was there keeps its element, so what stays doesn't flicker, and only what moved is moved. */
+function show(suggestions) {
+  const typed = query.value;
+  const rows = new Map(shown.map(({ text, row }) => [text, row]));
+  const most = suggestions[0]?.probability || 1;
+  shown = suggestions.map(({ text, probability, complete }) => {
+    const row = rows.get(text) ?? newRow();
+    rows.delete(text);
+    fill(row, typed, { text, probability, complete }, probability / most);
+    return { text, probability, complete, row };
+  });
+  for (const row of rows.values()) row.remove();
+  shown.forEach(({ row }, place) => {
+    if (list.children[place] !== row) list.insertBefore(row, list.children[place] ?? null);
+  });
+  open(shown.length > 0);
+}
+
+function newRow() {
+  const row = element("li");
+  row.id = `suggestion-${(rowsMade += 1)}`;
+  row.setAttribute("role", "option");
+  row.setAttribute("aria-selected", "false");
+  const words = element("span", "words");
+  words.append(element("span"), element("b"));
+  const bar = element("span", "bar");
+  bar.setAttribute("aria-hidden", "true");
+  bar.append(element("i"));
+  row.append(words, bar, element("span", "percent"));
+  return row;
+}
+
+function fill(row, typed, { text, probability, complete }, share) {
+  const [words, bar, percent] = row.children;
+  words.firstChild.textContent = typed;
+  words.lastChild.textContent = text.slice(typed.length) + (complete ? "" : " …");
+  bar.firstChild.style.width = `${(100 * share).toFixed(1)}%`;
+  percent.textContent = percentage(probability);
+}
+
+function percentage(probability) {
+  const percent = 100 * probability;
+  return percent < 0.1 ? "< 0.1 %" : `${percent.toFixed(percent < 10 ? 1 : 0)} %`;
+}
+
+function isOpen() {
+  return !list.hidden;
+}
+
+function open(wanted) {
+  list.hidden = !(wanted && shown.length);
+  query.setAttribute("aria-expanded", String(isOpen()));
+  if (list.hidden) choose(-1);
+  else ghost();
+}
+
+/** Makes one row the active one; -1 is the input itself. */
+function choose(place) {
+  shown[chosen]?.row.setAttribute("aria-selected", "false");
+  chosen = place;
+  const row = shown[place]?.row;
+  if (row) {
+    row.setAttribute("aria-selected", "true");
+    query.setAttribute("aria-activedescendant", row.id);
+    row.scrollIntoView({ block: "nearest" });
+  } else {
+    query.removeAttribute("aria-activedescendant");
+  }
+  ghost();
+}
+
+/** What Right and End would add. */
+function ahead() {
+  const suggestion = shown[Math.max(chosen, 0)];
+  const typed = query.value;
+  const wanted = at("ghostly").checked && isOpen() && !composing;
+  return wanted && suggestion?.text.startsWith(typed) ? suggestion.text.slice(typed.length) : "";
+}
+
+function ghost() {
+  // A text longer than the box scrolls, and then nothing can stand behind it.
+  const fits = query.scrollWidth <= query.clientWidth;
+  ghostParts[0].textContent = query.value;
+  ghostParts[1].textContent = fits ? ahead() : "";
+}
+
+function take(text) {
+  query.value = text;
+  query.setSelectionRange(text.length, text.length);
+  query.scrollLeft = query.scrollWidth;
+}
+
+// ---- keys
+
+const move = {
+  ArrowDown: (count) => (chosen + 1 < count ? chosen + 1 : -1),
+  ArrowUp: (count) => (chosen < 0 ? count - 1 : chosen - 1),
+};
+const ends = { Home: () => 0, End: (count) => count - 1 };
+
+query.addEventListener("keydown", (event) => {
+  if (event.isComposing || composing || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const key = event.key;
+  if (key in move) {
+    if (!shown.length) {
+      if (!query.value.trim()) return;
+      changed(event.timeStamp);
+    } else if (event.altKey) {
+      open(key === "ArrowDown");
+    } else if (isOpen()) {
+      choose(move[key](shown.length));
+    } else {
+      open(true);
+      choose(move[key](shown.length));
+    }
+  } else if (key in ends && isOpen() && chosen >= 0) {
+    choose(ends[key](shown.length));
+  } else if (key === "ArrowRight" || key === "End") {
+    const end = query.value.length;
+    const added = ahead();
+    if (query.selectionStart !== end || query.selectionEnd !== end || !added) return;
+    take(query.value + added);
+    changed(event.timeStamp);
+  } else if (key === "Enter") {
+    if (isOpen() && chosen >= 0) finish(shown[chosen].text);
+    else open(false);
+  } else if (key === "Escape") {
+    if (isOpen()) {
+      open(false);
+    } else {
+      take("");
+      changed(event.timeStamp);
+    }
+  } else {
+    return;
+  }
+  event.preventDefault();
+});
+
+/** A suggestion is chosen: its text is the query, and the list is done. */
+function finish(text) {
+  take(text);
+  turn += 1;
+  asking?.abort();
+  show([]);
+  at("status").textContent = `${text} is in the search box.`;
+}
+
+query.addEventListener("input", (event) => {
+  if (event.isComposing || composing) ghost();
+  else changed(event.timeStamp);
+});
+query.addEventListener("compositionstart", () => {
+  composing = true;
+  turn += 1;
+  asking?.abort();
+  clearTimeout(retry);
+  open(false);
+});
+query.addEventListener("compositionend", (event) => {
+  composing = false;
+  changed(event.timeStamp);
+});
+query.addEventListener("blur", () => open(false));
+query.addEventListener("click", () => open(true));
+
+// The pointer doesn't take the focus from the input.
+list.addEventListener("pointerdown", (event) => event.preventDefault());
+list.addEventListener("mousedown", (event) => event.preventDefault());
+list.addEventListener("click", (event) => {
+  const row = event.target.closest("li");
+  const suggestion = shown.find((each) => each.row === row);
+  if (suggestion) finish(suggestion.text);
+});
+at("hint").addEventListener("click", (event) => {
+  if (event.target.localName !== "button") return;
+  query.focus();
+  take(event.target.textContent);
+  changed(event.timeStamp);
+});
+at("ghostly").addEventListener("change", ghost);
+addEventListener("resize", ghost);
+addEventListener("online", () => query.value && changed(performance.now()));
+
+// ---- what each key cost
+
+/** Measures from the key to the frame after the one that shows its answer. Kept as a performance measure, for tests too. */
+function painted(mine, keyAt, { usage, timing }) {
+  const serverMs = timing.queue_ms + timing.search_ms;
+  const computed = usage.positions_computed;
+  const saved = usage.positions_saved;
+  requestAnimationFrame(() => {
+    // A message comes after the frame has been painted.
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      const end = performance.now();
+      if (performance.getEntriesByName(MEASURE).length >= 2000) performance.clearMeasures(MEASURE);
+      performance.measure(MEASURE, { start: keyAt, end, detail: { turn: mine, serverMs, computed, saved } });
+      record({ paintMs: end - keyAt, serverMs, computed, saved });
+    };
+    port2.postMessage(0);
+  });
+}
+
+function record(key) {
+  keys.push(key);
+  if (keys.length > KEYS) keys.shift();
+  at("paint").textContent = milliseconds(key.paintMs);
+  at("server").textContent = milliseconds(key.serverMs);
+  at("computed").textContent = String(key.computed);
+  at("saved").textContent = String(key.saved);
+  requestAnimationFrame(draw);
+}
+
+function milliseconds(ms) {
+  return `${ms.toFixed(ms < 10 ? 1 : 0)} ms`;
+}
+
+/** Two rows of bars, one bar a key: time above, positions below. */
+function draw() {
+  const [width, middle, bottom, gap] = [320, 70, 150, 8];
+  const step = width / KEYS;
+  const times = keys.map((key) => key.paintMs);
+  const mostMs = Math.max(20, ...times);
+  const mostPositions = Math.max(10, ...keys.map((key) => key.computed + key.saved));
+  const parts = [shape("line", { x1: 0, x2: width, y1: middle, y2: middle }), shape("line", { x1: 0, x2: width, y1: bottom, y2: bottom })];
+  keys.forEach((key, place) => {
+    const x = width - step * (keys.length - place) + 1;
+    const bar = (className, foot, height) => {
+      if (height > 0) parts.push(shape("rect", { class: className, x, y: foot - height, width: step - 2, height }));
+    };
+    bar("time", middle, (key.paintMs / mostMs) * (middle - gap));
+    const unit = (bottom - middle - gap) / mostPositions;
+    bar("computed", bottom, key.computed * unit);
+    bar("saved", bottom - key.computed * unit, key.saved * unit);
+  });
+  const chart = at("chart");
+  chart.replaceChildren(...parts);
+  if (!keys.length) return;
+  at("most-time").textContent = `, up to ${milliseconds(mostMs)}`;
+  at("most-positions").textContent = `, up to ${mostPositions}`;
+  const median = times.toSorted((a, b) => a - b)[times.length >> 1];
+  chart.setAttribute(
+    "aria-label",
+    `The last ${keys.length} keys: ${milliseconds(median)} from key to paint in the middle, ${milliseconds(Math.max(...times))} at most`,
+  );
+}
+
+function shape(name, attributes) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+// ---- models
+
+async function models() {
+  const response = await fetch("v1/models").catch(() => null);
+  if (!response?.ok) return;
+  const names = (await response.json()).data.map((model) => model.id);
+  const picker = at("model");
+  picker.replaceChildren(...names.map((name) => new Option(name, name)));
+  at("model-field").hidden = names.length < 2;
+  if (byName && !names.length) problem("No model is loaded. POST /models loads one.");
+}
+
+at("model").addEventListener("change", () => {
+  show([]);
+  changed(performance.now());
+  query.focus();
+});
+draw();
+models();

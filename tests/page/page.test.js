@@ -188,8 +188,8 @@ test("fast typing before a slow server never paints what is stale", async () => 
     };
     look();
   });
-  // Earlier answers take longer than later ones.
-  between.delay = (place) => [260, 40, 190, 10, 120, 0][place % 6];
+  // Answers overtake each other, and the last one (the 31st) overtakes the one before it.
+  between.delay = (place) => [20, 300, 190, 90, 120, 380][place % 6];
   await query().pressSequentially("wireless charging", { delay: 25 });
   for (let erased = 0; erased < 8; erased += 1) await page.keyboard.press("Backspace");
   await query().pressSequentially("sensor", { delay: 15 });

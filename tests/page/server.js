@@ -2,7 +2,7 @@
 import http from "node:http";
 
 export class Between {
-  /** Milliseconds that the nth `POST` waits, before it is passed on; undefined doesn't wait. */
+  /** Milliseconds that the server's answer to the nth `POST` is held back. */
   delay = () => 0;
   /** An answer instead of the server's: {status, headers, body}. */
   instead = null;
@@ -28,12 +28,12 @@ export class Between {
 
   async #pass(request, response) {
     const chunks = [];
+    let ms = 0;
     for await (const chunk of request) chunks.push(chunk);
     const body = Buffer.concat(chunks);
     if (request.method === "POST") {
       this.posts.push(JSON.parse(body));
-      const ms = this.delay(this.posts.length - 1);
-      if (ms) await new Promise((resolve) => setTimeout(resolve, ms));
+      ms = this.delay(this.posts.length - 1);
       if (this.instead) {
         response.writeHead(this.instead.status, this.instead.headers);
         response.end(this.instead.body);
@@ -43,8 +43,10 @@ export class Between {
     const { hostname, port } = this.target;
     const options = { hostname, port, path: request.url, method: request.method, headers: request.headers };
     const onward = http.request(options, (answer) => {
-      response.writeHead(answer.statusCode, answer.headers);
-      answer.pipe(response);
+      setTimeout(() => {
+        response.writeHead(answer.statusCode, answer.headers);
+        answer.pipe(response);
+      }, ms);
     });
     onward.on("error", () => response.destroy());
     response.on("close", () => onward.destroy());

@@ -182,7 +182,7 @@ function newRow() {
 
 function fill(row, typed, { text, probability, complete }, share) {
   const [words, bar, percent] = row.children;
-  words.firstChild.textContent = typed;
+  words.firstChild.textContent = text.slice(0, typed.length);
   words.lastChild.textContent = text.slice(typed.length) + (complete ? "" : " …");
   bar.firstChild.style.width = `${(100 * share).toFixed(1)}%`;
   percent.textContent = percentage(probability);

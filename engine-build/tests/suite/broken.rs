@@ -191,7 +191,7 @@ const LINKS: [Case; 2] = [
     ),
 ];
 
-const TOKENIZER: [Case; 13] = [
+const TOKENIZER: [Case; 14] = [
     (
         "generation configuration of a wrong type",
         |t| t.write_json("generation_config.json", &json!({"eos_token_id": "x"})),
@@ -229,6 +229,15 @@ const TOKENIZER: [Case; 13] = [
             t.write_json("tokenizer.json", &tokenizer);
         },
         &["tokenizer.json is not a tokenizer", "has not the fields"],
+    ),
+    (
+        "a normalizer that the tokenizers crate takes gigabytes for",
+        |t| {
+            let mut tokenizer = tokenizer();
+            tokenizer["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "AAAAfwAAAAAA"});
+            t.write_json("tokenizer.json", &tokenizer);
+        },
+        &["tokenizer.json is not a tokenizer", "9 bytes says that it has more"],
     ),
     (
         "more tokens than the model",

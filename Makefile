@@ -63,11 +63,13 @@ replay:
 	FORETYPE_REPLAY_KEYSTROKES=10000 cargo test --profile checked --locked --test suite -- replay --nocapture
 
 # The paper case's shape: ten beams for ten suggestions, at most 42 tokens in all.
-LOAD ?= --gpt2-args '--context 48 --lanes 64 --beams 1 --no-lookahead' --cap 60
+# First come, first served: a closed loop that is served newest first would starve some of its clients.
+LOAD ?= --seconds 5 --answers 2 --cap 40 --server-args '--newest-first-after-ms 100000' \
+    --gpt2-args '--context 48 --lanes 64 --beams 1 --no-lookahead'
 # Other arguments: TYPING=..., OVERLOAD=..., STEPS=...
 BENCH = $(TARGET)/release/foretype-bench
 BENCH_MODELS = --gpt2 $(TARGET)/bench/gpt2-random --cache $(TARGET)/bench/bundles
-TYPING_GPT2 ?= --suggestions 1 --max-new-tokens 2 --deadline-ms 90 --server-args '--context 48 --beams 1'
+TYPING_GPT2 ?= --from 1 --suggestions 1 --max-new-tokens 2 --deadline-ms 90 --server-args '--context 48 --beams 1'
 
 bench-load:
 	tools/setup.sh $(TARGET)/release

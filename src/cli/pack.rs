@@ -148,6 +148,7 @@ mod tests {
         assert_eq!(pack(&two, &path).unwrap().files, first.files + 1);
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(File::open(path).unwrap()));
         let unpacked = folder.path().join("unpacked");
+        std::fs::create_dir(&unpacked).unwrap();
         for entry in archive.entries().unwrap() {
             let mut entry = entry.unwrap();
             assert!(entry.header().entry_type().is_file());

@@ -2,7 +2,7 @@
 
 use crate::Kernels;
 use crate::isa::{Isa, LANES, Op};
-use crate::math::exp;
+use crate::math::{exp, prefetch};
 use crate::threads::Shared;
 
 /// Largest head size; a head's query and result are kept on the stack.
@@ -181,6 +181,13 @@ impl Op for Store<'_> {
         let Self { job, at } = self;
         let Attention { kv_heads, head_dim, .. } = *job.attention;
         let (row, head) = (at / kv_heads, at % kv_heads);
+        // All that this cache holds will be read once, from a place that the machine can't guess.
+        let held = job.position(row, 0).min(job.context) * head_dim;
+        for element in (0..held).step_by(LANES) {
+            let start = at * job.context * head_dim + element;
+            prefetch(job.keys.at(start).cast());
+            prefetch(job.values.at(start).cast());
+        }
         for token in 0..job.tokens {
             let position = job.position(row, token);
             if position >= job.context {
@@ -273,17 +280,46 @@ unsafe fn attend<S: Isa>(
         scores[length..].fill(f32::NEG_INFINITY);
         let total = softmax::<S>(scores);
         let factor = 1.0 / total;
-        for d in (0..whole).step_by(LANES) {
-            let mut sum = S::splat(0.0);
-            for position in 0..length {
-                let value = S::load(values.as_ptr().add(position * dim + d));
-                sum = S::fma(S::splat(*scores.get_unchecked(position)), value, sum);
-            }
-            S::store(y.as_mut_ptr().add(d), S::mul(sum, S::splat(factor)));
+        // Four vectors at a time: sums that don't wait for each other, and values read in the order of memory.
+        let mut d = 0;
+        while d + 4 * LANES <= whole {
+            mix::<S, 4>((values, scores), (length, dim, d), factor, y);
+            d += 4 * LANES;
+        }
+        while d < whole {
+            mix::<S, 1>((values, scores), (length, dim, d), factor, y);
+            d += LANES;
         }
         for d in whole..dim {
             let sum: f32 = (0..length).map(|position| scores[position] * values[position * dim + d]).sum();
             y[d] = sum * factor;
+        }
+    }
+}
+
+/// `N` vectors of a query's result, from element `d` on.
+///
+/// # Safety
+/// The machine has `S`; `d + 16 N <= dim`; there are `length` scores and `length * dim` values.
+#[inline(always)]
+unsafe fn mix<S: Isa, const N: usize>(
+    (values, scores): (&[f32], &[f32]),
+    (length, dim, d): (usize, usize, usize),
+    factor: f32,
+    y: &mut [f32],
+) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let mut sums = [S::splat(0.0); N];
+        for position in 0..length {
+            let weight = S::splat(*scores.as_ptr().add(position));
+            let from = values.as_ptr().add(position * dim + d);
+            for (n, sum) in sums.iter_mut().enumerate() {
+                *sum = S::fma(weight, S::load(from.add(n * LANES)), *sum);
+            }
+        }
+        for (n, sum) in sums.into_iter().enumerate() {
+            S::store(y.as_mut_ptr().add(d + n * LANES), S::mul(sum, S::splat(factor)));
         }
     }
 }

@@ -115,21 +115,35 @@ impl Op for Scan<'_> {
         // SAFETY: every load is of 16 elements within a block.
         unsafe {
             for block in whole.chunks_exact(BLOCK) {
-                let part = |v: usize| S::load(block.as_ptr().add(v * LANES));
-                maxima.push(S::largest(S::max(S::max(part(0), part(1)), S::max(part(2), part(3)))));
+                let [a, b, c, d] = vectors::<S>(block);
+                maxima.push(S::largest(S::max(S::max(a, b), S::max(c, d))));
             }
             maxima.extend(rest.chunks(BLOCK).map(|block| block.iter().copied().fold(f32::NEG_INFINITY, f32::max)));
             // Subtracted before exponentials are taken: logits are often all below -88, where every f32 exponential is 0.
             let largest = maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let mut total = 0.0_f64;
             for block in whole.chunks_exact(BLOCK) {
-                let part = |v: usize| exp::<S>(S::sub(S::load(block.as_ptr().add(v * LANES)), S::splat(largest)));
-                total += f64::from(S::sum(S::add(S::add(part(0), part(1)), S::add(part(2), part(3)))));
+                let [a, b, c, d] = vectors::<S>(block);
+                let largest = S::splat(largest);
+                let (a, b) = (exp::<S>(S::sub(a, largest)), exp::<S>(S::sub(b, largest)));
+                let (c, d) = (exp::<S>(S::sub(c, largest)), exp::<S>(S::sub(d, largest)));
+                total += f64::from(S::sum(S::add(S::add(a, b), S::add(c, d))));
             }
             total += rest.iter().map(|logit| f64::from(logit - largest).exp()).sum::<f64>();
             largest + total.ln() as f32
         }
     }
+}
+
+/// A block's vectors. Not a closure: those are compiled without the instruction set, unless they happen to be inlined.
+///
+/// # Safety
+/// The machine has `S`; the block has [`BLOCK`] elements.
+#[inline(always)]
+unsafe fn vectors<S: Isa>(block: &[f32]) -> [S::F; BLOCK / LANES] {
+    let from = block.as_ptr();
+    // SAFETY: within the block.
+    unsafe { [S::load(from), S::load(from.add(LANES)), S::load(from.add(2 * LANES)), S::load(from.add(3 * LANES))] }
 }
 
 impl Candidates {

@@ -1,4 +1,4 @@
-//! Exponentials and what is made of them, 16 at a time.
+//! Exponentials and what is made of them, 16 at a time; and a word to the cache.
 
 use crate::isa::Isa;
 
@@ -72,6 +72,18 @@ pub(crate) unsafe fn erf<S: Isa>(x: S::F) -> S::F {
         // The sign of x: x / |x|, with 0 / 0 avoided by a number too small to matter.
         S::mul(value, S::div(x, S::max(size, S::splat(1e-30))))
     }
+}
+
+/// Asks for a cache line before it is needed.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing, whatever the address; SSE is part of x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use crate::isa::{Isa, LANES};
 use crate::layout::{GROUP, PANEL, QUAD};
+use crate::math::prefetch;
 
 /// Rows times panels of an f32 matrix.
 pub(crate) struct F32Tile {
@@ -41,18 +42,7 @@ pub(crate) const MAX_PANELS: usize = 4;
 /// Rows of the highest tile.
 pub(crate) const MAX_HEIGHT: usize = 12;
 /// How far ahead weights are fetched, in bytes: about what memory delivers while it is waited for.
-const PREFETCH: usize = 2048;
-
-#[inline(always)]
-fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing, whatever the address; SSE is part of x86-64.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
+const PREFETCH: usize = 4096;
 
 /// # Safety
 /// The machine has `S`; the tile's pointers are valid for the lengths beside them, with height `R`.

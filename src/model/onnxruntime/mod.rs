@@ -5,6 +5,7 @@
 
 mod kv;
 mod library;
+mod operators;
 mod raw;
 
 use std::ffi::CString;

@@ -19,4 +19,5 @@ mod http_schemas;
 mod kill;
 mod parity;
 mod replay;
+mod stop;
 mod support;

@@ -10,6 +10,7 @@ mod raw;
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use engine_build::manifest::{Dtype, Manifest, Operators};
 use kernels::Kernels;
@@ -66,7 +67,8 @@ pub enum LoadError {
 pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box<dyn Backend>, LoadError> {
     let environment = library::environment(options.library.as_deref())?;
     let path = bundle.join("model.onnx");
-    let session = open(&environment, &path, manifest.model.operators, options).map_err(|e| LoadError::Graph { path, reason: e.to_string() })?;
+    let session = open(&environment, &path, manifest.model.operators, options)
+        .map_err(|e| LoadError::Graph { path, reason: e.to_string() })?;
     Ok(match manifest.model.dtype {
         Dtype::F32 => Box::new(OnnxRuntime::<f32>::new(session, manifest, options)),
         Dtype::F16 => Box::new(OnnxRuntime::<u16>::new(session, manifest, options)),
@@ -109,6 +111,9 @@ fn dimensions(manifest: &Manifest, options: &Options) -> (KvShape, Limits) {
     (shape, limits)
 }
 
+/// Held while a session is made.
+static OPENING: Mutex<()> = Mutex::new(());
+
 fn open(
     environment: &ort::environment::Environment,
     path: &Path,
@@ -118,6 +123,8 @@ fn open(
     let builder = Session::builder(environment)?
         .with_optimization_level(GraphOptimizationLevel::All)?
         .with_memory_pattern(false)?; // it assumes that shapes repeat; ours change from step to step
+    // Sessions that begin at the same moment both find their domain of operators unknown, and the second to add it fails.
+    let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     match operators {
         Operators::Onnx => builder.with_intra_threads(options.threads)?.with_intra_op_spinning(options.spin)?,
         // The kernels have threads of their own, and hardly anything is left for ONNX Runtime's.

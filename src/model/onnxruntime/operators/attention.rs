@@ -39,7 +39,10 @@ impl Definition for Attention {
             sin: info.constant(7)?,
         };
         if prepared.head_dim > MAX_HEAD_DIM {
-            return Err(ort::Error::new(format!("heads of {} elements; {MAX_HEAD_DIM} is the most", prepared.head_dim)));
+            return Err(ort::Error::new(format!(
+                "heads of {} elements; {MAX_HEAD_DIM} is the most",
+                prepared.head_dim
+            )));
         }
         if prepared.rotary_dim > 0 && (prepared.cos.is_none() || prepared.sin.is_none()) {
             return Err(ort::Error::new("rotary positions without their cosines and sines"));

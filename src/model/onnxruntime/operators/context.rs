@@ -123,7 +123,8 @@ impl<'a, 'k> Info<'a, 'k> {
 
     /// A size among the attributes.
     pub(super) fn size(&self, name: &str) -> Result<usize, ort::Error> {
-        let value = self.0.get::<i64>(name).ok_or_else(|| ort::Error::new(format!("the attribute `{name}` is missing")))?;
+        let value =
+            self.0.get::<i64>(name).ok_or_else(|| ort::Error::new(format!("the attribute `{name}` is missing")))?;
         usize::try_from(value).map_err(|_| ort::Error::new(format!("the attribute `{name}` is {value}")))
     }
 
@@ -240,7 +241,13 @@ impl<'a> Call<'a> {
         let sizes = dims.as_slice();
         // SAFETY: the context is that of the running call; the sizes are read during this one.
         check(unsafe {
-            (ort::api().KernelContext_GetOutput)(self.0.ptr().cast_mut(), index, sizes.as_ptr(), sizes.len(), &mut value)
+            (ort::api().KernelContext_GetOutput)(
+                self.0.ptr().cast_mut(),
+                index,
+                sizes.as_ptr(),
+                sizes.len(),
+                &mut value,
+            )
         })?;
         if value.is_null() {
             return Err(ort::Error::new(format!("output {index} is missing")));

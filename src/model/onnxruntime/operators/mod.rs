@@ -91,8 +91,10 @@ impl<C: Compute> Kernel for Node<C> {
         let mut kernels: MutexGuard<'_, Kernels> = self.team.lock().unwrap_or_else(PoisonError::into_inner);
         let call = Call::new(context);
         // The kernels assert that lengths fit shapes; a panic must not reach the C++ that called this.
-        let computed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.prepared.compute(&mut kernels, &call)));
-        computed.unwrap_or_else(|_| Err(ort::Error::new("its inputs don't fit together")))
+        let computed =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.prepared.compute(&mut kernels, &call)));
+        computed
+            .unwrap_or_else(|_| Err(ort::Error::new("its inputs don't fit together")))
             .map_err(|error| ort::Error::new(format!("{}: {error}", self.name)))
     }
 }
@@ -103,7 +105,11 @@ const U8: TensorElementType = TensorElementType::Uint8;
 
 /// The inputs of a packed matrix: elements, and for int8 the scales.
 fn matrix_inputs(int8: bool) -> Vec<OperatorInput> {
-    if int8 { vec![OperatorInput::required(U8), OperatorInput::required(F32)] } else { vec![OperatorInput::required(F32)] }
+    if int8 {
+        vec![OperatorInput::required(U8), OperatorInput::required(F32)]
+    } else {
+        vec![OperatorInput::required(F32)]
+    }
 }
 
 fn required(element: TensorElementType) -> OperatorInput {

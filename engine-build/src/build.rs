@@ -66,12 +66,16 @@ impl BuildOptions {
     }
 }
 
-/// Hears how far a build is. `()` listens to nothing.
+/// Hears how far a build is, and may end it. `()` listens to nothing.
 pub trait Progress {
     /// A stage begins, in which [`Progress::advance`] will report `total_bytes` in all.
     fn stage(&self, name: &str, total_bytes: u64);
     /// So many more bytes of the stage are done.
     fn advance(&self, bytes: u64);
+    /// Whether nobody wants the bundle any more. The build then ends with [`BuildError::Cancelled`].
+    fn is_cancelled(&self) -> bool {
+        false
+    }
 }
 
 impl Progress for () {

@@ -58,6 +58,9 @@ pub enum BuildError {
         /// The value.
         value: f32,
     },
+    /// Whoever asked for the bundle doesn't want it any more.
+    #[error("the build was cancelled: start it again for a bundle")]
+    Cancelled,
     /// Something that is not a bundle is where the bundle should go.
     #[error("{0} exists and is not a bundle: name a new or empty folder, or a bundle to replace")]
     Occupied(PathBuf),

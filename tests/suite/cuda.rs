@@ -106,6 +106,7 @@ fn a_captured_graph_does_again_what_was_recorded() {
         unsafe { graph.launch() }.unwrap();
         assert_eq!(download(&stream, &b, 2), [value; 2]);
     }
+    assert_eq!(stand_in.calls("cuGraphLaunch"), 2);
     // What fails inside, and what can't be captured, leaves a stream that works.
     let failed = stream.capture(|| Err(CudaError { call: "test", code: 1, name: "x".into() })).err().unwrap();
     assert_eq!(failed.call, "test");

@@ -21,4 +21,5 @@ mod kill;
 mod parity;
 mod replay;
 mod simulator;
+mod stop;
 mod support;

@@ -28,7 +28,7 @@ pub struct StandIn {
     /// The driver's file.
     pub cuda: PathBuf,
     driver: Library,
-    folder: tempfile::TempDir,
+    _folder: tempfile::TempDir,
 }
 
 impl StandIn {
@@ -36,7 +36,7 @@ impl StandIn {
         let folder = tempfile::tempdir_in(built()).unwrap();
         let cuda = copied("libcuda.so.1", folder.path());
         let driver = open(&cuda);
-        Self { cuda, driver, folder }
+        Self { cuda, driver, _folder: folder }
     }
 
     /// The call of that name fails with `code`, after `skip` that don't; `work` is work on the device.

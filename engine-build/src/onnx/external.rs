@@ -39,6 +39,9 @@ fn write_parameter(
     let mut written = 0;
     let mut encoded = Vec::new();
     let mut write = |start: u64, values: &[f32]| {
+        if progress.is_cancelled() {
+            return Err(BuildError::Cancelled);
+        }
         encode(parameter, start, values, &mut encoded)?;
         file.write_all(&encoded).map_err(BuildError::WriteWeights)?;
         written += values.len() as u64;

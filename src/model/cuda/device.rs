@@ -57,8 +57,8 @@ impl Device {
         let capability = 10 * major + attribute(ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let mut context = std::ptr::null_mut();
         // SAFETY: the pointer is valid for one pointer. Released once, in `drop`.
-        driver
-            .check("cuDevicePrimaryCtxRetain", unsafe { (functions.cuDevicePrimaryCtxRetain)(&mut context, handle) })?;
+        let code = unsafe { (functions.cuDevicePrimaryCtxRetain)(&mut context, handle) };
+        driver.check("cuDevicePrimaryCtxRetain", code)?;
         Ok(Self { ordinal, handle, context, name: name.unwrap_or_default(), capability, driver })
     }
 
@@ -94,8 +94,8 @@ impl Device {
         self.make_current()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both pointers are valid for one integer.
-        self.driver
-            .check("cuMemGetInfo_v2", unsafe { (self.driver.functions.cuMemGetInfo_v2)(&mut free, &mut total) })?;
+        let code = unsafe { (self.driver.functions.cuMemGetInfo_v2)(&mut free, &mut total) };
+        self.driver.check("cuMemGetInfo_v2", code)?;
         Ok(DeviceMemoryInfo { free, total })
     }
 

@@ -43,8 +43,8 @@ impl DeviceMemory {
         driver.check("cuMemAlloc_v2", unsafe { (driver.functions.cuMemAlloc_v2)(&mut address, bytes) })?;
         let memory = Self { stream: Arc::clone(stream), address, bytes };
         // SAFETY: the memory was just allocated with this size, and its `drop` waits for the stream.
-        driver
-            .check("cuMemsetD8Async", unsafe { (driver.functions.cuMemsetD8Async)(address, 0, bytes, stream.raw()) })?;
+        let code = unsafe { (driver.functions.cuMemsetD8Async)(address, 0, bytes, stream.raw()) };
+        driver.check("cuMemsetD8Async", code)?;
         Ok(memory)
     }
 

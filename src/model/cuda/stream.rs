@@ -76,9 +76,8 @@ impl Stream {
         device.make_current()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is valid for one pointer; the context is current. Destroyed once, in `drop`.
-        device
-            .driver
-            .check("cuStreamCreate", unsafe { (device.driver.functions.cuStreamCreate)(&mut raw, NON_BLOCKING) })?;
+        let code = unsafe { (device.driver.functions.cuStreamCreate)(&mut raw, NON_BLOCKING) };
+        device.driver.check("cuStreamCreate", code)?;
         Ok(Self { device, raw, synchronisations: AtomicU64::new(0) })
     }
 

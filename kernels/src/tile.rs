@@ -47,6 +47,7 @@ const PREFETCH: usize = 4096;
 /// # Safety
 /// The machine has `S`; the tile's pointers are valid for the lengths beside them, with height `R`.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "rows and panels index several arrays each")]
 pub(crate) unsafe fn f32_tile<S: Isa, const R: usize, const P: usize>(tile: &F32Tile) {
     // SAFETY: the caller's promise; every index is below the lengths that the fields state, because a panel beyond the last is
     // replaced by the last.
@@ -81,6 +82,7 @@ pub(crate) unsafe fn f32_tile<S: Isa, const R: usize, const P: usize>(tile: &F32
 /// # Safety
 /// As [`f32_tile`].
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "rows and panels index several arrays each")]
 pub(crate) unsafe fn int8_tile<S: Isa, const R: usize, const P: usize>(tile: &Int8Tile) {
     const GROUP_QUADS: usize = GROUP / QUAD;
     const STEP: usize = PANEL * QUAD;

@@ -268,7 +268,7 @@ unsafe fn slice<'a, T>(start: *const T, len: usize) -> &'a [T] {
 }
 
 /// # Safety
-/// As [`slice`], and nothing else reads or writes the elements meanwhile.
+/// As `slice`, and nothing else reads or writes the elements meanwhile.
 unsafe fn slice_mut<'a, T>(start: *mut T, len: usize) -> &'a mut [T] {
     // SAFETY: the caller's promise.
     if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(start, len) } }

@@ -7,10 +7,10 @@
 //! - `checkpoint`: `config.json` and safetensors; `tokenizer`: the tokenizer's files.
 //! - `families`: one file per model family, over `blocks`, over `onnx` (graph builder, messages, weights file).
 //! - `bundle`: the output folder, complete or absent.
+//! - [`plan`]: TensorRT plans of a bundle, through the crate `tensorrt-rs`.
 //!
 //! Invariants: memory does not grow with the model, because weights are streamed; a bundle appears whole or not at all;
-//! no input makes it panic. Deliberately absent: Python, network access, unsafe code, quantization, and TensorRT, whose
-//! plans are made from the bundle elsewhere.
+//! no input makes it panic. Deliberately absent: Python, network access, unsafe code, quantization.
 
 mod blocks;
 mod build;
@@ -21,6 +21,7 @@ pub mod extras;
 mod families;
 pub mod manifest;
 mod onnx;
+pub mod plan;
 mod tokenizer;
 
 pub use build::{BuildOptions, Progress, build, default_context};

@@ -2,6 +2,8 @@
 
 mod broken;
 mod bundles;
+#[cfg(feature = "tensorrt")]
+mod plans;
 mod random;
 mod tiny;
 mod tokenizers;

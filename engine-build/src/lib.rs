@@ -6,11 +6,12 @@
 //! - [`extras`]: the blocklist and the popular queries that a bundle may carry.
 //! - `checkpoint`: `config.json` and safetensors; `tokenizer`: the tokenizer's files.
 //! - `families`: one file per model family, over `blocks`, over `onnx` (graph builder, messages, weights file).
+//! - `fuse`: from ONNX's operators to those of foretype's own CPU runtime, over `packing`, the layout of their weights.
 //! - `bundle`: the output folder, complete or absent.
 //! - [`plan`]: TensorRT plans of a bundle, through the crate `tensorrt-rs`.
 //!
 //! Invariants: memory does not grow with the model, because weights are streamed; a bundle appears whole or not at all;
-//! no input makes it panic. Deliberately absent: Python, network access, unsafe code, quantization.
+//! no input makes it panic. Deliberately absent: Python, network access, unsafe code.
 
 mod blocks;
 mod build;
@@ -19,13 +20,15 @@ mod checkpoint;
 pub mod error;
 pub mod extras;
 mod families;
+mod fuse;
 pub mod manifest;
 mod onnx;
+mod packing;
 pub mod plan;
 mod tokenizer;
 
 pub use build::{BuildOptions, Progress, build, default_context};
 pub use checkpoint::check_weights;
 pub use error::BuildError;
-pub use manifest::{Dtype, Manifest, ManifestError, is_bundle, is_checkpoint};
+pub use manifest::{Dtype, Manifest, ManifestError, Operators, Quantization, is_bundle, is_checkpoint};
 pub use tokenizer::read_tokenizer;

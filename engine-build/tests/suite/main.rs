@@ -2,6 +2,7 @@
 
 mod broken;
 mod bundles;
+mod operators;
 #[cfg(feature = "tensorrt")]
 mod plans;
 mod random;

@@ -45,16 +45,18 @@ pub struct BuildArgs {
 impl BuildArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let started = std::time::Instant::now();
-        let library = self.plan.library()?;
-        if is_bundle(&self.checkpoint) && self.out.is_none() {
-            return match library {
-                Some(library) => self.plan.add(&self.checkpoint, &library),
-                None => {
-                    Err(format!("{} is a bundle already; --target adds a plan to it", self.checkpoint.display()).into())
-                }
-            };
+        let half = self.dtype.as_deref().map_or(self.plan.is_wanted(), |dtype| dtype == "f16");
+        if self.plan.is_wanted() && !half {
+            return Err("TensorRT plans are built from f16: leave out --dtype, or say --dtype f16".into());
         }
-        let out = self.out.ok_or("--out is missing: name the folder of the bundle to write")?;
+        let adds_only = self.plan.is_wanted() && is_bundle(&self.checkpoint);
+        if self.out.is_none() && !adds_only {
+            return Err("--out is missing: name the folder of the bundle to write".into());
+        }
+        let library = self.plan.library()?;
+        let Some(out) = self.out else {
+            return library.map_or(Ok(()), |library| self.plan.add(&self.checkpoint, &library));
+        };
         let mut options = BuildOptions::new(&self.checkpoint, &out);
         options.name = self.name;
         options.context = self.context;
@@ -62,10 +64,6 @@ impl BuildArgs {
         options.prompt_prefix = self.prompt_prefix;
         options.blocklist = self.blocklist;
         options.popular = self.popular;
-        let half = self.dtype.as_deref().map_or(self.plan.is_wanted(), |dtype| dtype == "f16");
-        if self.plan.is_wanted() && !half {
-            return Err("TensorRT plans are built from f16: leave out --dtype, or say --dtype f16".into());
-        }
         options.dtype = if half { Dtype::F16 } else { Dtype::F32 };
         let manifest = engine_build::build(&options, &Bar::default())?;
         let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();

@@ -16,8 +16,8 @@ use crate::families::{GraphOptions, Model, Shape};
 use crate::manifest::{
     Dtype, FORMAT, GRAPH_FILE, Manifest, ModelInfo, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE,
 };
+use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
-use crate::onnx::{Parameter, Source};
 use crate::tokenizer::TokenizerFiles;
 
 /// Positions that a query needs by default: the KV cache's size, and so most of a lane's memory.
@@ -144,9 +144,13 @@ fn read_extras(options: &BuildOptions) -> Result<Vec<(&'static str, Vec<u8>)>, B
 
 fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, BuildError> {
     let positions = shape.positions;
-    let context = options.context.unwrap_or_else(|| default_context(positions));
+    let attended = shape.window.map_or(positions, |window| window.min(positions));
+    let context = options.context.unwrap_or_else(|| default_context(attended));
     if context == 0 || context > positions {
         return Err(BuildError::Context { asked: context, positions });
+    }
+    if let Some(window) = shape.window.filter(|window| context > *window) {
+        return Err(BuildError::Window { asked: context, window });
     }
     if options.top_k == 0 {
         return Err(BuildError::TopK);
@@ -178,6 +182,7 @@ fn model_info(shape: Shape, options: &GraphOptions) -> ModelInfo {
     ModelInfo {
         layers: shape.layers,
         heads: shape.heads,
+        kv_heads: shape.kv_heads,
         head_dim: shape.head_dim,
         hidden: shape.hidden,
         context: options.context,
@@ -190,12 +195,7 @@ fn model_info(shape: Shape, options: &GraphOptions) -> ModelInfo {
 }
 
 fn source_info(parameters: &[Parameter]) -> SourceInfo {
-    let tensors = || {
-        parameters.iter().filter_map(|parameter| match &parameter.source {
-            Source::Checkpoint(tensor) | Source::Centred { tensor, .. } => Some(tensor),
-            Source::Computed(_) => None,
-        })
-    };
+    let tensors = || parameters.iter().flat_map(|parameter| parameter.source.tensors());
     SourceInfo {
         parameters: tensors().map(|tensor| tensor.elements).sum(),
         dtype: tensors().max_by_key(|tensor| tensor.elements).map_or("", |tensor| tensor.stored.name()).to_owned(),

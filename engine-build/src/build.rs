@@ -3,18 +3,21 @@
 //! Everything that can be refused is refused before the output folder is touched, except what only the weights' own
 //! values show. No process is started and nothing outside the output folder is written.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
 
 use crate::bundle::PartialBundle;
 use crate::checkpoint::config::ConfigError;
-use crate::checkpoint::{Configs, Folder, Weights};
+use crate::checkpoint::{Configs, Folder, Tensor, Weights};
 use crate::error::BuildError;
 use crate::extras;
 use crate::families::{GraphOptions, Model, Shape};
+use crate::fuse::fuse;
 use crate::manifest::{
-    Dtype, FORMAT, GRAPH_FILE, Manifest, ModelInfo, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE,
+    Dtype, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quantization, SourceInfo, TOKENIZER_FILE, Tokens,
+    WEIGHTS_FILE,
 };
 use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
@@ -43,6 +46,10 @@ pub struct BuildOptions {
     pub prompt_prefix: String,
     /// Precision of the graph.
     pub dtype: Dtype,
+    /// Operators of the graph; by default those that suit the precision.
+    pub operators: Option<Operators>,
+    /// How the graph's matrices are stored. As they are by default.
+    pub quantization: Quantization,
     /// Terms that are never suggested; see [`extras::read_blocklist`]. None by default.
     pub blocklist: Option<PathBuf>,
     /// Popular queries; see [`extras::read_popular`]. None by default.
@@ -60,18 +67,24 @@ impl BuildOptions {
             top_k: DEFAULT_TOP_K,
             prompt_prefix: String::new(),
             dtype: Dtype::F32,
+            operators: None,
+            quantization: Quantization::None,
             blocklist: None,
             popular: None,
         }
     }
 }
 
-/// Hears how far a build is. `()` listens to nothing.
+/// Hears how far a build is, and may end it. `()` listens to nothing.
 pub trait Progress {
     /// A stage begins, in which [`Progress::advance`] will report `total_bytes` in all.
     fn stage(&self, name: &str, total_bytes: u64);
     /// So many more bytes of the stage are done.
     fn advance(&self, bytes: u64);
+    /// Whether nobody wants the bundle any more. The build then ends with [`BuildError::Cancelled`].
+    fn is_cancelled(&self) -> bool {
+        false
+    }
 }
 
 impl Progress for () {
@@ -100,7 +113,14 @@ pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest
     let tokens = special_tokens(&configs, &tokenizer, shape.vocab)?;
     let weights = Weights::open(&folder)?;
     let graph_options = graph_options(options, shape)?;
-    let (graph, parameters) = model.graph(&weights, &graph_options)?.finish(model.family(), WEIGHTS_FILE);
+    let operators = operators(options)?;
+    let graph = model.graph(&weights, &graph_options)?;
+    let source = source_info(&graph.parameters);
+    let graph = match operators {
+        Operators::Onnx => graph,
+        Operators::Foretype => fuse(graph, shape.vocab, options.quantization),
+    };
+    let (graph, parameters) = graph.finish(model.family(), WEIGHTS_FILE);
 
     let extras = read_extras(options)?;
     let mut bundle = PartialBundle::create(&options.out)?;
@@ -117,12 +137,12 @@ pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest
         name: options.name.clone().unwrap_or_else(|| folder_name(&options.checkpoint)),
         family: model.family().to_owned(),
         tool: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
-        model: model_info(shape, &graph_options),
+        model: ModelInfo { operators, quantization: options.quantization, ..model_info(shape, &graph_options) },
         tokens,
         tokenizer: tokenizer.info(),
         prompt_prefix: options.prompt_prefix.clone(),
         files: bundle.files(),
-        source: source_info(&parameters),
+        source,
     };
     bundle.finish(&manifest)?;
     Ok(manifest)
@@ -158,6 +178,22 @@ fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, B
     Ok(GraphOptions { context, top_k: options.top_k.min(shape.vocab), dtype: options.dtype })
 }
 
+/// The operators to build with, if the options go together.
+fn operators(options: &BuildOptions) -> Result<Operators, BuildError> {
+    let quantized = options.quantization == Quantization::Int8;
+    match (options.dtype, options.operators) {
+        (Dtype::F16, Some(Operators::Foretype)) => Err(BuildError::OperatorsPrecision),
+        (Dtype::F16, _) if quantized => Err(BuildError::Quantization("the precision is f16; ask for f32")),
+        (_, Some(Operators::Onnx)) if quantized => {
+            Err(BuildError::Quantization("the operators are ONNX's; ask for foretype's"))
+        }
+        (Dtype::F16, _) => Ok(Operators::Onnx),
+        (Dtype::F32, None) if quantized => Ok(Operators::Foretype),
+        (Dtype::F32, None) => Ok(Operators::Onnx),
+        (Dtype::F32, Some(operators)) => Ok(operators),
+    }
+}
+
 /// The start token and the ends of text, from the configuration files and failing that from the tokenizer.
 fn special_tokens(configs: &Configs, tokenizer: &TokenizerFiles, vocab: u32) -> Result<Tokens, BuildError> {
     let configured = |field: &'static str, first: &crate::checkpoint::Config, then: &crate::checkpoint::Config| {
@@ -191,14 +227,22 @@ fn model_info(shape: Shape, options: &GraphOptions) -> ModelInfo {
         vocab_padded: shape.vocab_padded(),
         top_k: options.top_k,
         dtype: options.dtype,
+        operators: Operators::default(),
+        quantization: Quantization::default(),
     }
 }
 
 fn source_info(parameters: &[Parameter]) -> SourceInfo {
-    let tensors = || parameters.iter().flat_map(|parameter| parameter.source.tensors());
+    // Each once: a matrix can be in the graph in several parts.
+    let tensors: BTreeMap<&str, &Tensor> = parameters
+        .iter()
+        .flat_map(|parameter| parameter.source.tensors())
+        .map(|tensor| (tensor.name.as_str(), tensor))
+        .collect();
+    let largest = tensors.values().max_by_key(|tensor| tensor.elements);
     SourceInfo {
-        parameters: tensors().map(|tensor| tensor.elements).sum(),
-        dtype: tensors().max_by_key(|tensor| tensor.elements).map_or("", |tensor| tensor.stored.name()).to_owned(),
+        parameters: tensors.values().map(|tensor| tensor.elements).sum(),
+        dtype: largest.map_or("", |tensor| tensor.stored.name()).to_owned(),
     }
 }
 

@@ -1,18 +1,27 @@
 //! A progress bar for builds: on a terminal a bar, elsewhere a line per stage.
 
 use std::io::IsTerminal;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use engine_build::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Shows the stages of a build on standard error.
 #[derive(Default)]
-pub struct Bar(Mutex<Option<ProgressBar>>);
+pub struct Bar {
+    bar: Mutex<Option<ProgressBar>>,
+    cancelled: Arc<AtomicBool>,
+}
 
 impl Bar {
+    /// One whose build ends when the flag is set.
+    pub fn cancelled_by(flag: Arc<AtomicBool>) -> Self {
+        Self { bar: Mutex::default(), cancelled: flag }
+    }
+
     fn current(&self) -> std::sync::MutexGuard<'_, Option<ProgressBar>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -34,6 +43,10 @@ impl Progress for Bar {
         if let Some(bar) = &*self.current() {
             bar.inc(bytes);
         }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
     }
 }
 

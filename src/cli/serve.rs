@@ -7,10 +7,13 @@ use std::num::NonZero;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use actix_web::dev::ServerHandle;
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::ModelArgs;
@@ -64,8 +67,13 @@ impl ServeArgs {
         if let (None, Some(Err(reason))) = (&self.socket, &source) {
             return Err(reason.clone().into());
         }
+        actix_web::rt::System::new().block_on(self.serve(source))
+    }
+
+    async fn serve(self, source: Option<Result<Source, String>>) -> Result<(), Box<dyn Error>> {
+        // Both are caught before anyone can connect, and so before anyone can know that there is a server to stop.
+        let stops = Stops { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
         let (listener, url) = self.listen()?;
-        let socket = self.socket.clone();
         let metrics = Metrics::new();
         let options = ServerOptions {
             workers: self.workers.get(),
@@ -76,44 +84,34 @@ impl ServeArgs {
         let (state, model) = watch::channel(ModelState::Loading);
         let models =
             if source.is_some() { Models::Single(model) } else { Models::Multi(Arc::new(self.shelf(&metrics))) };
-        let (served, page) = (models.clone(), self.page);
-        let counted = Arc::clone(&metrics);
-        actix_web::rt::System::new().block_on(async move {
-            let server = http::start(listener, models, &options)?;
-            let handle = server.handle();
-            // SIGTERM is what container platforms send, SIGINT is Ctrl-C; both are caught before anything takes time.
-            let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-            match source {
-                Some(source) => {
-                    let loader = std::thread::Builder::new().name("loader".into());
-                    let args = self.model;
-                    let told = Told { url, page };
-                    loader.spawn(move || load(&args, source, &counted, &told, &state))?;
-                }
-                None => {
-                    tracing::info!("ready, without models; POST /models loads one");
-                    if let Some(url) = url {
-                        println!("foretype is ready on {url}, without models. POST /models loads one.");
-                    }
-                }
+        let server = http::start(listener, models.clone(), &options)?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        actix_web::rt::spawn(stops.stop(server.handle(), models.clone(), Arc::clone(&stopping)));
+        let loader = match source {
+            Some(source) => {
+                let work =
+                    Loading { source, args: self.model, metrics: Arc::clone(&metrics), url, page: self.page, stopping };
+                Some(std::thread::Builder::new().name("loader".into()).spawn(move || work.run(&state))?)
             }
-            actix_web::rt::spawn(async move {
-                tokio::select! {
-                    _ = term.recv() => {}
-                    _ = int.recv() => {}
+            None => {
+                tracing::info!("ready, without models; POST /models loads one");
+                if let Some(url) = url {
+                    println!("foretype is ready on {url}, without models. POST /models loads one.");
                 }
-                tracing::info!("stopping: no new requests; those that run are answered");
-                for engine in served.engines() {
-                    engine.drain(DRAIN);
-                }
-                handle.stop(true).await;
-            });
-            server.await
-        })?;
-        if let Some(path) = &socket {
+                None
+            }
+        };
+        server.await?;
+        if let Some(path) = &self.socket {
             let _ = std::fs::remove_file(path);
         }
+        if let Some(loader) = loader {
+            wait_for(&loader, UNLOAD);
+        }
         tracing::info!(cancelled = metrics.cancelled(), "stopped");
+        // Everyone is answered, and the process ends without destructors. Engines are left as they are, because one may be in a
+        // step that hangs, or being loaded again, and neither can be interrupted.
+        std::mem::forget(models);
         Ok(())
     }
 
@@ -142,8 +140,41 @@ impl ServeArgs {
     }
 }
 
+/// The signals that end a server: SIGTERM from container platforms, SIGINT from Ctrl-C.
+struct Stops {
+    term: Signal,
+    int: Signal,
+}
+
+impl Stops {
+    /// Waits for one, and stops the server.
+    async fn stop(mut self, server: ServerHandle, models: Models, stopping: Arc<AtomicBool>) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
+        tracing::info!("stopping: no new requests; those that run are answered");
+        stopping.store(true, Ordering::Relaxed);
+        for engine in models.engines() {
+            engine.drain(DRAIN);
+        }
+        server.stop(true).await;
+    }
+}
+
+/// Waits until a thread has ended, but not longer than `within`.
+fn wait_for(thread: &JoinHandle<()>, within: Duration) {
+    let until = Instant::now() + within;
+    while !thread.is_finished() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Time that running requests get when the server is stopped. SageMaker kills a container 30 s after asking it to stop.
 const DRAIN: Duration = Duration::from_secs(20);
+
+/// Time that a model which is being built when the server is stopped gets to remove its unfinished files.
+const UNLOAD: Duration = Duration::from_secs(1);
 
 /// The engine of a folder that a client named.
 fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Result<Engine, ClientError> {
@@ -168,42 +199,54 @@ fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Resul
     Ok(engine)
 }
 
-/// Where a server is, if it has an address, and what it has, to be told once it is ready.
-struct Told {
+/// The model that a server is started with, on its way.
+struct Loading {
+    source: Result<Source, String>,
+    args: ModelArgs,
+    metrics: Arc<Metrics>,
+    /// Where the server is, if it has an address.
     url: Option<String>,
     page: bool,
+    /// Set once nobody needs the model any more.
+    stopping: Arc<AtomicBool>,
 }
 
-/// Builds if needed, loads, and says where to point a client. A failure is one log line, and leaves `/ping` unhealthy.
-fn load(
-    args: &ModelArgs,
-    source: Result<Source, String>,
-    metrics: &Arc<Metrics>,
-    told: &Told,
-    state: &watch::Sender<ModelState>,
-) {
-    let started = Instant::now();
-    let loaded = source.and_then(|source| {
-        let (path, manifest) = bundle::open(&source, &args.intake(), &Bar::default()).map_err(|e| e.to_string())?;
-        Engine::load(&path, &manifest, &args.engine(), metrics).map_err(|e| e.to_string())
-    });
-    match loaded {
-        Ok(engine) => {
-            tracing::info!(model = engine.name(), elapsed_ms = started.elapsed().as_millis() as u64, "ready");
-            state.send_replace(ModelState::Ready(Arc::new(engine)));
-            if let Some(url) = &told.url {
-                println!("foretype is ready on {url}. Try:\n");
-                if told.page {
-                    println!("  {url}/ in a browser, or\n");
-                }
-                println!(
-                    "  curl -s {url}/invocations -H 'Content-Type: application/json' -d '{{\"input\": \"wireless char\"}}'\n"
-                );
+impl Loading {
+    /// Builds if needed, loads, and says where to point a client. A failure is one log line, and leaves `/ping` unhealthy.
+    fn run(self, state: &watch::Sender<ModelState>) {
+        let started = Instant::now();
+        let loaded = self.load();
+        if self.stopping.load(Ordering::Relaxed) {
+            return;
+        }
+        match loaded {
+            Ok(engine) => {
+                tracing::info!(model = engine.name(), elapsed_ms = started.elapsed().as_millis() as u64, "ready");
+                state.send_replace(ModelState::Ready(Arc::new(engine)));
+                self.tell();
+            }
+            Err(reason) => {
+                tracing::error!(%reason, "the model can't be loaded; /ping stays unhealthy");
+                state.send_replace(ModelState::Failed(reason));
             }
         }
-        Err(reason) => {
-            tracing::error!(%reason, "the model can't be loaded; /ping stays unhealthy");
-            state.send_replace(ModelState::Failed(reason));
+    }
+
+    fn load(&self) -> Result<Engine, String> {
+        let source = self.source.as_ref().map_err(Clone::clone)?;
+        let progress = Bar::cancelled_by(Arc::clone(&self.stopping));
+        let (path, manifest) = bundle::open(source, &self.args.intake(), &progress).map_err(|e| e.to_string())?;
+        Engine::load(&path, &manifest, &self.args.engine(), &self.metrics).map_err(|e| e.to_string())
+    }
+
+    fn tell(&self) {
+        let Some(url) = &self.url else { return };
+        println!("foretype is ready on {url}. Try:\n");
+        if self.page {
+            println!("  {url}/ in a browser, or\n");
         }
+        println!(
+            "  curl -s {url}/invocations -H 'Content-Type: application/json' -d '{{\"input\": \"wireless char\"}}'\n"
+        );
     }
 }

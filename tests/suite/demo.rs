@@ -42,6 +42,8 @@ fn keystrokes_share_work_and_answers_do_not_depend_on_it() {
         runtime.block_on(engine.complete(&completion)).unwrap()
     };
     let query = "wireless charging coil";
+    // Over the whole query: how far one search computes ahead follows what was measured when its engine was loaded.
+    let (mut warm_positions, mut cold_positions) = (0, 0);
     for end in (1..=query.len()).step_by(3) {
         let typed = &query[..end];
         let (warm, cold) = (complete(&warm, typed), complete(&demo_engine(), typed));
@@ -52,8 +54,11 @@ fn keystrokes_share_work_and_answers_do_not_depend_on_it() {
         for (a, b) in warm.result.suggestions.iter().zip(&cold.result.suggestions) {
             assert!((a.logprob - b.logprob).abs() < 1e-3, "{a:?} {b:?}");
         }
-        assert!(end == 1 || warm.usage.positions_computed < cold.usage.positions_computed);
+        warm_positions += warm.usage.positions_computed;
+        cold_positions += cold.usage.positions_computed;
     }
+    println!("demo: {warm_positions} positions against {cold_positions}");
+    assert!(warm_positions * 4 < cold_positions * 3, "{warm_positions} against {cold_positions}");
 }
 
 #[test]

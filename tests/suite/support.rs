@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine_build::{BuildOptions, Dtype, Manifest};
+use engine_build::{BuildOptions, Manifest};
 use foretype::engine::{Engine, EngineOptions, RequestOptions};
 use foretype::http::{self, ModelState, ServerOptions};
 use foretype::metrics::Metrics;
@@ -54,16 +54,10 @@ pub fn request_options() -> RequestOptions {
 
 /// Builds a checkpoint into a temporary bundle, which lives as long as the returned folder.
 pub fn build(checkpoint: &Path, context: Option<u32>) -> (tempfile::TempDir, PathBuf, Manifest) {
-    build_as(checkpoint, context, Dtype::F32)
-}
-
-/// [`build`] in a precision of choice.
-pub fn build_as(checkpoint: &Path, context: Option<u32>, dtype: Dtype) -> (tempfile::TempDir, PathBuf, Manifest) {
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("bundle");
     let mut options = BuildOptions::new(checkpoint, &bundle);
     options.context = context;
-    options.dtype = dtype;
     let manifest = engine_build::build(&options, &()).unwrap_or_else(|e| panic!("{}: {e}", checkpoint.display()));
     (folder, bundle, manifest)
 }

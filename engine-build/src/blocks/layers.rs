@@ -50,18 +50,20 @@ impl Activation {
 }
 
 /// Whether a feed-forward network's inner layer is gated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Gate {
     /// `act(up(x))`.
     None,
-    /// The first `inner` outputs of `up`, activated, times the other `inner`.
+    /// The first `inner` outputs of `up`, activated, times the other `inner`: one product does both.
     First { inner: u32 },
+    /// `act(gate(x)) * up(x)`.
+    Own(Linear),
 }
 
 /// A feed-forward network.
 #[derive(Clone, Debug)]
 pub(crate) struct Mlp {
-    /// With a gate, its map and the plain one side by side.
+    /// The map to the inner layer, with the gate's where they are one product.
     pub(crate) up: Linear,
     pub(crate) gate: Gate,
     pub(crate) activation: Activation,
@@ -72,10 +74,15 @@ impl Builder<'_> {
     /// From the normalized input `[B, S, E]` to the network's update `[B, S, E]`, in the computing precision.
     pub(crate) fn mlp(&mut self, x: &Value, mlp: &Mlp) -> Result<Value, WeightsError> {
         let wide = self.linear(&mlp.up, x)?;
-        let wide = match mlp.gate {
+        let wide = match &mlp.gate {
             Gate::None => self.activate(mlp.activation, &wide),
+            Gate::Own(gate) => {
+                let gate = self.linear(gate, x)?;
+                let gate = self.activate(mlp.activation, &gate);
+                self.graph.node("Mul", &[&gate, &wide], &[])
+            }
             Gate::First { inner } => {
-                let inner = i64::from(inner);
+                let inner = i64::from(*inner);
                 let sizes = self.graph.integers(&[2], &[inner, inner]);
                 let [gate, wide] = self.graph.node_n("Split", &[&wide, &sizes], &[Attribute::Int("axis", -1)]);
                 let gate = self.activate(mlp.activation, &gate);

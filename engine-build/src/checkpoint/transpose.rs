@@ -4,6 +4,8 @@
 //! order query, key, value. A band of columns is transposed at a time, so memory stays flat whatever the matrix's size;
 //! the price is one positioned read per row and band. Nothing here knows what a matrix is for.
 
+use std::ops::Range;
+
 use super::weights::{Tensor, Weights};
 use crate::error::WeightsError;
 
@@ -88,26 +90,33 @@ impl Weights {
         for first in (0..columns).step_by(band_columns) {
             let width = band_columns.min(columns - first);
             band.resize(width * rows, 0.0);
-            self.read_band(matrix, first, width, &mut band)?;
+            let columns = (first as u64)..(first + width) as u64;
+            self.read_transposed_block(matrix, (columns, 0..matrix.rows()), &mut band)?;
             each((first * rows) as u64, &band)?;
         }
         Ok(())
     }
 
-    /// Fills `band`, `[width, rows]`, with the columns from `first` on.
-    fn read_band(&self, matrix: &Stacked, first: usize, width: usize, band: &mut [f32]) -> Result<(), WeightsError> {
-        let rows = band.len() / width;
+    /// Fills `block`, `[columns, rows]`, with a rectangle of the transposed matrix. Fails on a value that is not finite.
+    pub(crate) fn read_transposed_block(
+        &self,
+        matrix: &Stacked,
+        (columns, rows): (Range<u64>, Range<u64>),
+        block: &mut [f32],
+    ) -> Result<(), WeightsError> {
+        let (width, count) = (to_usize(columns.end - columns.start), to_usize(rows.end - rows.start));
         let (mut raw, mut tile) = (Vec::new(), vec![0.0; TILE_ROWS * width]);
-        for start in (0..rows).step_by(TILE_ROWS) {
-            let count = TILE_ROWS.min(rows - start);
-            for (row, slice) in (start..start + count).zip(tile.chunks_exact_mut(width)) {
-                if let Some((tensor, row)) = matrix.locate(row as u64) {
-                    self.read_slice(tensor, row * matrix.columns + first as u64, slice, &mut raw)?;
+        for start in (0..count).step_by(TILE_ROWS) {
+            let end = count.min(start + TILE_ROWS);
+            for (row, slice) in (rows.start + start as u64..).zip(tile[..(end - start) * width].chunks_exact_mut(width))
+            {
+                if let Some((tensor, row)) = matrix.locate(row) {
+                    self.read_slice(tensor, row * matrix.columns + columns.start, slice, &mut raw)?;
                 }
             }
-            for (column, turned) in band.chunks_exact_mut(rows).enumerate() {
+            for (column, turned) in block.chunks_exact_mut(count).enumerate() {
                 let values = tile[column..].iter().step_by(width);
-                for (to, value) in turned[start..start + count].iter_mut().zip(values) {
+                for (to, value) in turned[start..end].iter_mut().zip(values) {
                     *to = *value;
                 }
             }

@@ -164,6 +164,18 @@ pub(crate) struct Tensor {
     offset_bytes: u64,
 }
 
+impl Tensor {
+    /// The tensor without its first `elements`.
+    pub(crate) fn without_first(&self, elements: u64) -> Self {
+        let skipped = elements.min(self.elements);
+        Self {
+            elements: self.elements - skipped,
+            offset_bytes: self.offset_bytes + skipped * self.stored.bytes() as u64,
+            ..self.clone()
+        }
+    }
+}
+
 /// A tensor as a header lists it, before its type is known to be supported.
 #[derive(Debug)]
 struct Entry {
@@ -250,7 +262,7 @@ impl Weights {
 
     /// Fills `values` with a tensor's elements from `start` on; `raw` is memory to use again. Fails on a value that is
     /// not finite.
-    pub(super) fn read_slice(
+    pub(crate) fn read_slice(
         &self,
         tensor: &Tensor,
         start: u64,

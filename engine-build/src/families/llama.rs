@@ -121,7 +121,13 @@ impl Family for Llama {
         let name = |part: &str| format!("layers.{index}.{part}");
         let qkv = [("q_proj", queries), ("k_proj", keys), ("v_proj", keys)];
         let qkv = qkv.map(|(part, to)| (name(&format!("self_attn.{part}")), to));
-        let up = ["gate_proj", "up_proj"].map(|part| (name(&format!("mlp.{part}")), self.inner));
+        let map = |part: &str| (name(&format!("mlp.{part}")), self.inner);
+        let (up, gate) = if self.bias.mlp {
+            (Linear::stacked([map("up_proj")], hidden), Gate::Own(Linear::stacked([map("gate_proj")], hidden)))
+        } else {
+            let both = Linear::stacked([map("gate_proj"), map("up_proj")], hidden).bias(false);
+            (both, Gate::First { inner: self.inner })
+        };
         LayerPlan {
             scope: name(""),
             norm: self.norm(),
@@ -136,8 +142,8 @@ impl Family for Llama {
                 out: Linear::new(name("self_attn.o_proj"), queries, hidden).bias(self.bias.attention_out),
             },
             mlp: Mlp {
-                up: Linear::stacked(up, hidden).bias(self.bias.mlp),
-                gate: Gate::First { inner: self.inner },
+                up,
+                gate,
                 activation: self.activation,
                 down: Linear::new(name("mlp.down_proj"), self.inner, hidden).bias(self.bias.mlp),
             },

@@ -1,11 +1,13 @@
 //! What a built bundle holds, and how tampering with it shows.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::os::unix::fs::symlink;
 
 use engine_build::manifest::{GRAPH_FILE, ManifestError, WEIGHTS_FILE};
-use engine_build::{BuildOptions, Dtype, Manifest, Progress, build, default_context, is_bundle, is_checkpoint};
+use engine_build::{
+    BuildError, BuildOptions, Dtype, Manifest, Progress, build, default_context, is_bundle, is_checkpoint,
+};
 use half::{bf16, f16};
 use safetensors::Dtype as StoredDtype;
 use serde_json::{Value, json};
@@ -232,4 +234,27 @@ fn progress_adds_up_to_its_totals() {
     assert!(stages.iter().all(|(_, total, done)| total == done), "{stages:?}");
     assert!(stages.iter().any(|(_, total, _)| *total > 0), "{stages:?}");
     assert!(fs::metadata(tiny.out().join(GRAPH_FILE)).expect("the graph").len() < 64 << 10, "weights in the graph");
+}
+
+#[test]
+fn a_cancelled_build_leaves_nothing_behind() {
+    /// Cancels once some bytes are written.
+    #[derive(Default)]
+    struct Impatient(Cell<u64>);
+    impl Progress for Impatient {
+        fn stage(&self, _name: &str, _total_bytes: u64) {}
+        fn advance(&self, bytes: u64) {
+            self.0.set(self.0.get() + bytes);
+        }
+        fn is_cancelled(&self) -> bool {
+            self.0.get() > 0
+        }
+    }
+    let tiny = Tiny::new();
+    let error = build(&tiny.options(), &Impatient::default()).expect_err("it was cancelled");
+    assert!(matches!(error, BuildError::Cancelled), "{error}");
+    let beside = fs::read_dir(tiny.out().parent().expect("a folder")).expect("its entries");
+    let names: Vec<_> = beside.flatten().map(|entry| entry.file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains("partial")), "{names:?}");
+    assert!(!tiny.out().exists());
 }

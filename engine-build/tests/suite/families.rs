@@ -99,7 +99,7 @@ fn impossible_configurations_are_refused_in_one_sentence() {
         ("llama", "/num_key_value_heads", json!(3), &["self_attn.k_proj.weight", "[16, 48]", "[24, 48]"]),
         ("llama", "/head_dim", json!(7), &["7 of a head's 7", "even"]),
         ("llama", "/head_dim", json!(16_777_216), &["`num_attention_heads` 6 times `head_dim` 16777216"]),
-        ("llama", "/mlp_bias", json!(true), &["no tensor model.layers.0.mlp.gate_proj.bias"]),
+        ("llama", "/mlp_bias", json!(true), &["no tensor model.layers.0.mlp.up_proj.bias"]),
         (
             "llama",
             "/model_type",

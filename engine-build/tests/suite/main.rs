@@ -3,6 +3,7 @@
 mod broken;
 mod bundles;
 mod families;
+mod operators;
 mod random;
 mod tiny;
 mod tokenizers;

@@ -13,8 +13,10 @@ use crate::checkpoint::{Configs, Folder, Weights};
 use crate::error::BuildError;
 use crate::extras;
 use crate::families::{GraphOptions, Model, Shape};
+use crate::fuse::fuse;
 use crate::manifest::{
-    Dtype, FORMAT, GRAPH_FILE, Manifest, ModelInfo, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE,
+    Dtype, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quantization, SourceInfo, TOKENIZER_FILE, Tokens,
+    WEIGHTS_FILE,
 };
 use crate::onnx::external::write_parameters;
 use crate::onnx::{Parameter, Source};
@@ -43,6 +45,10 @@ pub struct BuildOptions {
     pub prompt_prefix: String,
     /// Precision of the graph.
     pub dtype: Dtype,
+    /// Operators of the graph; by default those that suit the precision.
+    pub operators: Option<Operators>,
+    /// How the graph's matrices are stored. As they are by default.
+    pub quantization: Quantization,
     /// Terms that are never suggested; see [`extras::read_blocklist`]. None by default.
     pub blocklist: Option<PathBuf>,
     /// Popular queries; see [`extras::read_popular`]. None by default.
@@ -60,6 +66,8 @@ impl BuildOptions {
             top_k: DEFAULT_TOP_K,
             prompt_prefix: String::new(),
             dtype: Dtype::F32,
+            operators: None,
+            quantization: Quantization::None,
             blocklist: None,
             popular: None,
         }
@@ -104,7 +112,14 @@ pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest
     let tokens = special_tokens(&configs, &tokenizer, shape.vocab)?;
     let weights = Weights::open(&folder)?;
     let graph_options = graph_options(options, shape)?;
-    let (graph, parameters) = model.graph(&weights, &graph_options)?.finish(model.family(), WEIGHTS_FILE);
+    let operators = operators(options)?;
+    let graph = model.graph(&weights, &graph_options)?;
+    let source = source_info(&graph.parameters);
+    let graph = match operators {
+        Operators::Onnx => graph,
+        Operators::Foretype => fuse(graph, shape.vocab, options.quantization),
+    };
+    let (graph, parameters) = graph.finish(model.family(), WEIGHTS_FILE);
 
     let extras = read_extras(options)?;
     let mut bundle = PartialBundle::create(&options.out)?;
@@ -121,12 +136,12 @@ pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest
         name: options.name.clone().unwrap_or_else(|| folder_name(&options.checkpoint)),
         family: model.family().to_owned(),
         tool: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
-        model: model_info(shape, &graph_options),
+        model: ModelInfo { operators, quantization: options.quantization, ..model_info(shape, &graph_options) },
         tokens,
         tokenizer: tokenizer.info(),
         prompt_prefix: options.prompt_prefix.clone(),
         files: bundle.files(),
-        source: source_info(&parameters),
+        source,
     };
     bundle.finish(&manifest)?;
     Ok(manifest)
@@ -156,6 +171,21 @@ fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, B
         return Err(BuildError::TopK);
     }
     Ok(GraphOptions { context, top_k: options.top_k.min(shape.vocab), dtype: options.dtype })
+}
+
+/// The operators to build with, if the options go together.
+fn operators(options: &BuildOptions) -> Result<Operators, BuildError> {
+    let quantized = options.quantization == Quantization::Int8;
+    match (options.dtype, options.operators) {
+        (Dtype::F16, Some(Operators::Foretype)) => Err(BuildError::OperatorsPrecision),
+        (Dtype::F16, _) if quantized => Err(BuildError::Quantization("the precision is f16; ask for f32")),
+        (_, Some(Operators::Onnx)) if quantized => {
+            Err(BuildError::Quantization("the operators are ONNX's; ask for foretype's"))
+        }
+        (Dtype::F16, _) => Ok(Operators::Onnx),
+        (Dtype::F32, None) => Ok(Operators::Foretype),
+        (Dtype::F32, Some(operators)) => Ok(operators),
+    }
 }
 
 /// The start token and the ends of text, from the configuration files and failing that from the tokenizer.
@@ -190,6 +220,8 @@ fn model_info(shape: Shape, options: &GraphOptions) -> ModelInfo {
         vocab_padded: shape.vocab_padded(),
         top_k: options.top_k,
         dtype: options.dtype,
+        operators: Operators::default(),
+        quantization: Quantization::default(),
     }
 }
 
@@ -197,7 +229,7 @@ fn source_info(parameters: &[Parameter]) -> SourceInfo {
     let tensors = || {
         parameters.iter().filter_map(|parameter| match &parameter.source {
             Source::Checkpoint(tensor) | Source::Centred { tensor, .. } => Some(tensor),
-            Source::Computed(_) => None,
+            Source::Computed(_) | Source::Scales(_) => None,
         })
     };
     SourceInfo {

@@ -42,6 +42,14 @@ pub enum BuildError {
     /// `top_k` of 0.
     #[error("a top-k of 0 was asked for: ask for at least 1")]
     TopK,
+    /// foretype's own operators in another precision than theirs.
+    #[error(
+        "foretype's own operators were asked for in f16, but they compute in f32: ask for f32, or for ONNX's operators"
+    )]
+    OperatorsPrecision,
+    /// Quantization without the operators that read it.
+    #[error("int8 was asked for, but only foretype's own operators in f32 read it: {0}")]
+    Quantization(&'static str),
     /// No token to start a sequence from.
     #[error(
         "no start token: add `bos_token_id` to config.json, or a token `<|endoftext|>` to the tokenizer, so that the \

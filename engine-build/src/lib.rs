@@ -6,10 +6,11 @@
 //! - [`extras`]: the blocklist and the popular queries that a bundle may carry.
 //! - `checkpoint`: `config.json` and safetensors; `tokenizer`: the tokenizer's files.
 //! - `families`: one file per model family, over `blocks`, over `onnx` (graph builder, messages, weights file).
+//! - `fuse`: from ONNX's operators to those of foretype's own CPU runtime, over `packing`, the layout of their weights.
 //! - `bundle`: the output folder, complete or absent.
 //!
 //! Invariants: memory does not grow with the model, because weights are streamed; a bundle appears whole or not at all;
-//! no input makes it panic. Deliberately absent: Python, network access, unsafe code, quantization, and TensorRT, whose
+//! no input makes it panic. Deliberately absent: Python, network access, unsafe code, and TensorRT, whose
 //! plans are made from the bundle elsewhere.
 
 mod blocks;
@@ -19,12 +20,14 @@ mod checkpoint;
 pub mod error;
 pub mod extras;
 mod families;
+mod fuse;
 pub mod manifest;
 mod onnx;
+mod packing;
 mod tokenizer;
 
 pub use build::{BuildOptions, Progress, build, default_context};
 pub use checkpoint::check_weights;
 pub use error::BuildError;
-pub use manifest::{Dtype, Manifest, ManifestError, is_bundle, is_checkpoint};
+pub use manifest::{Dtype, Manifest, ManifestError, Operators, Quantization, is_bundle, is_checkpoint};
 pub use tokenizer::read_tokenizer;

@@ -33,6 +33,28 @@ pub enum Dtype {
     F16,
 }
 
+/// The operators that a graph is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operators {
+    /// ONNX's own: any runtime loads it.
+    #[default]
+    Onnx,
+    /// Fused ones of the domain `foretype` where the graph allows it: foretype's own kernels for CPUs.
+    Foretype,
+}
+
+/// How a graph's matrices are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Quantization {
+    /// In the graph's precision.
+    #[default]
+    None,
+    /// In 8 bits, with a scale for each output.
+    Int8,
+}
+
 /// A bundle's description.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,6 +105,12 @@ pub struct ModelInfo {
     pub top_k: u32,
     /// Precision of the graph.
     pub dtype: Dtype,
+    /// Operators of the graph.
+    #[serde(default)]
+    pub operators: Operators,
+    /// How the graph's matrices are stored.
+    #[serde(default)]
+    pub quantization: Quantization,
 }
 
 /// Special tokens, as ids.
@@ -253,6 +281,14 @@ impl Manifest {
             (context <= positions, "`context` is more than `positions`"),
             (vocab.checked_next_multiple_of(8) == Some(vocab_padded), "`vocab_padded` is not `vocab` rounded up to 8"),
             (top_k <= vocab, "`top_k` is more than `vocab`"),
+            (
+                self.model.quantization == Quantization::None || self.model.operators == Operators::Foretype,
+                "`quantization` is `int8`, but `operators` is not `foretype`",
+            ),
+            (
+                self.model.operators == Operators::Onnx || self.model.dtype == Dtype::F32,
+                "`operators` is `foretype`, but `dtype` is not `f32`",
+            ),
             (self.tokens.start < vocab, "the start token is not below `vocab`"),
             (self.tokens.end_of_text.iter().all(|&id| id < vocab), "an end-of-text token is not below `vocab`"),
             (

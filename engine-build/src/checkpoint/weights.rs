@@ -164,6 +164,18 @@ pub(crate) struct Tensor {
     offset_bytes: u64,
 }
 
+impl Tensor {
+    /// The tensor without its first `elements`.
+    pub(crate) fn without_first(&self, elements: u64) -> Self {
+        let skipped = elements.min(self.elements);
+        Self {
+            elements: self.elements - skipped,
+            offset_bytes: self.offset_bytes + skipped * self.stored.bytes() as u64,
+            ..self.clone()
+        }
+    }
+}
+
 /// A tensor as a header lists it, before its type is known to be supported.
 #[derive(Debug)]
 struct Entry {
@@ -235,26 +247,37 @@ impl Weights {
         elements: u64,
         mut each: impl FnMut(u64, &[f32]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let shard = &self.shards[tensor.shard];
-        let width = tensor.stored.bytes();
-        let mut raw = vec![0; PIECE_ELEMENTS * width];
+        let end = elements.min(tensor.elements);
+        let mut raw = Vec::new();
         let mut values = vec![0.0; PIECE_ELEMENTS];
         let mut start = 0;
-        while start < elements.min(tensor.elements) {
-            let count =
-                usize::try_from(elements.min(tensor.elements) - start).unwrap_or(usize::MAX).min(PIECE_ELEMENTS);
-            let (raw, values) = (&mut raw[..count * width], &mut values[..count]);
-            let offset = tensor.offset_bytes + start * width as u64;
-            shard
-                .file
-                .read_exact_at(raw, offset)
-                .map_err(|source| WeightsError::File(FileError::Io { path: PathBuf::from(&shard.name), source }))?;
-            decode(tensor.stored, raw, values);
-            require_finite(tensor, start, values)?;
-            each(start, values)?;
+        while start < end {
+            let count = usize::try_from(end - start).unwrap_or(usize::MAX).min(PIECE_ELEMENTS);
+            self.read_slice(tensor, start, &mut values[..count], &mut raw)?;
+            each(start, &values[..count])?;
             start += count as u64;
         }
         Ok(())
+    }
+
+    /// Fills `values` with a tensor's elements from `start` on; `raw` is memory to use again. Fails on a value that is
+    /// not finite.
+    pub(crate) fn read_slice(
+        &self,
+        tensor: &Tensor,
+        start: u64,
+        values: &mut [f32],
+        raw: &mut Vec<u8>,
+    ) -> Result<(), WeightsError> {
+        let shard = &self.shards[tensor.shard];
+        let width = tensor.stored.bytes();
+        raw.resize(values.len() * width, 0);
+        shard
+            .file
+            .read_exact_at(raw, tensor.offset_bytes + start * width as u64)
+            .map_err(|source| WeightsError::File(FileError::Io { path: PathBuf::from(&shard.name), source }))?;
+        decode(tensor.stored, raw, values);
+        require_finite(tensor, start, values)
     }
 
     fn add_shard(&mut self, folder: &Folder, name: String) -> Result<(), WeightsError> {

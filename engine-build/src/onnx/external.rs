@@ -2,8 +2,9 @@
 //!
 //! Large tensors are always external, whatever the model's size: one path to test, memory that does not grow with the
 //! model, no 2 GiB limit (protobuf's), and a file that runtimes can map. Nothing here chooses layout or precision; the
-//! graph did.
+//! graph did, and `packing` knows the layouts.
 
+use std::collections::HashMap;
 use std::io::Write;
 
 use half::f16;
@@ -22,9 +23,20 @@ pub(crate) fn write_parameters(
     progress: &dyn Progress,
 ) -> Result<(), BuildError> {
     let mut position_bytes = 0;
+    let mut scales = HashMap::new();
     for parameter in parameters {
         write_zeros(file, parameter.offset_bytes - position_bytes)?;
-        write_parameter(parameter, weights, file, progress)?;
+        match &parameter.panels {
+            Some(panels) => {
+                let found = panels.pack((&parameter.source, parameter.element), weights, |packed| {
+                    file.write_all(packed).map_err(BuildError::WriteWeights)?;
+                    progress.advance(packed.len() as u64);
+                    Ok::<_, BuildError>(())
+                })?;
+                scales.insert(parameter.name.as_str(), found);
+            }
+            None => write_parameter(parameter, (weights, &scales), file, progress)?,
+        }
         position_bytes = parameter.offset_bytes + parameter.bytes();
     }
     Ok(())
@@ -32,7 +44,7 @@ pub(crate) fn write_parameters(
 
 fn write_parameter(
     parameter: &Parameter,
-    weights: &Weights,
+    (weights, scales): (&Weights, &HashMap<&str, Vec<f32>>),
     file: &mut dyn Write,
     progress: &dyn Progress,
 ) -> Result<(), BuildError> {
@@ -54,6 +66,7 @@ fn write_parameter(
             weights.read(tensor, parameter.elements(), |start, values| write(start, &less_mean(start, values, mean)))?
         }
         Source::Computed(values) => write(0, values)?,
+        Source::Scales(matrix) => write(0, scales.get(matrix.as_str()).map_or(&[], Vec::as_slice))?,
     }
     let missing_bytes = (parameter.elements() - written) * parameter.element.bytes();
     write_zeros(file, missing_bytes)?;
@@ -80,7 +93,7 @@ fn encode(parameter: &Parameter, start: u64, values: &[f32], encoded: &mut Vec<u
             }
             encoded.extend(halves.iter().flat_map(|half| half.to_le_bytes()));
         }
-        Element::F32 | Element::I64 => {
+        Element::F32 | Element::I64 | Element::U8 => {
             encoded.resize(size_of_val(values), 0);
             for (bytes, value) in encoded.as_chunks_mut::<4>().0.iter_mut().zip(values) {
                 *bytes = value.to_le_bytes();

@@ -3,7 +3,7 @@
 //! It keeps what the protobuf cannot: which initializers live in the external weights file, at which offset, and
 //! where their bytes will come from. It does no I/O and no shape inference.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use super::proto::{
@@ -12,10 +12,15 @@ use super::proto::{
     ValueInfoProto,
 };
 use crate::checkpoint::Tensor;
+use crate::packing::Panels;
 
 /// ONNX IR version and default operator set: the first that have `TensorScatter` and `Attention` with its KV cache.
 const IR_VERSION: i64 = 12;
 const OPSET: i64 = 24;
+
+/// The operators that foretype's own runtime adds to ONNX's.
+pub(crate) const DOMAIN: &str = "foretype";
+const DOMAIN_VERSION: i64 = 1;
 
 /// External tensors start on a page, so that a runtime can map each one straight from the file.
 const ALIGNMENT_BYTES: u64 = 4096;
@@ -36,11 +41,13 @@ pub(crate) enum Element {
     F32,
     F16,
     I64,
+    U8,
 }
 
 impl Element {
     pub(crate) fn bytes(self) -> u64 {
         match self {
+            Element::U8 => 1,
             Element::F16 => 2,
             Element::F32 => 4,
             Element::I64 => 8,
@@ -52,6 +59,7 @@ impl Element {
             Element::F32 => DataType::Float,
             Element::F16 => DataType::Float16,
             Element::I64 => DataType::Int64,
+            Element::U8 => DataType::Uint8,
         }
     }
 }
@@ -66,11 +74,11 @@ pub(crate) enum Dim {
 
 /// An operator attribute.
 #[derive(Clone, Debug)]
-pub(crate) enum Attribute {
+pub(crate) enum Attribute<'a> {
     Float(&'static str, f32),
     Int(&'static str, i64),
-    Ints(&'static str, &'static [i64]),
-    Text(&'static str, &'static str),
+    Ints(&'static str, &'a [i64]),
+    Text(&'static str, &'a str),
 }
 
 /// Where the bytes of a parameter come from.
@@ -82,6 +90,8 @@ pub(crate) enum Source {
     Centred { tensor: Tensor, mean: Vec<f32> },
     /// Values that the family computed.
     Computed(Vec<f32>),
+    /// The scales that were found while the int8 parameter of this name was written, which comes before.
+    Scales(String),
 }
 
 /// A tensor of the external weights file.
@@ -91,6 +101,8 @@ pub(crate) struct Parameter {
     pub(crate) shape: Vec<u64>,
     pub(crate) element: Element,
     pub(crate) source: Source,
+    /// How a matrix of the source is laid out, where it isn't row by row.
+    pub(crate) panels: Option<Panels>,
     /// Start in the weights file, a multiple of the page size.
     pub(crate) offset_bytes: u64,
 }
@@ -108,12 +120,13 @@ impl Parameter {
 /// The graph under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
-    nodes: Vec<NodeProto>,
-    inputs: Vec<ValueInfoProto>,
-    outputs: Vec<ValueInfoProto>,
-    constants: Vec<TensorProto>,
+    pub(crate) nodes: Vec<NodeProto>,
+    pub(crate) inputs: Vec<ValueInfoProto>,
+    pub(crate) outputs: Vec<ValueInfoProto>,
+    pub(crate) constants: Vec<TensorProto>,
     constant_names: HashMap<(Vec<i64>, Vec<i64>), Value>,
-    parameters: Vec<Parameter>,
+    /// In the order of the weights file.
+    pub(crate) parameters: Vec<Parameter>,
     scope: String,
 }
 
@@ -155,7 +168,7 @@ impl Graph {
     pub(crate) fn scalar(&mut self, value: f32, element: Element) -> Value {
         let bytes = match element {
             Element::F16 => half::f16::from_f32(value).to_le_bytes().to_vec(),
-            Element::F32 | Element::I64 => value.to_le_bytes().to_vec(),
+            Element::F32 | Element::I64 | Element::U8 => value.to_le_bytes().to_vec(),
         };
         let constant = Value(format!("constant_{}", self.constants.len()).into());
         self.constants.push(TensorProto {
@@ -167,15 +180,15 @@ impl Graph {
         constant
     }
 
-    /// An initializer in the external weights file, laid out behind the ones before it.
+    /// An initializer in the external weights file.
     pub(crate) fn parameter(&mut self, name: &str, shape: &[u64], element: Element, source: Source) -> Value {
-        let end = self.parameters.last().map_or(0, |last| last.offset_bytes + last.bytes());
         self.parameters.push(Parameter {
             name: name.to_owned(),
             shape: shape.to_vec(),
             element,
             source,
-            offset_bytes: end.next_multiple_of(ALIGNMENT_BYTES),
+            panels: None,
+            offset_bytes: 0,
         });
         Value(name.into())
     }
@@ -214,7 +227,10 @@ impl Graph {
     }
 
     /// The finished model, whose large tensors are in `weights_file`, and those tensors in file order.
-    pub(crate) fn finish(self, name: &str, weights_file: &str) -> (ModelProto, Vec<Parameter>) {
+    pub(crate) fn finish(mut self, name: &str, weights_file: &str) -> (ModelProto, Vec<Parameter>) {
+        lay_out(&mut self.parameters);
+        let domains: BTreeSet<&str> = self.nodes.iter().map(|node| node.domain.as_str()).collect();
+        let opset_import = domains.into_iter().map(operator_set).collect();
         let mut initializer = self.constants;
         initializer.extend(self.parameters.iter().map(|parameter| external_tensor(parameter, weights_file)));
         let graph = GraphProto {
@@ -229,7 +245,7 @@ impl Graph {
             producer_name: env!("CARGO_PKG_NAME").to_owned(),
             producer_version: env!("CARGO_PKG_VERSION").to_owned(),
             graph: Some(graph),
-            opset_import: vec![OperatorSetIdProto { domain: String::new(), version: Some(OPSET) }],
+            opset_import,
         };
         (model, self.parameters)
     }
@@ -245,8 +261,23 @@ impl Graph {
             name: self.next_name(operator),
             op_type: operator.to_owned(),
             attribute: attributes.iter().map(attribute_proto).collect(),
+            domain: String::new(),
         });
     }
+}
+
+/// Gives every parameter its place in the weights file, each behind the one before it.
+fn lay_out(parameters: &mut [Parameter]) {
+    let mut end = 0_u64;
+    for parameter in parameters {
+        parameter.offset_bytes = end.next_multiple_of(ALIGNMENT_BYTES);
+        end = parameter.offset_bytes + parameter.bytes();
+    }
+}
+
+fn operator_set(domain: &str) -> OperatorSetIdProto {
+    let version = if domain.is_empty() { OPSET } else { DOMAIN_VERSION };
+    OperatorSetIdProto { domain: domain.to_owned(), version: Some(version) }
 }
 
 fn value_info(name: &str, element: Element, shape: &[Dim]) -> ValueInfoProto {
@@ -279,7 +310,7 @@ fn external_tensor(parameter: &Parameter, weights_file: &str) -> TensorProto {
     }
 }
 
-fn attribute_proto(attribute: &Attribute) -> AttributeProto {
+pub(crate) fn attribute_proto(attribute: &Attribute) -> AttributeProto {
     let new = |name: &str, kind: AttributeType| AttributeProto {
         name: name.to_owned(),
         r#type: kind as i32,

@@ -6,4 +6,4 @@ pub(crate) mod external;
 pub(crate) mod graph;
 pub(crate) mod proto;
 
-pub(crate) use graph::{Attribute, Dim, Element, Graph, Parameter, Source, Value};
+pub(crate) use graph::{Attribute, DOMAIN, Dim, Element, Graph, Parameter, Source, Value};

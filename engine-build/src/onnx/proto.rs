@@ -58,6 +58,9 @@ pub struct NodeProto {
     pub op_type: String,
     #[prost(message, repeated, tag = "5")]
     pub attribute: Vec<AttributeProto>,
+    /// The operator set of `op_type`; empty for ONNX's own.
+    #[prost(string, tag = "7")]
+    pub domain: String,
 }
 
 /// A named attribute; `type` says which of the other fields holds its value.
@@ -119,6 +122,7 @@ pub enum DataLocation {
 pub enum DataType {
     Undefined = 0,
     Float = 1,
+    Uint8 = 2,
     Int64 = 7,
     Bool = 9,
     Float16 = 10,

@@ -2,6 +2,7 @@
 
 mod broken;
 mod bundles;
+mod operators;
 mod random;
 mod tiny;
 mod tokenizers;

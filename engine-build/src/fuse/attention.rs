@@ -1,0 +1,163 @@
+//! `Attention`: heads cut out of rows, turned by their positions, written into the cache and attended over.
+
+use super::forms::Forms;
+use super::rewriter::{Fused, Rewriter, attribute, input, int, text};
+use super::step;
+use super::view::{Axis, View};
+use crate::onnx::Attribute;
+use crate::onnx::proto::NodeProto;
+
+/// Queries, keys or values `[B, heads, S, head_dim]`, by the rows they come from.
+struct Heads {
+    source: String,
+    offset: u64,
+    stride: u64,
+    heads: u64,
+    head_dim: u64,
+    rotary: Option<Rotary>,
+}
+
+/// What turns queries and keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rotary {
+    cosines: String,
+    sines: String,
+    /// Elements of a head that are turned.
+    size: u64,
+    interleaved: i64,
+}
+
+/// A write into the cache.
+struct Scatter {
+    slot: usize,
+    past: String,
+    new: Heads,
+}
+
+/// Everything that becomes one operator.
+struct Found {
+    queries: Heads,
+    keys: Scatter,
+    values: Scatter,
+    present: [String; 2],
+    scale: f32,
+    /// Of the attention, the transposition and the reshape behind it.
+    slots: [usize; 3],
+    output: String,
+}
+
+pub(crate) fn fuse(r: &mut Rewriter, forms: &Forms) {
+    for slot in 0..r.len() {
+        if let Some(found) = find(r, forms, slot) {
+            replace(r, found);
+        }
+    }
+}
+
+fn find(r: &Rewriter, forms: &Forms, slot: usize) -> Option<Found> {
+    let node = r.operator(slot, "Attention")?;
+    let [queries, keys, values, mask] = node.input.as_slice() else { return None };
+    let [attention] = node.output.as_slice() else { return None };
+    // Anything but a scale, such as soft caps, is another function.
+    let scale = attribute(node, "scale")?.f.filter(|_| node.attribute.len() == 1)?;
+
+    let transpose = r.only_user(attention)?;
+    let transposed = r.operator(transpose, "Transpose")?;
+    let reshape = r.only_user(transposed.output.first()?)?;
+    let reshaped = r.operator(reshape, "Reshape")?;
+    let shape = r.integers(input(reshaped, 1)?)?;
+
+    let found = Found {
+        queries: heads(r, forms, queries)?,
+        keys: scatter(r, forms, (keys, slot))?,
+        values: scatter(r, forms, (values, slot))?,
+        present: [keys.clone(), values.clone()],
+        scale,
+        slots: [slot, transpose, reshape],
+        output: reshaped.output.first()?.clone(),
+    };
+    let width = i64::try_from(found.queries.heads * found.queries.head_dim).ok()?;
+    let side_by_side = attribute(transposed, "perm")?.ints == [0, 2, 1, 3] && shape == [0, 0, width];
+    let context = r.input_dim(&found.keys.past, 2)?;
+    (side_by_side && step::is_causal_mask(r, mask, context) && found.is_consistent()).then_some(found)
+}
+
+impl Found {
+    fn is_consistent(&self) -> bool {
+        let (queries, keys, values) = (&self.queries, &self.keys.new, &self.values.new);
+        queries.head_dim == keys.head_dim
+            && keys.head_dim == values.head_dim
+            && keys.heads == values.heads
+            && queries.heads.is_multiple_of(keys.heads)
+            && queries.rotary == keys.rotary
+            && values.rotary.is_none()
+    }
+}
+
+/// The write that makes a present cache, if only the graph and the attention in `user` use that.
+fn scatter(r: &Rewriter, forms: &Forms, (present, user): (&str, usize)) -> Option<Scatter> {
+    let slot = r.producer(present)?;
+    let node = r.operator(slot, "TensorScatter")?;
+    let [past, new, past_len] = node.input.as_slice() else { return None };
+    let linear = matches!(text(node, "mode"), b"linear" | b"") && int(node, "axis", -2) == -2;
+    let alone = r.users(present) == [user] && r.is_output(present) && r.users(past) == [slot];
+    let new = (linear && alone && past_len == step::PAST_LEN).then(|| heads(r, forms, new))??;
+    Some(Scatter { slot, past: past.clone(), new })
+}
+
+fn heads(r: &Rewriter, forms: &Forms, value: &str) -> Option<Heads> {
+    let rotated = r.made_by(value, "RotaryEmbedding");
+    let rotary = match rotated {
+        Some(node) => Some(rotary(r, node)?),
+        None => None,
+    };
+    let view = View::trace(r, forms, rotated.map_or(Some(value), |node| input(node, 0))?)?;
+    let [Axis::Batch, Axis::Row { size: heads, stride }, Axis::Tokens, Axis::Row { size: head_dim, stride: 1 }] =
+        *view.axes
+    else {
+        return None;
+    };
+    if rotary.as_ref().is_some_and(|rotary| rotary.size > head_dim) {
+        return None;
+    }
+    Some(Heads { source: view.source, offset: view.offset, stride, heads, head_dim, rotary })
+}
+
+fn rotary(r: &Rewriter, node: &NodeProto) -> Option<Rotary> {
+    let [_, cosines, sines, positions] = node.input.as_slice() else { return None };
+    let (table, other) = (r.parameter(cosines)?, r.parameter(sines)?);
+    let [rows, pairs] = *table.shape.as_slice() else { return None };
+    let last = step::clipped_positions(r, positions)?;
+    let size = int(node, "rotary_embedding_dim", 0).unsigned_abs();
+    let fits = other.shape == table.shape && last + 1 == i64::try_from(rows).ok()? && (size == 0 || size == 2 * pairs);
+    fits.then(|| Rotary {
+        cosines: cosines.clone(),
+        sines: sines.clone(),
+        size: 2 * pairs,
+        interleaved: int(node, "interleaved", 0),
+    })
+}
+
+fn replace(r: &mut Rewriter, found: Found) {
+    let Found { queries, keys, values, present: [present_keys, present_values], scale, slots, output } = found;
+    let signed = u64::cast_signed;
+    let parts = [&queries, &keys.new, &values.new];
+    let (offsets, strides) = (parts.map(|part| signed(part.offset)), parts.map(|part| signed(part.stride)));
+    let rotary = queries.rotary;
+    let attributes = vec![
+        Attribute::Int("heads", signed(queries.heads)),
+        Attribute::Int("kv_heads", signed(keys.new.heads)),
+        Attribute::Int("head_dim", signed(queries.head_dim)),
+        Attribute::Float("scale", scale),
+        Attribute::Ints("offsets", &offsets),
+        Attribute::Ints("strides", &strides),
+        Attribute::Int("rotary_dim", rotary.as_ref().map_or(0, |rotary| signed(rotary.size))),
+        Attribute::Int("interleaved", rotary.as_ref().map_or(0, |rotary| rotary.interleaved)),
+    ];
+    let (cosines, sines) = rotary.map(|rotary| (rotary.cosines, rotary.sines)).unzip();
+    let sources = [queries.source, keys.new.source, values.new.source, keys.past, values.past];
+    let inputs = sources.into_iter().chain([step::PAST_LEN.to_owned()]).map(Some).chain([cosines, sines]).collect();
+    let outputs = vec![output, present_keys, present_values];
+    let all = [slots[0], slots[1], slots[2], keys.slot, values.slot];
+    r.replace(&all, &Fused { operator: "Attention", inputs, outputs, attributes });
+}

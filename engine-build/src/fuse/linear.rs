@@ -1,0 +1,201 @@
+//! `Linear`: a product with a stored matrix, and what is done to its input and its results on the way.
+//!
+//! `y = activation(norm(x) W + bias) * factor + residual`, each part only where the graph has it, and in this order.
+
+use super::forms::Forms;
+use super::norm::Norm;
+use super::rewriter::{Fused, Rewriter, input, other_input, text};
+use crate::onnx::{Attribute, Element};
+use crate::packing::Panels;
+
+/// An activation that follows a value and is its only use.
+struct Activated {
+    activation: &'static str,
+    slots: Vec<usize>,
+    output: String,
+}
+
+/// An operator in the making.
+struct Linear {
+    x: String,
+    matrix: String,
+    panels: Panels,
+    norm: Option<Norm>,
+    bias: Option<String>,
+    activation: Option<&'static str>,
+    factor: Option<String>,
+    residual: Option<String>,
+    /// What it computes so far.
+    output: String,
+    /// The nodes that it stands for so far.
+    slots: Vec<usize>,
+}
+
+pub(crate) fn fuse(r: &mut Rewriter, forms: &Forms) {
+    for slot in 0..r.len() {
+        let Some(mut linear) = Linear::find(r, forms, slot) else { continue };
+        if let Some([gate, gated]) = linear.gated(r) {
+            gate.replace(r);
+            linear = gated;
+        }
+        while linear.take_next(r, forms) {}
+        linear.replace(r);
+    }
+}
+
+/// Whether the node is a product of `x` with a stored matrix.
+fn is_product(r: &Rewriter, slot: usize, x: &str) -> bool {
+    r.operator(slot, "MatMul").is_some_and(|node| {
+        let matrix = input(node, 1).and_then(|matrix| r.parameter(matrix));
+        node.input[0] == x && matrix.is_some_and(|matrix| matrix.element == Element::F32 && matrix.shape.len() == 2)
+    })
+}
+
+impl Linear {
+    fn find(r: &Rewriter, forms: &Forms, slot: usize) -> Option<Self> {
+        let node = r.operator(slot, "MatMul")?;
+        let (x, matrix) = (input(node, 0)?, input(node, 1)?);
+        let form = forms.get(x).filter(|_| is_product(r, slot, x))?;
+        let [inputs, outputs] = *r.parameter(matrix)?.shape.as_slice() else { return None };
+        if inputs != form.width {
+            return None;
+        }
+        let norm = Norm::of(r, (x, inputs), |user| is_product(r, user, x));
+        Some(Self {
+            x: norm.as_ref().map_or(x, |norm| &norm.x).to_owned(),
+            matrix: matrix.to_owned(),
+            panels: Panels { inputs, outputs, first: 0, stored_outputs: outputs, output_rows: false },
+            norm,
+            bias: None,
+            activation: None,
+            factor: None,
+            residual: None,
+            output: node.output.first()?.clone(),
+            slots: vec![slot],
+        })
+    }
+
+    /// A gate and what it lets through from one product: `activation(x W1) * (x W2)`, as two operators.
+    fn gated(&self, r: &Rewriter) -> Option<[Self; 2]> {
+        let split_slot = r.only_user(&self.output)?;
+        let split = r.operator(split_slot, "Split")?;
+        let half = self.panels.outputs / 2;
+        let sizes = r.integers(input(split, 1)?)?;
+        let [gate, wide] = split.output.as_slice() else { return None };
+        if sizes.iter().any(|size| size.unsigned_abs() != half) || 2 * half != self.panels.outputs {
+            return None;
+        }
+        let activated = activation(r, gate)?;
+        let product = r.only_user(&activated.output)?;
+        if r.only_user(wide)? != product {
+            return None;
+        }
+        let output = r.operator(product, "Mul")?.output.first()?.clone();
+        let part = |first| Self {
+            x: self.x.clone(),
+            matrix: self.matrix.clone(),
+            panels: Panels { outputs: half, first, ..self.panels },
+            norm: self.norm.clone(),
+            bias: None,
+            activation: None,
+            factor: None,
+            residual: None,
+            output: output.clone(),
+            slots: vec![product],
+        };
+        let factor = activated.output.clone();
+        let slots = self.slots.iter().chain([&split_slot]).chain(&activated.slots).copied().collect();
+        let gate = Self { activation: Some(activated.activation), output: activated.output, slots, ..part(0) };
+        Some([gate, Self { factor: Some(factor), ..part(half) }])
+    }
+
+    /// Takes in the one node that uses the result, if it is the next part.
+    fn take_next(&mut self, r: &Rewriter, forms: &Forms) -> bool {
+        if self.factor.is_none()
+            && self.residual.is_none()
+            && self.activation.is_none()
+            && let Some(Activated { activation, slots, output }) = activation(r, &self.output)
+        {
+            self.activation = Some(activation);
+            self.slots.extend(slots);
+            self.output = output;
+            return true;
+        }
+        let Some(slot) = r.only_user(&self.output) else { return false };
+        let Some(node) = r.node(slot) else { return false };
+        let Some(other) = other_input(node, &self.output) else { return false };
+        let same_form = forms.get(other).is_some_and(|form| Some(form) == forms.get(&self.output));
+        let part = match node.op_type.as_str() {
+            "Add" if self.is_bare() && r.is_vector(other, self.panels.outputs) => &mut self.bias,
+            "Mul" if self.factor.is_none() && self.residual.is_none() && same_form => &mut self.factor,
+            "Add" if self.residual.is_none() && same_form => &mut self.residual,
+            _ => return false,
+        };
+        *part = Some(other.to_owned());
+        self.slots.push(slot);
+        self.output.clone_from(&node.output[0]);
+        true
+    }
+
+    /// Whether it is a product and nothing else yet.
+    fn is_bare(&self) -> bool {
+        self.bias.is_none() && self.activation.is_none() && self.factor.is_none() && self.residual.is_none()
+    }
+
+    fn replace(self, r: &mut Rewriter) {
+        let Some(weight) = r.pack(&self.matrix, self.panels) else { return };
+        let mut attributes = vec![
+            Attribute::Int("inputs", self.panels.inputs.cast_signed()),
+            Attribute::Int("outputs", self.panels.outputs.cast_signed()),
+            Attribute::Text("activation", self.activation.unwrap_or("none")),
+        ];
+        attributes.extend(Norm::attributes(self.norm.as_ref()));
+        let (norm_scale, norm_bias) = self.norm.map(|norm| (norm.scale, norm.bias)).unzip();
+        let mut inputs = vec![Some(self.x), Some(weight.matrix)];
+        inputs.extend(weight.scale.iter().cloned().map(Some));
+        inputs.extend([self.bias, norm_scale, norm_bias.flatten(), self.factor, self.residual]);
+        let operator = if weight.scale.is_some() { "LinearInt8" } else { "Linear" };
+        r.replace(&self.slots, &Fused { operator, inputs, outputs: vec![self.output], attributes });
+    }
+}
+
+/// The activation of a value, if it is the only use.
+fn activation(r: &Rewriter, value: &str) -> Option<Activated> {
+    let one = |slot: usize, activation| {
+        let output = r.node(slot)?.output.first()?.clone();
+        Some(Activated { activation, slots: vec![slot], output })
+    };
+    match *r.inner_users(value) {
+        [slot] => {
+            let node = r.node(slot)?;
+            match node.op_type.as_str() {
+                "Relu" => one(slot, "relu"),
+                "Tanh" => one(slot, "tanh"),
+                "Gelu" if text(node, "approximate") == b"tanh" => one(slot, "gelu_tanh"),
+                "Gelu" => one(slot, "gelu"),
+                _ => None,
+            }
+        }
+        [a, b] => gate(r, value, (a, b)).or_else(|| gate(r, value, (b, a))),
+        _ => None,
+    }
+}
+
+/// `x * sigmoid(x)` and `x * sigmoid(1.702 x)`: `first` begins the sigmoid and `last` is the product.
+fn gate(r: &Rewriter, value: &str, (first, last): (usize, usize)) -> Option<Activated> {
+    let product = r.operator(last, "Mul")?;
+    let gate = other_input(product, value)?;
+    let sigmoid = r.producer(gate).filter(|_| r.only_user(gate) == Some(last))?;
+    let argument = input(r.operator(sigmoid, "Sigmoid")?, 0)?;
+    let output = product.output.first()?.clone();
+    if sigmoid == first && argument == value {
+        return Some(Activated { activation: "silu", slots: vec![sigmoid, last], output });
+    }
+    let slope = other_input(r.operator(first, "Mul")?, value)?;
+    let scaled = r.producer(argument) == Some(first) && r.only_user(argument) == Some(sigmoid);
+    (scaled && r.scalar(slope) == Some(1.702)).then(|| Activated {
+        activation: "quick_gelu",
+        slots: vec![first, sigmoid, last],
+        output,
+    })
+}

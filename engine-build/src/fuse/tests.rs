@@ -1,0 +1,274 @@
+//! Patterns that are and aren't rewritten, on graphs of a few nodes and on those of every golden.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use super::fuse;
+use crate::checkpoint::{Configs, Folder, Weights};
+use crate::families::{GraphOptions, Model};
+use crate::manifest::{Dtype, Quantization};
+use crate::onnx::proto::{AttributeProto, NodeProto};
+use crate::onnx::{Attribute, Dim, Element, Graph, Parameter, Source, Value};
+
+const WIDTH: u64 = 4;
+const VOCAB: u64 = 8;
+
+/// A graph with the rows `x`, f32 `[B, S, 4]`.
+fn graph() -> (Graph, Value) {
+    let mut graph = Graph::default();
+    let ids = graph.input("input_ids", Element::I64, &[Dim::Named("batch"), Dim::Named("tokens")]);
+    let table = parameter(&mut graph, "table", &[VOCAB, WIDTH]);
+    let [x] = graph.named("Gather", &[&table, &ids], &[Attribute::Int("axis", 0)], ["x"]);
+    (graph, x)
+}
+
+fn parameter(graph: &mut Graph, name: &str, shape: &[u64]) -> Value {
+    let values = vec![0.5; shape.iter().product::<u64>() as usize];
+    graph.parameter(name, shape, Element::F32, Source::Computed(values))
+}
+
+/// `x W`, with W named `name`.
+fn product(graph: &mut Graph, x: &Value, name: &str, shape: [u64; 2]) -> Value {
+    let matrix = parameter(graph, name, &shape);
+    let [product] = graph.named("MatMul", &[x, &matrix], &[], [&format!("x.{name}")]);
+    product
+}
+
+/// The rewritten nodes behind the embedding, one line each, with `y` as the graph's output.
+fn rewritten(mut graph: Graph, y: &Value) -> Vec<String> {
+    graph.output(y, Element::F32, &[]);
+    let graph = fuse(graph, VOCAB as u32, Quantization::None);
+    check(&graph);
+    graph.nodes.iter().filter(|node| node.op_type != "Embedding").map(line).collect()
+}
+
+/// `Operator(inputs)`, and the attributes that are texts.
+fn line(node: &NodeProto) -> String {
+    let text = |attribute: &AttributeProto| {
+        let text = String::from_utf8(attribute.s.clone()?).ok()?;
+        (text != "none" && text != "linear").then(|| format!(" {text}"))
+    };
+    let texts: String = node.attribute.iter().filter_map(text).collect();
+    format!("{}({}){texts}", node.op_type, node.input.join(" "))
+}
+
+/// What every graph has to be: each value made once and before its use, and nothing that isn't used.
+fn check(graph: &Graph) {
+    let mut known: HashSet<&str> = graph.inputs.iter().map(|input| input.name.as_str()).collect();
+    known.extend(graph.constants.iter().map(|constant| constant.name.as_str()));
+    known.extend(graph.parameters.iter().map(|parameter| parameter.name.as_str()));
+    let used: HashSet<&str> = graph.nodes.iter().flat_map(|node| node.input.iter().map(String::as_str)).collect();
+    for name in graph.constants.iter().map(|c| &c.name).chain(graph.parameters.iter().map(|p| &p.name)) {
+        assert!(used.contains(name.as_str()), "{name} is stored for nothing");
+    }
+    for node in &graph.nodes {
+        for input in node.input.iter().filter(|input| !input.is_empty()) {
+            assert!(known.contains(input.as_str()), "{}: {input} is not there yet", line(node));
+        }
+        assert!(node.output.iter().all(|output| known.insert(output)), "{}: made twice", line(node));
+    }
+    assert!(graph.outputs.iter().all(|output| known.contains(output.name.as_str())));
+}
+
+#[test]
+fn what_follows_a_product_is_taken_in() {
+    let (mut g, x) = graph();
+    let y = product(&mut g, &x, "w", [WIDTH, WIDTH]);
+    let bias = parameter(&mut g, "b", &[WIDTH]);
+    let y = g.node("Add", &[&bias, &y], &[]);
+    let y = g.node("Gelu", &[&y], &[Attribute::Text("approximate", "tanh")]);
+    let y = g.node("Mul", &[&y, &x], &[]);
+    let y = g.node("Add", &[&x, &y], &[]);
+    assert_eq!(rewritten(g, &y), ["Linear(x w.column_panels b   x x) gelu_tanh"]);
+}
+
+#[test]
+fn activations_are_known_by_what_they_compute() {
+    for (expected, slope) in [("silu", None), ("quick_gelu", Some(1.702)), ("", Some(1.5))] {
+        let (mut g, x) = graph();
+        let y = product(&mut g, &x, "w", [WIDTH, WIDTH]);
+        let scaled = match slope {
+            Some(slope) => {
+                let slope = g.scalar(slope, Element::F32);
+                g.node("Mul", &[&y, &slope], &[])
+            }
+            None => y.clone(),
+        };
+        let gate = g.node("Sigmoid", &[&scaled], &[]);
+        let y = g.node("Mul", &[&y, &gate], &[]);
+        let lines = rewritten(g, &y);
+        if expected.is_empty() {
+            assert_eq!(lines.len(), 4, "{lines:?}");
+        } else {
+            assert_eq!(lines, [format!("Linear(x w.column_panels) {expected}")]);
+        }
+    }
+    for (operator, expected) in [("Relu", "relu"), ("Tanh", "tanh"), ("Gelu", "gelu")] {
+        let (mut g, x) = graph();
+        let y = product(&mut g, &x, "w", [WIDTH, WIDTH]);
+        let y = g.node(operator, &[&y], &[]);
+        assert_eq!(rewritten(g, &y), [format!("Linear(x w.column_panels) {expected}")]);
+    }
+}
+
+#[test]
+fn parts_in_another_order_are_left_alone() {
+    let (mut g, x) = graph();
+    let y = product(&mut g, &x, "w", [WIDTH, WIDTH]);
+    let y = g.node("Add", &[&y, &x], &[]);
+    let y = g.node("Relu", &[&y], &[]);
+    assert_eq!(rewritten(g, &y), ["Linear(x w.column_panels     x)", "Relu(/Add_2)"]);
+
+    let (mut g, x) = graph();
+    let y = product(&mut g, &x, "w", [WIDTH, WIDTH]);
+    let y = g.node("Relu", &[&y], &[]);
+    let bias = parameter(&mut g, "b", &[WIDTH]);
+    let y = g.node("Add", &[&y, &bias], &[]);
+    assert_eq!(rewritten(g, &y), ["Linear(x w.column_panels) relu", "Add(/Relu_2 b)"]);
+}
+
+#[test]
+fn values_that_someone_else_uses_stay() {
+    let (mut g, x) = graph();
+    let product_value = product(&mut g, &x, "w", [WIDTH, WIDTH]);
+    let y = g.node("Relu", &[&product_value], &[]);
+    g.output(&product_value, Element::F32, &[]);
+    assert_eq!(rewritten(g, &y), ["Linear(x w.column_panels)", "Relu(x.w)"], "an output of the graph");
+
+    let (mut g, x) = graph();
+    let y = product(&mut g, &x, "w", [WIDTH, WIDTH]);
+    let y = g.node("Add", &[&y, &y], &[]);
+    assert_eq!(rewritten(g, &y), ["Linear(x w.column_panels)", "Add(x.w x.w)"], "itself");
+
+    let (mut g, x) = graph();
+    let wide = product(&mut g, &x, "w", [WIDTH, 2 * WIDTH]);
+    let bias = parameter(&mut g, "b", &[1]);
+    let y = g.node("Add", &[&wide, &bias], &[]);
+    assert_eq!(rewritten(g, &y), ["Linear(x w.column_panels)", "Add(x.w b)"], "of another shape");
+}
+
+fn norm(g: &mut Graph, x: &Value) -> Value {
+    let (scale, bias) = (parameter(g, "s", &[WIDTH]), parameter(g, "t", &[WIDTH]));
+    g.node("LayerNormalization", &[x, &scale, &bias], &[Attribute::Int("axis", -1), Attribute::Float("epsilon", 1e-3)])
+}
+
+#[test]
+fn a_norm_goes_into_all_its_products_or_stays() {
+    let (mut g, x) = graph();
+    let normed = norm(&mut g, &x);
+    let a = product(&mut g, &normed, "w", [WIDTH, WIDTH]);
+    let b = product(&mut g, &normed, "v", [WIDTH, WIDTH]);
+    let y = g.node("Mul", &[&a, &b], &[]);
+    assert_eq!(rewritten(g, &y), ["Linear(x v.column_panels  s t) layer", "Linear(x w.column_panels  s t x.v) layer"]);
+
+    let (mut g, x) = graph();
+    let normed = norm(&mut g, &x);
+    let a = product(&mut g, &normed, "w", [WIDTH, WIDTH]);
+    let y = g.node("Add", &[&a, &normed], &[]);
+    let name = "/LayerNormalization_1";
+    let expected = ["LayerNormalization(x s t)".to_owned(), format!("Linear({name} w.column_panels     {name})")];
+    assert_eq!(rewritten(g, &y), expected);
+
+    let (mut g, x) = graph();
+    let scale = parameter(&mut g, "s", &[WIDTH]);
+    let normed = g.node("RMSNormalization", &[&x, &scale], &[Attribute::Int("axis", -1)]);
+    let y = product(&mut g, &normed, "w", [WIDTH, WIDTH]);
+    assert_eq!(rewritten(g, &y), ["Linear(x w.column_panels  s) rms"]);
+}
+
+#[test]
+fn a_gate_that_shares_its_product_becomes_two() {
+    let (mut g, x) = graph();
+    let both = product(&mut g, &x, "w", [WIDTH, 12]);
+    let sizes = g.integers(&[2], &[6, 6]);
+    let [gate, wide] = g.node_n("Split", &[&both, &sizes], &[Attribute::Int("axis", -1)]);
+    let sigmoid = g.node("Sigmoid", &[&gate], &[]);
+    let gate = g.node("Mul", &[&gate, &sigmoid], &[]);
+    let y = g.node("Mul", &[&gate, &wide], &[]);
+    let y = product(&mut g, &y, "v", [6, WIDTH]);
+    let y = g.node("Add", &[&x, &y], &[]);
+    let expected = [
+        "Linear(x w.0.column_panels) silu",
+        "Linear(x w.6.column_panels    /Mul_4)",
+        "Linear(/Mul_5 v.column_panels     x)",
+    ];
+    assert_eq!(rewritten(g, &y), expected);
+}
+
+fn goldens() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens");
+    let mut folders: Vec<_> =
+        std::fs::read_dir(folder).expect("goldens").map(|e| e.expect("an entry").path()).collect();
+    folders.retain(|folder| folder.join("config.json").is_file());
+    folders.sort();
+    assert!(folders.len() >= 10, "{folders:?}");
+    folders
+}
+
+/// The graph of a golden, and its vocabulary.
+fn standard(folder: &Path) -> (Graph, String, u32) {
+    let folder = Folder::open(folder).expect("a folder");
+    let model = Model::read(&Configs::read(&folder).expect("a configuration").model).expect("a model");
+    let weights = Weights::open(&folder).expect("weights");
+    let options = GraphOptions { context: model.shape().positions.min(16), top_k: 8, dtype: Dtype::F32 };
+    (model.graph(&weights, &options).expect("a graph"), model.family().to_owned(), model.shape().vocab)
+}
+
+fn counts(graph: &Graph) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for node in &graph.nodes {
+        let dot = if node.domain.is_empty() { "." } else { "" };
+        *counts.entry(format!("{dot}{}", node.op_type)).or_insert(0) += 1;
+    }
+    counts
+}
+
+#[test]
+fn every_golden_is_rewritten_whole() {
+    for folder in goldens() {
+        for (quantization, suffix) in [(Quantization::None, ""), (Quantization::Int8, "Int8")] {
+            let (graph, family, vocab) = standard(&folder);
+            let layers = graph.outputs.iter().filter(|output| output.name.starts_with("present_k")).count();
+            let names = |graph: &Graph| (graph.inputs.clone(), graph.outputs.clone());
+            let (before, bytes) = (names(&graph), graph.parameters.iter().map(Parameter::elements).sum::<u64>());
+            let graph = fuse(graph, vocab, quantization);
+            check(&graph);
+            assert_eq!(names(&graph), before);
+            let gates = usize::from(!["gpt2", "gpt_neo", "gptj", "gpt_neox", "opt"].contains(&family.as_str()));
+            let expected = BTreeMap::from([
+                (format!("Embedding{suffix}"), 1),
+                (format!("Linear{suffix}"), (4 + gates) * layers),
+                ("Attention".to_owned(), layers),
+                (format!("Head{suffix}"), 1),
+            ]);
+            assert_eq!(counts(&graph), expected, "{}", folder.display());
+            if quantization == Quantization::None {
+                let padded: u64 = graph.parameters.iter().map(Parameter::elements).sum();
+                assert!(padded < bytes + bytes / 2, "{}: nothing is stored twice", folder.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn attention_with_another_mask_stays() {
+    let (mut graph, _, vocab) = standard(&goldens()[0]);
+    let slots = graph.constants.iter_mut().find(|constant| constant.dims.len() == 4).expect("the slots");
+    slots.raw_data.as_mut().expect("values")[0] = 7;
+    let graph = fuse(graph, vocab, Quantization::None);
+    check(&graph);
+    let counts = counts(&graph);
+    assert!(counts.contains_key(".Attention") && !counts.contains_key("Attention"), "{counts:?}");
+}
+
+#[test]
+fn a_head_whose_padding_is_not_masked_stays() {
+    let padded = |graph: &Graph| graph.parameters.iter().position(|p| p.name == "vocabulary.pad_bias");
+    let (folder, at) = goldens().into_iter().find_map(|f| padded(&standard(&f).0).map(|at| (f, at))).expect("padding");
+    let (mut graph, _, vocab) = standard(&folder);
+    let Source::Computed(values) = &mut graph.parameters[at].source else { panic!("pads are computed") };
+    values.fill(0.0);
+    let graph = fuse(graph, vocab, Quantization::None);
+    check(&graph);
+    assert!(counts(&graph).contains_key(".TopK"));
+}

@@ -1,0 +1,312 @@
+//! Weight matrices in panels: the order in which the CPU kernels read them, so that they are mapped from the file and used as
+//! they are.
+//!
+//! A matrix W of inputs x outputs is used as `y = x W`. [`LANES`] outputs make a panel; the last panel is filled up with zeros.
+//! * f32: `[panels, inputs, 16]`, element `[p, i, l] = W[i, 16 p + l]`.
+//! * int8: u8 `[panels, ceil(inputs / 4), 16, 4]`, element `[p, j, l, c] = 128 + q[4 j + c, 16 p + l]`, and f32 scales
+//!   `[16 panels]`: `W[i, o]` is about `q[i, o] * scale[o]`, with q in -127..=127.
+//!
+//! A matrix is read once, a block of panels at a time, so that memory does not grow with it. Which matrices are packed is
+//! decided elsewhere.
+
+use std::ops::Range;
+
+use crate::checkpoint::Weights;
+use crate::error::WeightsError;
+use crate::onnx::{Element, Source};
+
+/// Outputs of a panel: a vector register of f32.
+pub(crate) const LANES: u64 = 16;
+
+/// Inputs that lie side by side in an int8 panel: what one instruction multiplies and adds up.
+const GROUP: u64 = 4;
+
+/// Zero, as int8 weights are stored.
+const ZERO_POINT: i16 = 128;
+
+/// The largest magnitude of an int8 weight.
+const LARGEST: f32 = 127.0;
+
+/// Elements of a matrix that are in memory at once, 32 MiB; one panel is, whatever its size.
+const BLOCK_ELEMENTS: u64 = 8 << 20;
+
+/// Which part of a source's matrix is packed, and how the source stores it, row by row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Panels {
+    pub(crate) inputs: u64,
+    pub(crate) outputs: u64,
+    /// The first output that is packed.
+    pub(crate) first: u64,
+    /// Outputs of the whole matrix.
+    pub(crate) stored_outputs: u64,
+    /// There is a row for each output, as in a vocabulary matrix; otherwise one for each input.
+    pub(crate) output_rows: bool,
+}
+
+impl Panels {
+    /// Panels of the matrix.
+    pub(crate) fn count(&self) -> u64 {
+        self.outputs.div_ceil(LANES)
+    }
+
+    /// The packed tensor's shape in f32.
+    pub(crate) fn shape_f32(&self) -> Vec<u64> {
+        vec![self.count(), self.inputs, LANES]
+    }
+
+    /// The packed tensor's shape in int8.
+    pub(crate) fn shape_int8(&self) -> Vec<u64> {
+        vec![self.count(), self.inputs.div_ceil(GROUP), LANES, GROUP]
+    }
+
+    /// The shape of the scales of an int8 matrix.
+    pub(crate) fn shape_scales(&self) -> Vec<u64> {
+        vec![self.count() * LANES]
+    }
+
+    /// Hands the packed matrix to `emit` in order and in pieces. Returns the scales, which are those of int8 and else empty.
+    pub(crate) fn pack<E: From<WeightsError>>(
+        &self,
+        (source, element): (&Source, Element),
+        weights: &Weights,
+        emit: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<Vec<f32>, E> {
+        let panels_at_once = (BLOCK_ELEMENTS / (LANES * self.inputs)).max(1);
+        self.pack_blocks((source, element), weights, panels_at_once, emit)
+    }
+
+    fn pack_blocks<E: From<WeightsError>>(
+        &self,
+        (source, element): (&Source, Element),
+        weights: &Weights,
+        panels_at_once: u64,
+        mut emit: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<Vec<f32>, E> {
+        let (mut values, mut packed, mut scales) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut first, end) = (self.first, self.first + self.outputs);
+        while first < end {
+            let outputs = first..end.min(first + panels_at_once * LANES);
+            let (rows, columns) =
+                if self.output_rows { (outputs.clone(), 0..self.inputs) } else { (0..self.inputs, outputs.clone()) };
+            let width = if self.output_rows { self.inputs } else { self.stored_outputs };
+            read_block(source, weights, width, (rows, columns), &mut values)?;
+            let count = (outputs.end - outputs.start) as usize;
+            let (by_input, by_output) = if self.output_rows { (1, self.inputs as usize) } else { (count, 1) };
+            for start in (0..count).step_by(LANES as usize) {
+                let lanes = (count - start).min(LANES as usize);
+                let panel = Panel { values: &values[start * by_output..], by_input, by_output, lanes };
+                packed.clear();
+                match element {
+                    Element::U8 => scales.extend(panel.int8(self.inputs as usize, &mut packed)),
+                    _ => panel.f32(self.inputs as usize, &mut packed),
+                }
+                emit(&packed)?;
+            }
+            first = outputs.end;
+        }
+        Ok(scales)
+    }
+}
+
+/// One panel's values, where they lie in a block.
+struct Panel<'a> {
+    values: &'a [f32],
+    /// Distance from one input to the next, and from one output to the next.
+    by_input: usize,
+    by_output: usize,
+    /// Outputs that are there; the panel's other lanes are zero.
+    lanes: usize,
+}
+
+impl Panel<'_> {
+    fn at(&self, input: usize, lane: usize) -> f32 {
+        self.values[input * self.by_input + lane * self.by_output]
+    }
+
+    fn f32(&self, inputs: usize, packed: &mut Vec<u8>) {
+        for input in 0..inputs {
+            let mut row = [0.0_f32; LANES as usize];
+            for (lane, value) in row[..self.lanes].iter_mut().enumerate() {
+                *value = self.at(input, lane);
+            }
+            packed.extend(row.iter().flat_map(|value| value.to_le_bytes()));
+        }
+    }
+
+    /// Each output has the scale at which its largest weight is 127.
+    #[expect(clippy::cast_possible_truncation, reason = "the quotient is rounded and within -127..=127")]
+    fn int8(&self, inputs: usize, packed: &mut Vec<u8>) -> [f32; LANES as usize] {
+        let mut scales = [0.0_f32; LANES as usize];
+        for (lane, scale) in scales[..self.lanes].iter_mut().enumerate() {
+            *scale = (0..inputs).fold(0.0_f32, |largest, input| largest.max(self.at(input, lane).abs())) / LARGEST;
+        }
+        let quantized = |input: usize, lane: usize| {
+            let inside = input < inputs && lane < self.lanes && scales[lane] > 0.0;
+            let value = if inside { self.at(input, lane) / scales[lane] } else { 0.0 };
+            (ZERO_POINT + value.round_ties_even().clamp(-LARGEST, LARGEST) as i16) as u8
+        };
+        let group = GROUP as usize;
+        for first in (0..inputs).step_by(group) {
+            for lane in 0..LANES as usize {
+                packed.extend((first..first + group).map(|input| quantized(input, lane)));
+            }
+        }
+        scales
+    }
+}
+
+/// Reads a rectangle of a matrix of `width` columns, row by row; zeros beyond the source's last value.
+fn read_block(
+    source: &Source,
+    weights: &Weights,
+    width: u64,
+    (rows, columns): (Range<u64>, Range<u64>),
+    values: &mut Vec<f32>,
+) -> Result<(), WeightsError> {
+    let count = (columns.end - columns.start) as usize;
+    values.clear();
+    values.resize((rows.end - rows.start) as usize * count, 0.0);
+    // Whole rows lie one behind the other.
+    let run = if columns == (0..width) { values.len() } else { count };
+    let mut raw = Vec::new();
+    for (row, piece) in values.chunks_mut(run.max(1)).enumerate() {
+        let start = (rows.start + row as u64) * width + columns.start;
+        match source {
+            Source::Checkpoint(tensor) | Source::Centred { tensor, .. } => {
+                let there = (piece.len() as u64).min(tensor.elements.saturating_sub(start)) as usize;
+                weights.read_slice(tensor, start, &mut piece[..there], &mut raw)?;
+            }
+            Source::Computed(computed) => {
+                let there = computed.get(start as usize..).unwrap_or_default();
+                let there = &there[..there.len().min(piece.len())];
+                piece[..there.len()].copy_from_slice(there);
+            }
+            Source::Scales(_) => {}
+        }
+    }
+    if let Source::Centred { mean, .. } = source {
+        for row in values.chunks_mut(count) {
+            row.iter_mut().zip(&mean[columns.start as usize..]).for_each(|(value, mean)| *value -= mean);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use safetensors::Dtype;
+    use safetensors::tensor::TensorView;
+
+    use super::*;
+    use crate::checkpoint::Folder;
+
+    /// A checkpoint with one matrix, row by row.
+    fn checkpoint(values: &[f32], shape: [u64; 2]) -> (tempfile::TempDir, Weights, Source) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let view = TensorView::new(Dtype::F32, shape.map(|size| size as usize).to_vec(), &bytes).expect("a tensor");
+        safetensors::serialize_to_file([("m", view)], None, &folder.path().join("model.safetensors")).expect("written");
+        let weights = Weights::open(&Folder::open(folder.path()).expect("a folder")).expect("weights");
+        let source = Source::Checkpoint(weights.tensor("m", &shape).expect("the matrix"));
+        (folder, weights, source)
+    }
+
+    fn pack(
+        panels: &Panels,
+        (source, element): (&Source, Element),
+        weights: &Weights,
+        at_once: u64,
+    ) -> (Vec<u8>, Vec<f32>) {
+        let mut packed = Vec::new();
+        let scales = panels.pack_blocks((source, element), weights, at_once, |piece| {
+            packed.extend_from_slice(piece);
+            Ok::<_, WeightsError>(())
+        });
+        (packed, scales.expect("packed"))
+    }
+
+    /// A matrix with some columns of zeros and some values of other magnitudes.
+    fn matrices() -> impl Strategy<Value = (Panels, Vec<f32>)> {
+        (1..11_u64, 1..40_u64, any::<bool>(), 0..100_u64, 0..100_u64).prop_flat_map(
+            |(inputs, stored_outputs, output_rows, from, to)| {
+                let first = from % stored_outputs;
+                let outputs = 1 + to % (stored_outputs - first);
+                let panels = Panels { inputs, outputs, first, stored_outputs, output_rows };
+                let value = prop_oneof![4 => -2.0..2.0_f32, 1 => Just(0.0), 1 => -1e-30..1e-30_f32];
+                let values = proptest::collection::vec(value, (inputs * stored_outputs) as usize);
+                let zeroed = (values, any::<proptest::sample::Index>()).prop_map(move |(mut values, column)| {
+                    let column = column.index(stored_outputs as usize) as u64;
+                    (0..inputs).for_each(|input| values[index(&panels, input, column)] = 0.0);
+                    values
+                });
+                (Just(panels), zeroed)
+            },
+        )
+    }
+
+    /// Where the source has an element.
+    fn index(panels: &Panels, input: u64, output: u64) -> usize {
+        let index =
+            if panels.output_rows { output * panels.inputs + input } else { input * panels.stored_outputs + output };
+        index as usize
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+        #[test]
+        fn f32_panels_hold_every_element_in_its_place((panels, values) in matrices(), at_once in 1..4_u64, stored in any::<bool>()) {
+            let shape = if panels.output_rows { [panels.stored_outputs, panels.inputs] } else { [panels.inputs, panels.stored_outputs] };
+            let (_folder, weights, checkpoint) = checkpoint(&values, shape);
+            let source = if stored { checkpoint } else { Source::Computed(values.clone()) };
+            let (packed, scales) = pack(&panels, (&source, Element::F32), &weights, at_once);
+            prop_assert!(scales.is_empty());
+            prop_assert_eq!(packed.len() as u64, 4 * panels.shape_f32().iter().product::<u64>());
+            let floats: Vec<f32> = packed.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            for p in 0..panels.count() {
+                for i in 0..panels.inputs {
+                    for l in 0..LANES {
+                        let output = 16 * p + l;
+                        let expected =
+                            if output < panels.outputs { values[index(&panels, i, panels.first + output)] } else { 0.0 };
+                        prop_assert_eq!(floats[((p * panels.inputs + i) * LANES + l) as usize], expected);
+                    }
+                }
+            }
+        }
+
+        /// Every weight is within half a step of its scale, the largest of an output is 127 steps, and the rest is zero.
+        #[test]
+        fn int8_panels_are_within_half_a_step((panels, values) in matrices(), at_once in 1..4_u64) {
+            let shape = if panels.output_rows { [panels.stored_outputs, panels.inputs] } else { [panels.inputs, panels.stored_outputs] };
+            let (_folder, weights, source) = checkpoint(&values, shape);
+            let (packed, scales) = pack(&panels, (&source, Element::U8), &weights, at_once);
+            prop_assert_eq!(packed.len() as u64, panels.shape_int8().iter().product::<u64>());
+            prop_assert_eq!(scales.len() as u64, panels.shape_scales()[0]);
+            let groups = panels.inputs.div_ceil(4);
+            for o in 0..16 * panels.count() {
+                let (mut largest, scale) = (0, scales[o as usize]);
+                for i in 0..4 * groups {
+                    let (p, l, j, c) = (o / 16, o % 16, i / 4, i % 4);
+                    let q = i16::from(packed[(((p * groups + j) * LANES + l) * GROUP + c) as usize]) - 128;
+                    largest = largest.max(q.abs());
+                    let there = o < panels.outputs && i < panels.inputs;
+                    let expected = if there { values[index(&panels, i, panels.first + o)] } else { 0.0 };
+                    let difference = (f32::from(q) * scale - expected).abs();
+                    prop_assert!(difference <= 0.5001 * scale, "{q} * {scale} is not {expected}");
+                }
+                prop_assert_eq!(largest, if scale > 0.0 { 127 } else { 0 });
+            }
+        }
+    }
+
+    #[test]
+    fn rows_beyond_the_source_are_zeros() {
+        let (_folder, weights, source) = checkpoint(&[1.0, 2.0, 3.0, 4.0], [2, 2]);
+        let panels = Panels { inputs: 2, outputs: 3, first: 0, stored_outputs: 8, output_rows: true };
+        let (packed, scales) = pack(&panels, (&source, Element::U8), &weights, 9);
+        assert_eq!(packed[..12], [192, 255, 128, 128, 223, 255, 128, 128, 128, 128, 128, 128]);
+        assert_eq!(scales[..3], [2.0 / 127.0, 4.0 / 127.0, 0.0]);
+    }
+}

@@ -1,0 +1,37 @@
+//! The shim's table, as bindgen reads it from `shim/shim.h`, and where it comes from.
+//!
+//! `bindings.rs` is generated: `tools/tensorrt_bindings.sh` writes it, and `make lint` fails where it is out of date.
+
+#[allow(clippy::all, dead_code, reason = "generated; not every function is linked in every build")]
+mod bindings {
+    include!("bindings.rs");
+}
+
+pub(crate) use bindings::{
+    TrtBuilder, TrtConfig, TrtContext, TrtDims, TrtEngine, TrtLogger, TrtMemory, TrtMonitor, TrtMonitorFns, TrtNetwork,
+    TrtParser, TrtParserError, TrtRuntime, TrtRuntimeCache, TrtRuntimeConfig, TrtShim, TrtTensor,
+};
+
+use crate::types::Flavour;
+
+/// The flavour's table, if its headers were there when this was built.
+pub(crate) fn table(flavour: Flavour) -> Option<&'static TrtShim> {
+    match flavour {
+        #[cfg(shim_enterprise)]
+        // SAFETY: the function takes nothing and returns the address of a constant.
+        Flavour::Enterprise => unsafe { bindings::tensorrt_shim_enterprise().as_ref() },
+        #[cfg(shim_rtx)]
+        // SAFETY: the function takes nothing and returns the address of a constant.
+        Flavour::Rtx => unsafe { bindings::tensorrt_shim_rtx().as_ref() },
+        #[allow(unreachable_patterns, reason = "reachable where a flavour is not compiled in")]
+        _ => None,
+    }
+}
+
+/// Calls an entry that every flavour has.
+macro_rules! call {
+    ($table:expr, $entry:ident $(, $argument:expr)* $(,)?) => {
+        ($table.$entry.expect(concat!("every shim has ", stringify!($entry))))($($argument),*)
+    };
+}
+pub(crate) use call;

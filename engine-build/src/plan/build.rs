@@ -141,14 +141,14 @@ fn inspect(network: &Network, model: &ModelInfo) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The shapes of the graph's inputs: `input_ids` [B, S], `past_len` [B], `select` [R], `past_*` [B, H, C, D].
+/// The shapes of the graph's inputs: `input_ids` [B, S], `past_len` [B], `select` [R], `past_*` [B, KV heads, C, D].
 fn optimization_profile(
     network: &Network,
     model: &ModelInfo,
     shapes: &ProfileShapes,
 ) -> Result<OptimizationProfile, PlanError> {
     let [heads, context, head_dim] =
-        [model.heads, model.context, model.head_dim].map(|size| Range::new(size, size, size));
+        [model.kv_heads, model.context, model.head_dim].map(|size| Range::new(size, size, size));
     let mut profile = OptimizationProfile::new();
     for input in network.inputs() {
         let ranges: Vec<Range> = match input.name.as_str() {

@@ -86,9 +86,7 @@ impl BuildOptions {
                 Err(BuildError::Quantization("the operators are ONNX's; ask for foretype's"))
             }
             (Dtype::F16, _) => Ok(Operators::Onnx),
-            (Dtype::F32, None) if quantized => Ok(Operators::Foretype),
-            (Dtype::F32, None) => Ok(Operators::Onnx),
-            (Dtype::F32, Some(operators)) => Ok(operators),
+            (Dtype::F32, operators) => Ok(operators.unwrap_or(Operators::Foretype)),
         }
     }
 }

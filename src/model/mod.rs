@@ -5,7 +5,9 @@
 //!
 //! * [`fake`] computes logits from a hash of the KV contents: deterministic, and wrong whenever the KV is wrong.
 //! * [`onnxruntime`] runs the bundle's graph on the CPU.
+//! * [`cuda`] is what engines on a GPU stand on: the driver, its memory and its streams.
 
+pub mod cuda;
 pub mod fake;
 pub mod onnxruntime;
 

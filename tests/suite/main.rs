@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 mod cli;
+mod cuda;
 mod dashboard;
 mod demo;
 mod engine;
@@ -19,5 +20,6 @@ mod http_schemas;
 mod kill;
 mod parity;
 mod replay;
+mod simulator;
 mod stop;
 mod support;

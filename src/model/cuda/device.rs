@@ -1,0 +1,119 @@
+//! A device and its context.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::Arc;
+
+use super::driver::{CudaError, Driver};
+use super::stream::Stream;
+
+const ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
+const ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
+const NAME_BYTES: usize = 256;
+
+/// A device's memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMemoryInfo {
+    /// What can be taken.
+    pub free: usize,
+    /// All of it.
+    pub total: usize,
+}
+
+/// A device that is in use. Its context is the primary one, which it shares with every library in the process.
+pub struct Device {
+    pub(super) driver: Arc<Driver>,
+    ordinal: usize,
+    handle: c_int,
+    context: *mut c_void,
+    name: String,
+    capability: u32,
+}
+
+// SAFETY: the driver's contexts may be used from any thread that makes them current, by several at once.
+unsafe impl Send for Device {}
+// SAFETY: as above; all fields are fixed.
+unsafe impl Sync for Device {}
+
+impl Device {
+    pub(super) fn open(driver: Arc<Driver>, ordinal: usize) -> Result<Self, CudaError> {
+        let functions = &driver.functions;
+        let mut handle = 0;
+        let index = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+        // SAFETY: the pointer is valid for one integer.
+        driver.check("cuDeviceGet", unsafe { (functions.cuDeviceGet)(&mut handle, index) })?;
+        let mut bytes = [0u8; NAME_BYTES];
+        // SAFETY: the pointer is valid for the stated number of bytes, and the handle is the driver's.
+        driver.check("cuDeviceGetName", unsafe {
+            (functions.cuDeviceGetName)(bytes.as_mut_ptr().cast(), NAME_BYTES as c_int - 1, handle)
+        })?;
+        let name = CStr::from_bytes_until_nul(&bytes).map(|name| name.to_string_lossy().into_owned());
+        let attribute = |attribute| {
+            let mut value = 0;
+            // SAFETY: the pointer is valid for one integer, and the handle is the driver's.
+            let code = unsafe { (functions.cuDeviceGetAttribute)(&mut value, attribute, handle) };
+            driver.check("cuDeviceGetAttribute", code).map(|()| u32::try_from(value).unwrap_or(0))
+        };
+        let major = attribute(ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let capability = 10 * major + attribute(ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for one pointer. Released once, in `drop`.
+        let code = unsafe { (functions.cuDevicePrimaryCtxRetain)(&mut context, handle) };
+        driver.check("cuDevicePrimaryCtxRetain", code)?;
+        Ok(Self { ordinal, handle, context, name: name.unwrap_or_default(), capability, driver })
+    }
+
+    /// Its number, from 0.
+    pub fn ordinal(&self) -> usize {
+        self.ordinal
+    }
+
+    /// Its name, such as `NVIDIA A10G`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its compute capability times ten, such as 86.
+    pub fn capability(&self) -> u32 {
+        self.capability
+    }
+
+    /// Makes it the calling thread's: what every other call assumes.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn make_current(&self) -> Result<(), CudaError> {
+        // SAFETY: the context is retained as long as this lives.
+        self.driver.check("cuCtxSetCurrent", unsafe { (self.driver.functions.cuCtxSetCurrent)(self.context) })
+    }
+
+    /// Its memory.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn memory(&self) -> Result<DeviceMemoryInfo, CudaError> {
+        self.make_current()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both pointers are valid for one integer.
+        let code = unsafe { (self.driver.functions.cuMemGetInfo_v2)(&mut free, &mut total) };
+        self.driver.check("cuMemGetInfo_v2", code)?;
+        Ok(DeviceMemoryInfo { free, total })
+    }
+
+    /// A new stream on it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn stream(self: &Arc<Self>) -> Result<Arc<Stream>, CudaError> {
+        Stream::new(Arc::clone(self)).map(Arc::new)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: retained once, in `open`; everything made in it held this device.
+        let code = unsafe { (self.driver.functions.cuDevicePrimaryCtxRelease_v2)(self.handle) };
+        if let Err(error) = self.driver.check("cuDevicePrimaryCtxRelease_v2", code) {
+            tracing::warn!(%error, "a device is not released cleanly");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The CUDA driver's wrapper on the stand-in: order, memory, captures, and every failure with its call and code.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use foretype::model::cuda::{CudaError, DeviceMemory, Driver, Extent, Pinned, Region, Stream};
+
+use crate::simulator::StandIn;
+
+fn stream(stand_in: &StandIn) -> Arc<Stream> {
+    Driver::load(Some(&stand_in.cuda)).unwrap().open(0).unwrap().stream().unwrap()
+}
+
+fn download(stream: &Arc<Stream>, memory: &DeviceMemory, elements: usize) -> Vec<i64> {
+    let mut pinned = Pinned::<i64>::new(stream, elements).unwrap();
+    stream.download(&mut pinned, 0, (memory, 0), elements).unwrap();
+    stream.synchronize().unwrap();
+    pinned.as_slice().to_vec()
+}
+
+#[test]
+fn a_machine_without_a_usable_driver_says_why() {
+    let missing = Driver::load(Some(Path::new("/nowhere/libcuda.so.1"))).err().unwrap().to_string();
+    assert!(missing.contains("/nowhere/libcuda.so.1 can't be loaded"), "{missing}");
+    let exe = std::env::current_exe().unwrap();
+    let folder = exe.parent().unwrap().parent().unwrap();
+    let other = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+    let other = other.into_iter().find(|path| path.to_string_lossy().contains("libonnxruntime.so")).unwrap();
+    let other = Driver::load(Some(&other)).err().unwrap().to_string();
+    assert!(other.contains("has no cuInit"), "{other}");
+    let stand_in = StandIn::new();
+    stand_in.device(0, 86, 1 << 20);
+    let none = Driver::load(Some(&stand_in.cuda)).err().unwrap().to_string();
+    assert_eq!(none, "the CUDA call cuInit failed with CUDA_ERROR_NO_DEVICE (100)");
+}
+
+#[test]
+fn a_device_says_what_it_is() {
+    let stand_in = StandIn::new();
+    stand_in.device(2, 75, 5 << 20);
+    let driver = Driver::load(Some(&stand_in.cuda)).unwrap();
+    assert_eq!((driver.devices().unwrap(), driver.version().unwrap()), (2, (13, 0)));
+    let device = driver.open(1).unwrap();
+    assert_eq!((device.ordinal(), device.capability()), (1, 75));
+    let memory = device.memory().unwrap();
+    assert_eq!((memory.free, memory.total), (5 << 20, 5 << 20));
+    let none = driver.open(2).err().unwrap();
+    assert_eq!((none.call, none.code), ("cuDeviceGet", 101));
+    drop(device);
+    assert_eq!(stand_in.alive(), 0);
+}
+
+#[test]
+fn copies_run_in_order_and_results_wait_for_the_stream() {
+    let stand_in = StandIn::new();
+    let stream = stream(&stand_in);
+    let (a, b) = (DeviceMemory::new(&stream, 96).unwrap(), DeviceMemory::new(&stream, 96).unwrap());
+    let mut staged = Pinned::<i64>::new(&stream, 12).unwrap();
+    for (i, x) in staged.as_mut_slice().iter_mut().enumerate() {
+        *x = i as i64;
+    }
+    stream.upload(&a, &mut staged, 12).unwrap();
+    let touched = catch_unwind(AssertUnwindSafe(|| staged.as_mut_slice()[0] = 99));
+    assert!(touched.is_err(), "the copy has not run yet");
+    // Two slices of two rows of one element: elements 1, 3, 7, 9 go to 0, 1, 2, 3.
+    let source = Region { offset: 8, pitch: 16, rows: 3 };
+    let target = Region { offset: 0, pitch: 8, rows: 2 };
+    stream.copy((&b, target), (&a, source), Extent { width: 8, height: 2, depth: 2 }).unwrap();
+    assert_eq!(download(&stream, &b, 12), [1, 3, 7, 9, 0, 0, 0, 0, 0, 0, 0, 0]);
+    staged.as_mut_slice()[0] = 99;
+    let beyond = Region { offset: 96, ..target };
+    let copy = || stream.copy((&b, beyond), (&a, source), Extent { width: 8, height: 1, depth: 1 });
+    assert!(catch_unwind(AssertUnwindSafe(copy)).is_err());
+    drop((a, b, staged, stream));
+    assert_eq!(stand_in.alive(), 0);
+}
+
+#[test]
+fn memory_that_is_used_up_is_told_apart() {
+    let stand_in = StandIn::new();
+    stand_in.device(1, 86, 1000);
+    let stream = stream(&stand_in);
+    let first = DeviceMemory::new(&stream, 800).unwrap();
+    let error = DeviceMemory::new(&stream, 800).err().unwrap();
+    assert!(error.is_out_of_memory());
+    assert_eq!(error.to_string(), "the CUDA call cuMemAlloc_v2 failed with CUDA_ERROR_OUT_OF_MEMORY (2)");
+    drop(first);
+    DeviceMemory::new(&stream, 800).unwrap();
+}
+
+#[test]
+fn a_captured_graph_does_again_what_was_recorded() {
+    let stand_in = StandIn::new();
+    let stream = stream(&stand_in);
+    let (a, b) = (DeviceMemory::new(&stream, 16).unwrap(), DeviceMemory::new(&stream, 16).unwrap());
+    let whole = Region { offset: 0, pitch: 16, rows: 1 };
+    let copy = || stream.copy((&b, whole), (&a, whole), Extent { width: 16, height: 1, depth: 1 });
+    let mut graph = stream.capture::<CudaError>(copy).unwrap();
+    let mut staged = Pinned::<i64>::new(&stream, 2).unwrap();
+    for value in [7, 8] {
+        staged.as_mut_slice().fill(value);
+        stream.upload(&a, &mut staged, 2).unwrap();
+        assert_ne!(download(&stream, &b, 2), [value; 2], "recorded, not done");
+        // SAFETY: both memories live until the end of the test.
+        unsafe { graph.launch() }.unwrap();
+        assert_eq!(download(&stream, &b, 2), [value; 2]);
+    }
+    assert_eq!(stand_in.calls("cuGraphLaunch"), 2);
+    // What fails inside, and what can't be captured, leaves a stream that works.
+    let failed = stream.capture(|| Err(CudaError { call: "test", code: 1, name: "x".into() })).err().unwrap();
+    assert_eq!(failed.call, "test");
+    let waited = stream.capture(|| stream.synchronize()).err().unwrap();
+    assert_eq!((waited.call, waited.code), ("cuStreamSynchronize", 900));
+    let ignored = stream.capture::<CudaError>(|| {
+        let _ = stream.synchronize();
+        Ok(())
+    });
+    assert_eq!(
+        ignored.err().unwrap().to_string(),
+        "the CUDA call cuStreamEndCapture failed with CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)"
+    );
+    assert_eq!(download(&stream, &b, 2), [8; 2]);
+    drop((graph, a, b, staged, stream));
+    assert_eq!(stand_in.alive(), 0);
+}
+
+#[test]
+fn every_failure_names_its_call_and_code() {
+    type Use = fn(&Path) -> Result<(), CudaError>;
+    let everything: Use = |path| {
+        let driver = Driver::load(Some(path)).map_err(|error| match error {
+            foretype::model::cuda::DriverError::Call(error) => error,
+            other => panic!("{other}"),
+        })?;
+        driver.devices()?;
+        let device = driver.open(0)?;
+        device.memory()?;
+        let stream = device.stream()?;
+        let memory = DeviceMemory::new(&stream, 8)?;
+        let other = DeviceMemory::new(&stream, 8)?;
+        let mut pinned = Pinned::<i64>::new(&stream, 1)?;
+        let whole = Region { offset: 0, pitch: 8, rows: 1 };
+        let copy = || stream.copy((&memory, whole), (&other, whole), Extent { width: 8, height: 1, depth: 1 });
+        stream.upload(&memory, &mut pinned, 1)?;
+        let mut graph = stream.capture(copy)?;
+        // SAFETY: both memories live until the stream is synchronised below.
+        unsafe { graph.launch() }?;
+        stream.download(&mut pinned, 0, (&memory, 0), 1)?;
+        stream.synchronize()
+    };
+    let stand_in = StandIn::new();
+    everything(&stand_in.cuda).unwrap();
+    let calls = [
+        "cuInit",
+        "cuDeviceGetCount",
+        "cuDevicePrimaryCtxRetain",
+        "cuCtxSetCurrent",
+        "cuMemGetInfo_v2",
+        "cuStreamCreate",
+        "cuMemAlloc_v2",
+        "cuMemsetD8Async",
+        "cuMemHostAlloc",
+        "cuMemcpyHtoDAsync_v2",
+        "cuStreamBeginCapture_v2",
+        "cuMemcpy3DAsync_v2",
+        "cuStreamEndCapture",
+        "cuGraphInstantiateWithFlags",
+        "cuGraphLaunch",
+        "cuMemcpyDtoHAsync_v2",
+        "cuStreamSynchronize",
+    ];
+    for call in calls {
+        stand_in.fail(call, 999, 0);
+        let error = everything(&stand_in.cuda).expect_err(call);
+        assert_eq!((error.call, error.code), (call, 999));
+        stand_in.recover();
+        // Memory is not freed where waiting for the stream failed: who knows what still writes to it.
+        assert!(call == "cuStreamSynchronize" || stand_in.alive() == 0, "{call}: {} left", stand_in.alive());
+    }
+    stand_in.fail("work", 719, 0);
+    let error = everything(&stand_in.cuda).unwrap_err();
+    assert_eq!(error.to_string(), "the CUDA call cuStreamSynchronize failed with CUDA_ERROR_LAUNCH_FAILED (719)");
+}

@@ -127,7 +127,10 @@ pub fn open(
                 |e: std::io::Error| IntakeError::Cache { path: options.cache.clone(), reason: e.to_string() };
             std::fs::create_dir_all(&options.cache).map_err(no_cache)?;
             tracing::info!(checkpoint = %path.display(), bundle = %built.display(), "building the bundle");
-            quality::build(&build_options(path, built.clone(), options), &options.gate, progress)?;
+            let manifest = quality::build(&build_options(path, built.clone(), options), &options.gate, progress)?;
+            if let Some(measured) = &manifest.quality {
+                tracing::info!("{}", quality::describe(measured));
+            }
             load(&built)
         }
     }

@@ -135,6 +135,7 @@ pub fn build_checked(
     progress: &dyn Progress,
     check: impl FnOnce(&Path, &Manifest) -> Result<Option<Quality>, BuildError>,
 ) -> Result<Manifest, BuildError> {
+    let operators = options.operators()?;
     progress.stage("read the checkpoint", 0);
     let folder = Folder::open(&options.checkpoint)?;
     let configs = Configs::read(&folder)?;
@@ -145,7 +146,6 @@ pub fn build_checked(
     let tokens = special_tokens(&configs, &tokenizer, shape.vocab)?;
     let weights = Weights::open(&folder)?;
     let graph_options = graph_options(options, shape)?;
-    let operators = options.operators()?;
     let graph = model.graph(&weights, &graph_options)?;
     let source = source_info(&graph.parameters);
     let graph = match operators {

@@ -90,7 +90,6 @@ pub fn build(options: &BuildOptions, gate: &Gate, progress: &dyn Progress) -> Re
             }
             Err(error) => return Err(BuildError::Refused(error.into())),
         };
-        tracing::info!("{}", describe(&quality));
         match beyond(&quality) {
             Some(reason) if !gate.force => Err(BuildError::Refused(QualityError::Beyond(reason).into())),
             _ => Ok(Some(quality)),

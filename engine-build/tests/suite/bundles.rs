@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 
 use engine_build::manifest::{GRAPH_FILE, ManifestError, WEIGHTS_FILE};
 use engine_build::{
-    BuildError, BuildOptions, Dtype, Manifest, Progress, build, default_context, is_bundle, is_checkpoint,
+    BuildError, BuildOptions, Dtype, Manifest, Operators, Progress, build, default_context, is_bundle, is_checkpoint,
 };
 use half::{bf16, f16};
 use safetensors::Dtype as StoredDtype;

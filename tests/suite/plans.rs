@@ -29,7 +29,7 @@ fn text(path: &Path) -> &str {
 fn mistakes_are_answered_before_anything_is_built() {
     let folder = tempfile::tempdir().unwrap();
     let (plain, out) = (repository("tests/goldens/plain"), folder.path().join("bundle"));
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["--target", "cuda"], "[possible values: onnxruntime, tensorrt, tensorrt-rtx]"),
         (&["--target", "tensorrt-rtx", "--sm", "86,ampere"], "`ampere` is no GPU architecture: 75, 80, 86 and 89 are"),
         (&["--target", "tensorrt-rtx", "--prefill-batch", "1,20,10"], "`1,20,10` is not MIN,OPT,MAX"),

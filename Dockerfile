@@ -24,17 +24,19 @@ COPY Cargo.toml Cargo.lock ./
 COPY engine-build/Cargo.toml engine-build/
 COPY tensorrt-rs/Cargo.toml tensorrt-rs/
 COPY bench/Cargo.toml bench/
+COPY kernels/Cargo.toml kernels/
 # hadolint ignore=DL4006
-RUN mkdir -p src engine-build/src tensorrt-rs/src bench/src tests/suite \
+RUN mkdir -p src engine-build/src kernels/src tensorrt-rs/src bench/src tests/suite \
     && echo 'fn main() {}' | tee src/main.rs bench/src/main.rs tests/suite/main.rs >src/lib.rs \
-    && touch engine-build/src/lib.rs tensorrt-rs/src/lib.rs \
+    && touch engine-build/src/lib.rs kernels/src/lib.rs tensorrt-rs/src/lib.rs \
     && cargo build --release --locked \
-    && rm -rf src engine-build/src tensorrt-rs/src
+    && rm -rf src engine-build/src kernels/src tensorrt-rs/src
 COPY engine-build/src engine-build/src
+COPY kernels/src kernels/src
 COPY tensorrt-rs tensorrt-rs
 COPY src src
 # Cargo goes by times, and these files may be older than the empty ones were.
-RUN find src engine-build/src tensorrt-rs -name '*.rs' -exec touch {} + \
+RUN find src engine-build/src kernels/src tensorrt-rs -name '*.rs' -exec touch {} + \
     && cargo build --release --locked \
     && strip --strip-debug -o /foretype target/release/foretype
 

@@ -19,7 +19,7 @@
 //! Beside that path: [`metrics`] is everything that is counted, [`models`] is what a server holds, [`bundle`] finds or builds what
 //! `--model` names, [`error`] is what clients get to see, [`cli`] the commands, [`popular`] the most frequent queries, [`evaluate`]
 //! types queries at a model and measures, [`local_endpoint`] stands in for SageMaker.
-//! The bundle's format and its builder are the crate `engine-build`.
+//! The bundle's format and its builder are the crate `engine-build`; the arithmetic of a step on a CPU is the crate `kernels`.
 //!
 //! # Invariants
 //!

@@ -183,8 +183,7 @@ fn operators(options: &BuildOptions) -> Result<Operators, BuildError> {
             Err(BuildError::Quantization("the operators are ONNX's; ask for foretype's"))
         }
         (Dtype::F16, _) => Ok(Operators::Onnx),
-        (Dtype::F32, None) if quantized => Ok(Operators::Foretype),
-        (Dtype::F32, None) => Ok(Operators::Onnx),
+        (Dtype::F32, None) => Ok(Operators::Foretype),
         (Dtype::F32, Some(operators)) => Ok(operators),
     }
 }

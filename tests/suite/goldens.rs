@@ -6,7 +6,9 @@ use foretype::model::{Backend, Batch, KvCopy, Lane, Outputs, Page, Selected};
 use foretype::text::TokenId;
 use safetensors::SafeTensors;
 
-use crate::support::{all_logits, build, load, repository};
+use engine_build::Operators;
+
+use crate::support::{all_logits, build, build_with, load, repository};
 
 /// Largest difference of a logit from transformers' fp32 one. The goldens' weights are large, so that outputs vary:
 /// transformers itself is up to 2.2e-4 away from an fp64 computation, and the mildest mistake the goldens can tell is 4e-3.
@@ -81,8 +83,9 @@ fn folders() -> Vec<(String, std::path::PathBuf)> {
 
 #[test]
 fn logits_and_greedy_tokens_equal_transformers() {
-    for (name, folder) in folders() {
-        let (_folder, bundle, manifest) = build(&folder, None);
+    let both = [Operators::Onnx, Operators::Foretype];
+    for ((name, folder), operators) in folders().iter().flat_map(|golden| both.map(|operators| (golden, operators))) {
+        let (_folder, bundle, manifest) = build_with(folder, |options| options.operators = Some(operators));
         let mut backend = load(&bundle, &manifest);
         let mut worst = 0f32;
         for golden in read_expected(&folder.join("expected.safetensors")) {
@@ -91,10 +94,10 @@ fn logits_and_greedy_tokens_equal_transformers() {
             for (row, expected) in rows.iter().zip(&golden.logits) {
                 worst = worst.max(max_difference(row, expected));
             }
-            check_greedy(&mut *backend, &golden, &name);
+            check_greedy(&mut *backend, &golden, name);
         }
-        println!("goldens: {name}: largest difference {worst:.1e}");
-        assert!(worst <= TOLERANCE, "{name}: {worst}");
+        println!("goldens: {name}, {operators:?}: largest difference {worst:.1e}");
+        assert!(worst <= TOLERANCE, "{name}, {operators:?}: {worst}");
     }
 }
 
@@ -102,8 +105,9 @@ fn logits_and_greedy_tokens_equal_transformers() {
 /// compute what it computes alone.
 #[test]
 fn a_ragged_batch_equals_each_row_alone() {
-    for (name, folder) in folders() {
-        let (_folder, bundle, manifest) = build(&folder, None);
+    let both = [Operators::Onnx, Operators::Foretype];
+    for ((name, folder), operators) in folders().iter().flat_map(|golden| both.map(|operators| (golden, operators))) {
+        let (_folder, bundle, manifest) = build_with(folder, |options| options.operators = Some(operators));
         let mut backend = load(&bundle, &manifest);
         // Every row, padded to the longest, has to fit behind the longest past.
         let fitting = 4..=backend.limits().context / 2;

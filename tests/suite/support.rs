@@ -54,10 +54,15 @@ pub fn request_options() -> RequestOptions {
 
 /// Builds a checkpoint into a temporary bundle, which lives as long as the returned folder.
 pub fn build(checkpoint: &Path, context: Option<u32>) -> (tempfile::TempDir, PathBuf, Manifest) {
+    build_with(checkpoint, |options| options.context = context)
+}
+
+/// As [`build`], with other options.
+pub fn build_with(checkpoint: &Path, change: impl FnOnce(&mut BuildOptions)) -> (tempfile::TempDir, PathBuf, Manifest) {
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("bundle");
     let mut options = BuildOptions::new(checkpoint, &bundle);
-    options.context = context;
+    change(&mut options);
     let manifest = engine_build::build(&options, &()).unwrap_or_else(|e| panic!("{}: {e}", checkpoint.display()));
     (folder, bundle, manifest)
 }

@@ -1,16 +1,20 @@
 //! ONNX Runtime on the CPU: the bundle's graph over in-place KV caches.
 //!
-//! `library` finds and loads the library, `raw` is the fenced part that binds memory, `kv` holds lanes and pages. This
-//! file puts a batch into the bound memory, runs the graph and reads the results.
+//! `library` finds and loads the library, `operators` computes the fused operators of bundles for the CPU, `raw` is the fenced part
+//! that binds memory, `kv` holds lanes and pages. This file puts a batch into the bound memory, runs the graph and reads the results.
 
+pub mod cuda;
 mod kv;
 mod library;
+mod operators;
 mod raw;
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-use engine_build::manifest::{Dtype, Manifest};
+use engine_build::manifest::{Dtype, Manifest, Operators};
+use kernels::Kernels;
 use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
 use rustc_hash::FxHashMap;
@@ -64,7 +68,8 @@ pub enum LoadError {
 pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box<dyn Backend>, LoadError> {
     let environment = library::environment(options.library.as_deref())?;
     let path = bundle.join("model.onnx");
-    let session = open(&environment, &path, options).map_err(|e| LoadError::Graph { path, reason: e.to_string() })?;
+    let session = open(&environment, &path, manifest.model.operators, options)
+        .map_err(|e| LoadError::Graph { path, reason: e.to_string() })?;
     Ok(match manifest.model.dtype {
         Dtype::F32 => Box::new(OnnxRuntime::<f32>::new(session, manifest, options)),
         Dtype::F16 => Box::new(OnnxRuntime::<u16>::new(session, manifest, options)),
@@ -107,13 +112,28 @@ fn dimensions(manifest: &Manifest, options: &Options) -> (KvShape, Limits) {
     (shape, limits)
 }
 
-fn open(environment: &ort::environment::Environment, path: &Path, options: &Options) -> Result<Session, ort::Error> {
-    Session::builder(environment)?
+/// Held while a session is made.
+static OPENING: Mutex<()> = Mutex::new(());
+
+fn open(
+    environment: &ort::environment::Environment,
+    path: &Path,
+    operators: Operators,
+    options: &Options,
+) -> Result<Session, ort::Error> {
+    let builder = Session::builder(environment)?
         .with_optimization_level(GraphOptimizationLevel::All)?
-        .with_intra_threads(options.threads)?
-        .with_intra_op_spinning(options.spin)?
-        .with_memory_pattern(false)? // it assumes that shapes repeat; ours change from step to step
-        .commit_from_file(path)
+        .with_memory_pattern(false)?; // it assumes that shapes repeat; ours change from step to step
+    // Sessions that begin at the same moment both find their domain of operators unknown, and the second to add it fails.
+    let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    match operators {
+        Operators::Onnx => builder.with_intra_threads(options.threads)?.with_intra_op_spinning(options.spin)?,
+        // The kernels have threads of their own, and hardly anything is left for ONNX Runtime's.
+        Operators::Foretype => builder
+            .with_intra_threads(1)?
+            .with_operators(operators::domain(Kernels::new(options.threads, options.spin))?)?,
+    }
+    .commit_from_file(path)
 }
 
 /// The engine; `T` is the element of the KV cache.

@@ -1,0 +1,167 @@
+//! Times the kernels of a decoder step of GPT-2's 124M shape, without a graph around them: the floor for everything above.
+//!
+//! usage: cargo run --release -p foretype-kernels --example step [-- THREADS]
+
+use std::time::Instant;
+
+use kernels::Kernels;
+use kernels::activation::Activation;
+use kernels::attention::{self, Attention, Heads};
+use kernels::head::{Distributions, Head};
+use kernels::layout::{self, Matrix};
+use kernels::linear::{Arguments, Linear, Norm};
+
+const LAYERS: usize = 12;
+const HIDDEN: usize = 768;
+const VOCAB: usize = 50_257;
+const PADDED: usize = 50_264;
+const CONTEXT: usize = 128;
+const PAST: i64 = 20;
+
+/// A matrix of numbers that don't matter.
+struct Weights {
+    f32: Vec<f32>,
+    int8: Vec<u8>,
+    scales: Vec<f32>,
+    inputs: usize,
+    outputs: usize,
+}
+
+impl Weights {
+    fn new(inputs: usize, outputs: usize, int8: bool) -> Self {
+        let (f32_len, int8_len) = (layout::len_f32(inputs, outputs), layout::len_int8(inputs, outputs));
+        Self {
+            f32: (0..if int8 { 0 } else { f32_len }).map(|i| (i % 17) as f32 * 0.002 - 0.016).collect(),
+            int8: (0..if int8 { int8_len } else { 0 }).map(|i| (i % 251) as u8).collect(),
+            scales: vec![1e-4; layout::panels(outputs) * layout::PANEL],
+            inputs,
+            outputs,
+        }
+    }
+
+    fn map<'a>(&'a self, norm: Norm<'a>, activation: Activation) -> Linear<'a> {
+        let weights = if self.f32.is_empty() { Matrix::Int8(&self.int8, &self.scales) } else { Matrix::F32(&self.f32) };
+        Linear { weights, inputs: self.inputs, outputs: self.outputs, norm, bias: None, activation }
+    }
+}
+
+fn main() {
+    let threads = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(2);
+    let mut kernels = Kernels::new(threads, false);
+    println!("{:?}, {threads} threads; fastest and median of 30, ms", kernels.level());
+    for int8 in [true, false] {
+        let bytes = LAYERS * 12 * HIDDEN * HIDDEN + VOCAB * HIDDEN;
+        println!("{} ({} MB)", if int8 { "int8" } else { "f32" }, bytes * if int8 { 1 } else { 4 } / 1_000_000);
+        let layer = |_| [(HIDDEN, 3 * HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 4 * HIDDEN), (4 * HIDDEN, HIDDEN)];
+        let layers: Vec<_> =
+            (0..LAYERS).map(layer).map(|maps| maps.map(|(from, to)| Weights::new(from, to, int8))).collect();
+        let head = Weights::new(HIDDEN, VOCAB, int8);
+        for (rows, tokens) in
+            [(1, 1), (2, 1), (4, 1), (10, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 32), (10, 8), (10, 32)]
+        {
+            let mut parts = [vec![], vec![], vec![], vec![]];
+            let mut memory = Memory::new(rows, tokens);
+            for _ in 0..30 {
+                let times = step(&mut kernels, (&layers, &head), &mut memory, rows, tokens);
+                parts.iter_mut().zip(times).for_each(|(part, time)| part.push(time));
+            }
+            let show = |times: &mut Vec<f64>| {
+                times.sort_by(f64::total_cmp);
+                format!("{:7.2} {:7.2}", times[0], times[times.len() / 2])
+            };
+            let [all, linear, mixing, heads] = &mut parts;
+            println!(
+                "{rows:3} x {tokens:2}: {}   linear {}   attention {}   head {}",
+                show(all),
+                show(linear),
+                show(mixing),
+                show(heads)
+            );
+        }
+    }
+}
+
+/// The arguments of a map with nothing beside.
+fn alone(x: &[f32]) -> Arguments<'_> {
+    Arguments { x, factor: None, residual: None }
+}
+
+/// The arguments of a map whose result is added to `residual`.
+fn onto<'a>(x: &'a [f32], residual: &'a [f32]) -> Arguments<'a> {
+    Arguments { x, factor: None, residual: Some(residual) }
+}
+
+/// What a step works on, made once: memory that the system hands out for the first time would be timed too.
+struct Memory {
+    x: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    qkv: Vec<f32>,
+    mixed: Vec<f32>,
+    y: Vec<f32>,
+    wide: Vec<f32>,
+    logits: Vec<f32>,
+    top_logits: Vec<f32>,
+    top_ids: Vec<i64>,
+    logsumexp: Vec<f32>,
+}
+
+impl Memory {
+    fn new(rows: usize, tokens: usize) -> Self {
+        let count = rows * tokens;
+        let cache = vec![0.1; LAYERS * rows * CONTEXT * HIDDEN];
+        Self {
+            x: (0..count * HIDDEN).map(|i| (i % 13) as f32 * 0.1 - 0.6).collect(),
+            values: cache.clone(),
+            keys: cache,
+            qkv: vec![0.0; count * 3 * HIDDEN],
+            mixed: vec![0.0; count * HIDDEN],
+            y: vec![0.0; count * HIDDEN],
+            wide: vec![0.0; count * 4 * HIDDEN],
+            logits: vec![0.0; rows * PADDED],
+            top_logits: vec![0.0; rows * 64],
+            top_ids: vec![0; rows * 64],
+            logsumexp: vec![0.0; rows],
+        }
+    }
+}
+
+/// Milliseconds in all, in linear maps, in attention, in the head.
+fn step(
+    kernels: &mut Kernels,
+    (layers, head): (&[[Weights; 4]], &Weights),
+    memory: &mut Memory,
+    rows: usize,
+    tokens: usize,
+) -> [f64; 4] {
+    let (scale, past_len) = (vec![1.0; HIDDEN], vec![PAST; rows]);
+    let norm = Norm::Layer { scale: &scale, bias: None, epsilon: 1e-5 };
+    let select: Vec<i64> = (0..rows).map(|row| (row * tokens + tokens - 1) as i64).collect();
+    let Memory { x, keys, values, qkv, mixed, y, wide, logits, top_logits, top_ids, logsumexp } = memory;
+    let cache = rows * CONTEXT * HIDDEN;
+    let started = Instant::now();
+    let mut mixing = 0.0;
+    for (layer, [to_qkv, from_mixed, to_wide, from_wide]) in layers.iter().enumerate() {
+        to_qkv.map(norm, Activation::None).run(kernels, alone(x), qkv);
+        let part = |offset| Heads { values: qkv, width: 3 * HIDDEN, offset, stride: 64 };
+        let attention = Attention { heads: 12, kv_heads: 12, head_dim: 64, scale: 0.125, rotary: None };
+        let arguments = attention::Arguments {
+            heads: [part(0), part(HIDDEN), part(2 * HIDDEN)],
+            past_len: &past_len,
+            keys: &mut keys[layer * cache..(layer + 1) * cache],
+            values: &mut values[layer * cache..(layer + 1) * cache],
+        };
+        let before = Instant::now();
+        attention.run(kernels, arguments, mixed);
+        mixing += before.elapsed().as_secs_f64();
+        from_mixed.map(Norm::None, Activation::None).run(kernels, onto(mixed, x), y);
+        to_wide.map(norm, Activation::GeluTanh).run(kernels, alone(y), wide);
+        from_wide.map(Norm::None, Activation::None).run(kernels, onto(wide, y), x);
+    }
+    let before = Instant::now();
+    let head = Head { linear: head.map(norm, Activation::None), padded: PADDED, top_k: 64 };
+    let out = Distributions { logits, top_logits, top_ids, logsumexp };
+    head.run(kernels, x, &select, out).expect("rows that exist");
+    let (heads, all) = (before.elapsed().as_secs_f64(), started.elapsed().as_secs_f64());
+    [all, all - mixing - heads, mixing, heads].map(|seconds| seconds * 1e3)
+}

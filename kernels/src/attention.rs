@@ -1,0 +1,348 @@
+//! Self-attention over a KV cache that is updated in place.
+
+use crate::Kernels;
+use crate::isa::{Isa, LANES, Op};
+use crate::math::{exp, prefetch};
+use crate::threads::Shared;
+
+/// Largest head size; a head's query and result are kept on the stack.
+pub const MAX_HEAD_DIM: usize = 512;
+
+/// Queries of one row that a thread takes together.
+const PART: usize = 16;
+
+/// Where a head's elements are in a row of projections: head `h` begins at `offset + h * stride`.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads<'a> {
+    /// `[rows, tokens, width]`
+    pub values: &'a [f32],
+    /// Elements from one token to the next.
+    pub width: usize,
+    /// Element of the first head.
+    pub offset: usize,
+    /// Elements from one head to the next.
+    pub stride: usize,
+}
+
+/// Rotary position embedding.
+#[derive(Clone, Copy, Debug)]
+pub struct Rotary<'a> {
+    /// `[positions, dim / 2]`
+    pub cos: &'a [f32],
+    /// `[positions, dim / 2]`
+    pub sin: &'a [f32],
+    /// Elements of a head that are rotated: the first ones.
+    pub dim: usize,
+    /// Pairs are neighbours, not half of `dim` apart.
+    pub interleaved: bool,
+}
+
+/// The attention, without its arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention<'a> {
+    /// Query heads.
+    pub heads: usize,
+    /// Heads of the cache, a divisor of `heads`.
+    pub kv_heads: usize,
+    /// Size of a head.
+    pub head_dim: usize,
+    /// Factor of every product of query and key.
+    pub scale: f32,
+    /// Applied to queries and keys.
+    pub rotary: Option<Rotary<'a>>,
+}
+
+/// The arguments of a call.
+#[derive(Debug)]
+pub struct Arguments<'a> {
+    /// Projections of the queries, keys and values.
+    pub heads: [Heads<'a>; 3],
+    /// `[rows]`: positions that the cache holds already.
+    pub past_len: &'a [i64],
+    /// `[rows, kv_heads, context, head_dim]`
+    pub keys: &'a mut [f32],
+    /// As `keys`.
+    pub values: &'a mut [f32],
+}
+
+impl Attention<'_> {
+    /// Writes keys and values into the cache at `past_len`, then mixes the values for each query into `y`
+    /// `[rows, tokens, heads * head_dim]`. A query sees the positions up to its own; what lies beyond the cache is left out.
+    ///
+    /// # Panics
+    /// If a slice has another length than its shape.
+    pub fn run(&self, kernels: &mut Kernels, arguments: Arguments, y: &mut [f32]) {
+        let rows = arguments.past_len.len();
+        let cache = self.kv_heads * self.head_dim;
+        let width = self.heads * self.head_dim;
+        assert!(rows > 0 && self.heads.is_multiple_of(self.kv_heads) && self.head_dim <= MAX_HEAD_DIM, "{self:?}");
+        let context = arguments.keys.len() / (rows * cache);
+        let tokens = y.len() / (rows * width);
+        assert_eq!(arguments.keys.len(), rows * cache * context, "keys");
+        assert_eq!(arguments.values.len(), arguments.keys.len(), "values");
+        assert_eq!(y.len(), rows * tokens * width, "y");
+        for (heads, count) in arguments.heads.iter().zip([self.heads, self.kv_heads, self.kv_heads]) {
+            assert_eq!(heads.values.len(), rows * tokens * heads.width, "projections");
+            assert!(heads.offset + (count - 1) * heads.stride + self.head_dim <= heads.width, "{count} heads in a row");
+        }
+        if let Some(rotary) = &self.rotary {
+            assert!(rotary.dim <= self.head_dim && rotary.dim.is_multiple_of(2) && rotary.dim > 0, "rotary");
+            assert!(rotary.cos.len() >= rotary.dim / 2 && rotary.cos.len() == rotary.sin.len(), "rotary");
+        }
+        let Kernels { threads, level, scores, .. } = kernels;
+        scores.resize(threads.count() * context.next_multiple_of(LANES), 0.0);
+        let job = Job {
+            attention: self,
+            heads: arguments.heads,
+            past_len: arguments.past_len,
+            keys: Shared::new(arguments.keys),
+            values: Shared::new(arguments.values),
+            y: Shared::new(y),
+            scores: Shared::new(scores),
+            tokens,
+            context,
+        };
+        let caches = rows * self.kv_heads;
+        let parts = tokens.div_ceil(PART);
+        if parts == 1 {
+            // SAFETY: every cache is one part's; `Kernels` only holds levels that the machine has.
+            threads.run(caches, &|at, thread| unsafe {
+                level.run(Store { job: &job, at });
+                level.run(Mix { job: &job, at, tokens: 0..tokens, thread });
+            });
+        } else {
+            // SAFETY: as above; then the caches are only read, and each part writes its own queries' results.
+            threads.run(caches, &|at, _| unsafe { level.run(Store { job: &job, at }) });
+            threads.run(caches * parts, &|index, thread| {
+                let from = index % parts * PART;
+                let op = Mix { job: &job, at: index / parts, tokens: from..tokens.min(from + PART), thread };
+                // SAFETY: as above.
+                unsafe { level.run(op) }
+            });
+        }
+    }
+}
+
+struct Job<'a> {
+    attention: &'a Attention<'a>,
+    heads: [Heads<'a>; 3],
+    past_len: &'a [i64],
+    keys: Shared<f32>,
+    values: Shared<f32>,
+    y: Shared<f32>,
+    scores: Shared<f32>,
+    tokens: usize,
+    context: usize,
+}
+
+impl Job<'_> {
+    /// The position of a row's token in its cache.
+    #[inline(always)]
+    fn position(&self, row: usize, token: usize) -> usize {
+        usize::try_from(self.past_len[row]).unwrap_or(0) + token
+    }
+
+    /// A head of the projections `which`.
+    #[inline(always)]
+    fn head(&self, which: usize, row: usize, token: usize, head: usize) -> &[f32] {
+        let heads = &self.heads[which];
+        let start = (row * self.tokens + token) * heads.width + heads.offset + head * heads.stride;
+        &heads.values[start..start + self.attention.head_dim]
+    }
+
+    /// `head`, rotated for its position, into `to`.
+    #[inline(always)]
+    fn rotate(&self, head: &[f32], position: usize, to: &mut [f32]) {
+        to.copy_from_slice(head);
+        let Some(Rotary { cos, sin, dim, interleaved }) = self.attention.rotary else { return };
+        let half = dim / 2;
+        let row = position.min(cos.len() / half - 1) * half;
+        for pair in 0..half {
+            let (first, second) = if interleaved { (2 * pair, 2 * pair + 1) } else { (pair, pair + half) };
+            let (cos, sin) = (cos[row + pair], sin[row + pair]);
+            to[first] = head[first] * cos - head[second] * sin;
+            to[second] = head[second] * cos + head[first] * sin;
+        }
+    }
+}
+
+/// Writes one cache's new keys and values.
+struct Store<'a> {
+    job: &'a Job<'a>,
+    /// `row * kv_heads + head`
+    at: usize,
+}
+
+impl Op for Store<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Isa>(self) {
+        let Self { job, at } = self;
+        let Attention { kv_heads, head_dim, .. } = *job.attention;
+        let (row, head) = (at / kv_heads, at % kv_heads);
+        // All that this cache holds will be read once, from a place that the machine can't guess.
+        let held = job.position(row, 0).min(job.context) * head_dim;
+        for element in (0..held).step_by(LANES) {
+            let start = at * job.context * head_dim + element;
+            prefetch(job.keys.at(start).cast());
+            prefetch(job.values.at(start).cast());
+        }
+        for token in 0..job.tokens {
+            let position = job.position(row, token);
+            if position >= job.context {
+                break;
+            }
+            let start = (at * job.context + position) * head_dim;
+            // SAFETY: within the cache; this cache is one part's.
+            unsafe {
+                job.rotate(job.head(1, row, token, head), position, job.keys.slice_mut(start, head_dim));
+                job.values.slice_mut(start, head_dim).copy_from_slice(job.head(2, row, token, head));
+            }
+        }
+    }
+}
+
+/// Mixes one cache's values for some of the tokens and all query heads that share the cache.
+struct Mix<'a> {
+    job: &'a Job<'a>,
+    at: usize,
+    tokens: std::ops::Range<usize>,
+    thread: usize,
+}
+
+impl Op for Mix<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Isa>(self) {
+        let job = self.job;
+        let Attention { heads, kv_heads, head_dim, .. } = *job.attention;
+        let (row, kv_head) = (self.at / kv_heads, self.at % kv_heads);
+        let group = heads / kv_heads;
+        // SAFETY: the cache is not written while it is mixed; a thread's scores and a query's result are its own.
+        unsafe {
+            let cache = self.at * job.context * head_dim;
+            let keys = job.keys.slice(cache, job.context * head_dim);
+            let values = job.values.slice(cache, job.context * head_dim);
+            let stretch = job.context.next_multiple_of(LANES);
+            let scores = job.scores.slice_mut(self.thread * stretch, stretch);
+            let mut query = [0.0_f32; MAX_HEAD_DIM];
+            for token in self.tokens {
+                let position = job.position(row, token);
+                let length = (position + 1).min(job.context);
+                for head in kv_head * group..(kv_head + 1) * group {
+                    let query = &mut query[..head_dim];
+                    job.rotate(job.head(0, row, token, head), position, query);
+                    let start = ((row * job.tokens + token) * heads + head) * head_dim;
+                    let y = job.y.slice_mut(start, head_dim);
+                    attend::<S>(
+                        query,
+                        (keys, values),
+                        job.attention.scale,
+                        &mut scores[..length.next_multiple_of(LANES)],
+                        length,
+                        y,
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// One query over the first `length` positions.
+///
+/// # Safety
+/// The machine has `S`. `keys` and `values` hold `length` heads of the query's size; `scores` is `length` rounded up to 16.
+#[inline(always)]
+unsafe fn attend<S: Isa>(
+    query: &[f32],
+    (keys, values): (&[f32], &[f32]),
+    scale: f32,
+    scores: &mut [f32],
+    length: usize,
+    y: &mut [f32],
+) {
+    let dim = query.len();
+    let whole = dim / LANES * LANES;
+    // SAFETY: loads and stores below `whole` and `length * dim`; scores as promised.
+    unsafe {
+        for position in 0..length {
+            let key = &keys[position * dim..(position + 1) * dim];
+            let mut sum = S::splat(0.0);
+            for d in (0..whole).step_by(LANES) {
+                sum = S::fma(S::load(query.as_ptr().add(d)), S::load(key.as_ptr().add(d)), sum);
+            }
+            let rest: f32 = query[whole..].iter().zip(&key[whole..]).map(|(q, k)| q * k).sum();
+            scores[position] = (S::sum(sum) + rest) * scale;
+        }
+        // What fills up the last vector has no weight.
+        scores[length..].fill(f32::NEG_INFINITY);
+        let total = softmax::<S>(scores);
+        let factor = 1.0 / total;
+        // Four vectors at a time: sums that don't wait for each other, and values read in the order of memory.
+        let mut d = 0;
+        while d + 4 * LANES <= whole {
+            mix::<S, 4>((values, scores), (length, dim, d), factor, y);
+            d += 4 * LANES;
+        }
+        while d < whole {
+            mix::<S, 1>((values, scores), (length, dim, d), factor, y);
+            d += LANES;
+        }
+        for d in whole..dim {
+            let sum: f32 = (0..length).map(|position| scores[position] * values[position * dim + d]).sum();
+            y[d] = sum * factor;
+        }
+    }
+}
+
+/// `N` vectors of a query's result, from element `d` on.
+///
+/// # Safety
+/// The machine has `S`; `d + 16 N <= dim`; there are `length` scores and `length * dim` values.
+#[inline(always)]
+unsafe fn mix<S: Isa, const N: usize>(
+    (values, scores): (&[f32], &[f32]),
+    (length, dim, d): (usize, usize, usize),
+    factor: f32,
+    y: &mut [f32],
+) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let mut sums = [S::splat(0.0); N];
+        for position in 0..length {
+            let weight = S::splat(*scores.as_ptr().add(position));
+            let from = values.as_ptr().add(position * dim + d);
+            for (n, sum) in sums.iter_mut().enumerate() {
+                *sum = S::fma(weight, S::load(from.add(n * LANES)), *sum);
+            }
+        }
+        for (n, sum) in sums.into_iter().enumerate() {
+            S::store(y.as_mut_ptr().add(d + n * LANES), S::mul(sum, S::splat(factor)));
+        }
+    }
+}
+
+/// Makes scores weights that add up to the number returned.
+///
+/// # Safety
+/// The machine has `S`; the length is a multiple of 16.
+#[inline(always)]
+unsafe fn softmax<S: Isa>(scores: &mut [f32]) -> f32 {
+    // SAFETY: whole vectors, as promised.
+    unsafe {
+        let mut largest = S::splat(f32::NEG_INFINITY);
+        for at in (0..scores.len()).step_by(LANES) {
+            largest = S::max(S::load(scores.as_ptr().add(at)), largest);
+        }
+        let largest = S::splat(S::largest(largest));
+        let mut total = S::splat(0.0);
+        for at in (0..scores.len()).step_by(LANES) {
+            let weight = exp::<S>(S::sub(S::load(scores.as_ptr().add(at)), largest));
+            S::store(scores.as_mut_ptr().add(at), weight);
+            total = S::add(total, weight);
+        }
+        S::sum(total)
+    }
+}

@@ -1,0 +1,175 @@
+//! AVX-512 with VNNI: a vector is one register.
+
+use std::arch::x86_64::*;
+
+use super::{Isa, LANES, Op};
+use crate::tile::{F32Tile, Int8Tile, f32_tile, int8_tile};
+
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+/// Enters `op` with the instruction set switched on.
+///
+/// # Safety
+/// The machine has the features named here; `op`'s own conditions hold.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma")]
+pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
+    // SAFETY: the caller's promise.
+    unsafe { op.run::<Avx512>() }
+}
+
+// SAFETY of every block below: the trait's condition is that the machine has AVX-512 VNNI, which is what these instructions need;
+// loads and stores are unaligned ones of exactly the lengths that the trait names.
+impl Isa for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    const BIASED_DOT: bool = true;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, x: __m512) {
+        // SAFETY: see above.
+        unsafe { _mm512_storeu_ps(to, x) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn div(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn min(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn abs(x: __m512) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_abs_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn sum(x: __m512) -> f32 {
+        // SAFETY: see above.
+        unsafe { _mm512_reduce_add_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn largest(x: __m512) -> f32 {
+        // SAFETY: see above.
+        unsafe { _mm512_reduce_max_ps(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat_i(x: i32) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_set1_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn add_i(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sum_i(x: __m512i) -> i32 {
+        // SAFETY: see above.
+        unsafe { _mm512_reduce_add_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn round(x: __m512) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_cvtps_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn to_f(x: __m512i) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_cvtepi32_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn power_of_two(n: __m512i) -> __m512 {
+        // SAFETY: see above.
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(n, _mm512_set1_epi32(127)))) }
+    }
+    #[inline(always)]
+    unsafe fn bytes(x: __m512i) -> [u8; LANES] {
+        let mut bytes = [0; LANES];
+        // SAFETY: see above; the store is of 16 bytes.
+        unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(x)) };
+        bytes
+    }
+
+    #[inline(always)]
+    unsafe fn load_weights(from: *const u8) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: __m512i, weights: __m512i, x: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_dpbusd_epi32(sum, weights, x) }
+    }
+
+    // 32 registers. f32 tiles add up 24 vectors. int8 tiles keep integer and f32 sums, 12 of each; the lowest take two panels, for
+    // enough sums that don't wait for each other.
+    #[inline(always)]
+    unsafe fn f32_tile(height: usize, tile: &F32Tile) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match height {
+                1 => f32_tile::<Self, 1, 4>(tile),
+                2 => f32_tile::<Self, 2, 4>(tile),
+                4 => f32_tile::<Self, 4, 2>(tile),
+                6 => f32_tile::<Self, 6, 2>(tile),
+                8 => f32_tile::<Self, 8, 2>(tile),
+                10 => f32_tile::<Self, 10, 2>(tile),
+                _ => f32_tile::<Self, 12, 2>(tile),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn int8_tile(height: usize, tile: &Int8Tile) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match height {
+                1 => int8_tile::<Self, 1, 4>(tile),
+                2 => int8_tile::<Self, 2, 4>(tile),
+                4 => int8_tile::<Self, 4, 2>(tile),
+                6 => int8_tile::<Self, 6, 2>(tile),
+                8 => int8_tile::<Self, 8, 1>(tile),
+                10 => int8_tile::<Self, 10, 1>(tile),
+                _ => int8_tile::<Self, 12, 1>(tile),
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Vectors of 16 numbers, as three instruction sets have them.
+//!
+//! A kernel is an `Op`, generic over `Isa`, all `#[inline(always)]`; `Level::run` enters it through a function compiled for
+//! the instruction set, into which everything is inlined. A closure is not: it would be compiled without.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use crate::tile::{F32Tile, Int8Tile};
+
+/// Numbers in a vector.
+pub const LANES: usize = crate::layout::PANEL;
+
+/// An instruction set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// AVX-512 with VNNI: Intel since Cascade Lake, AMD since Zen 4.
+    Avx512,
+    /// AVX2 with FMA.
+    Avx2,
+    /// What the compiler makes of plain Rust.
+    Portable,
+}
+
+impl Level {
+    /// The best that this machine has.
+    pub fn detect() -> Self {
+        [Level::Avx512, Level::Avx2].into_iter().find(|level| level.is_available()).unwrap_or(Level::Portable)
+    }
+
+    /// Whether this machine has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vnni")
+                    && Level::Avx2.is_available()
+            }
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(not(target_arch = "x86_64"))]
+            Level::Avx512 | Level::Avx2 => false,
+            Level::Portable => true,
+        }
+    }
+
+    /// Runs a kernel with this instruction set.
+    ///
+    /// # Safety
+    /// The machine has it ([`Level::is_available`]), and what the kernel itself asks for holds.
+    pub(crate) unsafe fn run<O: Op>(self, op: O) -> O::Output {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512 => avx512::run(op),
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 => avx2::run(op),
+                #[cfg(not(target_arch = "x86_64"))]
+                Level::Avx512 | Level::Avx2 => op.run::<portable::Portable>(),
+                Level::Portable => op.run::<portable::Portable>(),
+            }
+        }
+    }
+
+    /// Rows of the tiles that `rows` rows are cut into: as few tiles as their largest height allows, all of the same height.
+    pub(crate) fn height(self, rows: usize) -> usize {
+        let heights: &[usize] = match self {
+            Level::Avx512 => &[1, 2, 4, 6, 8, 10, 12],
+            Level::Avx2 => &[1, 2, 4],
+            Level::Portable => &[1, 4],
+        };
+        let largest = heights[heights.len() - 1];
+        let wanted = rows.max(1).div_ceil(rows.max(1).div_ceil(largest));
+        heights.iter().copied().find(|&height| height >= wanted).unwrap_or(largest)
+    }
+}
+
+/// A kernel that runs on any instruction set.
+pub(crate) trait Op {
+    /// What it returns.
+    type Output;
+    /// The kernel, marked `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// The machine has `S`; the kernel's own conditions hold.
+    unsafe fn run<S: Isa>(self) -> Self::Output;
+}
+
+/// The vector operations that kernels are written in. `F` is 16 f32, `I` is 16 i32.
+///
+/// # Safety
+/// Every function: the machine has the instruction set. Pointers: valid for as many elements as the name says, at any alignment.
+pub(crate) trait Isa: Copy {
+    type F: Copy;
+    type I: Copy;
+    /// Whether [`Isa::dot`] multiplies the bytes as they are, 128 more than the weights they stand for.
+    const BIASED_DOT: bool;
+
+    unsafe fn splat(x: f32) -> Self::F;
+    unsafe fn load(from: *const f32) -> Self::F;
+    unsafe fn store(to: *mut f32, x: Self::F);
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The larger of each pair; `b` where either is not a number.
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    /// The smaller of each pair; `b` where either is not a number.
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn abs(x: Self::F) -> Self::F;
+    /// The sum of the lanes, always in the same order.
+    unsafe fn sum(x: Self::F) -> f32;
+    unsafe fn largest(x: Self::F) -> f32;
+
+    unsafe fn splat_i(x: i32) -> Self::I;
+    unsafe fn add_i(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn sum_i(x: Self::I) -> i32;
+    /// To the nearest integer, halves to even.
+    unsafe fn round(x: Self::F) -> Self::I;
+    unsafe fn to_f(x: Self::I) -> Self::F;
+    /// `2^n` for `-126 <= n <= 127`.
+    unsafe fn power_of_two(n: Self::I) -> Self::F;
+    /// The low byte of each lane.
+    unsafe fn bytes(x: Self::I) -> [u8; LANES];
+
+    /// 64 bytes of weights.
+    unsafe fn load_weights(from: *const u8) -> Self::I;
+    /// `sum[lane] += sum over c of weight[lane][c] * x[c]`, where `x` holds the same four signed bytes in every lane.
+    unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::I) -> Self::I;
+
+    /// Runs a tile of the given height, one of [`Level::height`]'s.
+    unsafe fn f32_tile(height: usize, tile: &F32Tile);
+    /// As [`Isa::f32_tile`].
+    unsafe fn int8_tile(height: usize, tile: &Int8Tile);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heights_waste_little() {
+        for (level, rows, height) in [
+            (Level::Avx512, 1, 1),
+            (Level::Avx512, 3, 4),
+            (Level::Avx512, 10, 10),
+            (Level::Avx512, 13, 8),
+            (Level::Avx512, 24, 12),
+            (Level::Avx512, 320, 12),
+            (Level::Avx2, 10, 4),
+            (Level::Portable, 2, 4),
+        ] {
+            assert_eq!(level.height(rows), height, "{level:?} {rows}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The order of packed weights in memory.
+//!
+//! Outputs go in panels of [`PANEL`]. An f32 matrix is `[panels, inputs, 16]`; an int8 one is bytes
+//! `[panels, ceil(inputs / 4), 16, 4]`, each byte 128 more than the number it stands for, because the instruction that multiplies
+//! four pairs of bytes at once wants one side without a sign. Outputs and inputs that only fill up are zero.
+
+/// Outputs of a panel.
+pub const PANEL: usize = 16;
+
+/// Inputs that one int8 multiplication takes together.
+pub const QUAD: usize = 4;
+
+/// Inputs that share a scale when activations are quantized.
+///
+/// A few channels of GPT-2's hidden state are a hundred times larger than the others. With a scale for the whole row they would
+/// round the rest away; in groups they spoil only their own.
+pub const GROUP: usize = 128;
+
+/// Panels of so many outputs.
+pub fn panels(outputs: usize) -> usize {
+    outputs.div_ceil(PANEL)
+}
+
+/// Quads of so many inputs.
+pub fn quads(inputs: usize) -> usize {
+    inputs.div_ceil(QUAD)
+}
+
+/// Length of an f32 matrix, in elements.
+pub fn len_f32(inputs: usize, outputs: usize) -> usize {
+    panels(outputs) * inputs * PANEL
+}
+
+/// Length of an int8 matrix, in bytes.
+pub fn len_int8(inputs: usize, outputs: usize) -> usize {
+    panels(outputs) * quads(inputs) * PANEL * QUAD
+}
+
+/// Where the f32 element for `input` and `output` is.
+pub fn index_f32(inputs: usize, input: usize, output: usize) -> usize {
+    (output / PANEL * inputs + input) * PANEL + output % PANEL
+}
+
+/// Where the int8 byte for `input` and `output` is.
+pub fn index_int8(inputs: usize, input: usize, output: usize) -> usize {
+    ((output / PANEL * quads(inputs) + input / QUAD) * PANEL + output % PANEL) * QUAD + input % QUAD
+}
+
+/// A matrix `[inputs, outputs]` in packed order.
+#[derive(Clone, Copy, Debug)]
+pub enum Matrix<'a> {
+    /// f32 elements.
+    F32(&'a [f32]),
+    /// Bytes, and a factor for each output (zero for those that fill up).
+    Int8(&'a [u8], &'a [f32]),
+}
+
+impl Matrix<'_> {
+    /// Checks the lengths.
+    ///
+    /// # Panics
+    /// If they are not those of a packed `[inputs, outputs]`.
+    pub fn check(&self, inputs: usize, outputs: usize) {
+        match self {
+            Matrix::F32(elements) => assert_eq!(elements.len(), len_f32(inputs, outputs), "a packed f32 matrix"),
+            Matrix::Int8(bytes, scales) => {
+                assert_eq!(bytes.len(), len_int8(inputs, outputs), "a packed int8 matrix");
+                assert_eq!(scales.len(), panels(outputs) * PANEL, "the scales of a packed int8 matrix");
+            }
+        }
+    }
+}

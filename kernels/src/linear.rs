@@ -1,0 +1,215 @@
+//! Linear maps: `y = activation(norm(x) W + bias) * factor + residual`.
+
+use crate::Kernels;
+use crate::activation::Activation;
+use crate::isa::{Isa, LANES, Level, Op};
+use crate::layout::{Matrix, PANEL, panels, quads};
+pub use crate::rows::Norm;
+use crate::rows::Rows;
+use crate::threads::{Shared, Threads};
+use crate::tile::{F32Tile, Int8Tile, MAX_HEIGHT, MAX_PANELS};
+
+/// Panels that a thread takes at a time: enough to keep the order of memory, few enough to share evenly.
+const PART: usize = 2 * MAX_PANELS;
+
+/// The map, without its arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct Linear<'a> {
+    /// Packed `[inputs, outputs]`.
+    pub weights: Matrix<'a>,
+    /// Width of `x`.
+    pub inputs: usize,
+    /// Width of `y`.
+    pub outputs: usize,
+    /// What happens to `x` first.
+    pub norm: Norm<'a>,
+    /// `[outputs]`
+    pub bias: Option<&'a [f32]>,
+    /// What happens to the sums.
+    pub activation: Activation,
+}
+
+/// The arguments of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Arguments<'a> {
+    /// `[rows, inputs]`
+    pub x: &'a [f32],
+    /// `[rows, outputs]`
+    pub factor: Option<&'a [f32]>,
+    /// `[rows, outputs]`
+    pub residual: Option<&'a [f32]>,
+}
+
+impl Linear<'_> {
+    /// Computes `y` `[rows, outputs]`.
+    ///
+    /// # Panics
+    /// If a slice has another length than its shape.
+    pub fn run(&self, kernels: &mut Kernels, arguments: Arguments, y: &mut [f32]) {
+        let count = arguments.x.len() / self.inputs;
+        assert_eq!(arguments.x.len(), count * self.inputs, "rows of x");
+        assert_eq!(y.len(), count * self.outputs, "y");
+        for operand in [arguments.factor, arguments.residual].into_iter().flatten() {
+            assert_eq!(operand.len(), y.len(), "an operand of y's shape");
+        }
+        if count == 0 {
+            return;
+        }
+        let Kernels { threads, level, rows, .. } = kernels;
+        let quantize = matches!(self.weights, Matrix::Int8(..));
+        rows.prepare((threads, *level), arguments.x, (self.inputs, count), &|index| index, self.norm, quantize);
+        self.multiply((threads, *level), rows, count, (arguments.factor, arguments.residual), (y, self.outputs));
+    }
+
+    /// The map of prepared rows; row `i` of the result begins at `y[i * stride]`.
+    pub(crate) fn multiply(
+        &self,
+        (threads, level): (&Threads, Level),
+        rows: &Rows,
+        count: usize,
+        (factor, residual): (Option<&[f32]>, Option<&[f32]>),
+        (y, stride): (&mut [f32], usize),
+    ) {
+        self.weights.check(self.inputs, self.outputs);
+        assert!(self.bias.is_none_or(|bias| bias.len() == self.outputs), "a bias for each output");
+        assert!(y.len() >= (count - 1) * stride + self.outputs && stride >= self.outputs, "room for the result");
+        let y = Shared::new(y);
+        let panels = panels(self.outputs);
+        threads.run(panels.div_ceil(PART), &|part, _| {
+            let range = part * PART..panels.min((part + 1) * PART);
+            let op = Panels { linear: self, rows, count, factor, residual, y, stride, range };
+            // SAFETY: `Kernels` only holds levels that the machine has; lengths were checked, and panels belong to one part each.
+            unsafe { level.run(op) }
+        });
+    }
+}
+
+/// All rows times some of the panels.
+struct Panels<'a> {
+    linear: &'a Linear<'a>,
+    rows: &'a Rows,
+    count: usize,
+    factor: Option<&'a [f32]>,
+    residual: Option<&'a [f32]>,
+    y: Shared<f32>,
+    stride: usize,
+    range: std::ops::Range<usize>,
+}
+
+impl Op for Panels<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Isa>(self) {
+        let mut sums = [0.0_f32; MAX_PANELS * MAX_HEIGHT * LANES];
+        // Panels outside, rows inside: the weights, which are what there is most of, come from memory once.
+        for first in self.range.clone().step_by(MAX_PANELS) {
+            let panels = MAX_PANELS.min(self.range.end - first);
+            for tile in 0..self.rows.tiles {
+                // SAFETY: as `multiply` promises: rows and weights have the lengths of their shapes, and `sums` has room for the
+                // largest tile.
+                unsafe {
+                    self.sum::<S>(tile, (first, panels), sums.as_mut_ptr());
+                    for panel in 0..panels {
+                        self.finish::<S>(tile, first + panel, sums.as_ptr().add(panel * self.rows.height * LANES));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Panels<'_> {
+    /// The sums of a tile, `[panels, height, 16]`.
+    ///
+    /// # Safety
+    /// As [`Op::run`]; `sums` has room.
+    #[inline(always)]
+    unsafe fn sum<S: Isa>(&self, tile: usize, (first, panels): (usize, usize), sums: *mut f32) {
+        let (rows, inputs) = (self.rows, self.linear.inputs);
+        let quads = quads(inputs);
+        // SAFETY: `Rows::prepare` made `tiles` of these stretches, and the matrix has the panels: `multiply` checked its length.
+        unsafe {
+            match self.linear.weights {
+                Matrix::F32(weights) => S::f32_tile(
+                    rows.height,
+                    &F32Tile {
+                        rows: rows.values.as_ptr().add(tile * inputs * rows.height),
+                        inputs,
+                        weights: weights.as_ptr().add(first * inputs * PANEL),
+                        panels,
+                        sums,
+                    },
+                ),
+                Matrix::Int8(weights, _) => {
+                    let groups = inputs.div_ceil(crate::layout::GROUP) * rows.height;
+                    S::int8_tile(
+                        rows.height,
+                        &Int8Tile {
+                            rows: rows.quads.as_ptr().add(tile * quads * rows.height),
+                            scales: rows.scales.as_ptr().add(tile * groups),
+                            corrections: rows.corrections.as_ptr().add(tile * groups),
+                            quads,
+                            weights: weights.as_ptr().add(first * quads * PANEL * crate::layout::QUAD),
+                            panels,
+                            sums,
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    /// Scale, bias, activation, factor and residual for one panel of a tile, into `y`.
+    ///
+    /// # Safety
+    /// As [`Op::run`]; `sums` holds `[height, 16]`.
+    #[inline(always)]
+    unsafe fn finish<S: Isa>(&self, tile: usize, panel: usize, sums: *const f32) {
+        let linear = self.linear;
+        let output = panel * PANEL;
+        let width = PANEL.min(linear.outputs - output);
+        let mut bias = [0.0_f32; LANES];
+        if let Some(from) = linear.bias {
+            bias[..width].copy_from_slice(&from[output..output + width]);
+        }
+        let height = self.rows.height.min(self.count - tile * self.rows.height);
+        // SAFETY: scales have a whole number of panels; rows below `count` are within `y` and its operands, and where a panel is
+        // cut off, whole vectors are read from and written to `cut` instead.
+        unsafe {
+            let scale = match linear.weights {
+                Matrix::F32(_) => S::splat(1.0),
+                Matrix::Int8(_, scales) => S::load(scales.as_ptr().add(output)),
+            };
+            let bias = S::load(bias.as_ptr());
+            for r in 0..height {
+                let at = (tile * self.rows.height + r) * self.stride + output;
+                let mut cut = [0.0_f32; LANES];
+                let sum = S::load(sums.add(r * LANES));
+                let mut value = linear.activation.apply::<S>(S::fma(sum, scale, bias));
+                if let Some(factor) = self.factor {
+                    value = S::mul(value, S::load(operand(factor, at, width, &mut cut)));
+                }
+                if let Some(residual) = self.residual {
+                    value = S::add(value, S::load(operand(residual, at, width, &mut cut)));
+                }
+                if width == LANES {
+                    S::store(self.y.at(at), value);
+                } else {
+                    S::store(cut.as_mut_ptr(), value);
+                    std::ptr::copy_nonoverlapping(cut.as_ptr(), self.y.at(at), width);
+                }
+            }
+        }
+    }
+}
+
+/// The address of 16 elements from `at` on, or of a copy if there are fewer.
+#[inline(always)]
+fn operand(from: &[f32], at: usize, width: usize, cut: &mut [f32; LANES]) -> *const f32 {
+    if width == LANES {
+        return from[at..at + LANES].as_ptr();
+    }
+    cut[..width].copy_from_slice(&from[at..at + width]);
+    cut.as_ptr()
+}

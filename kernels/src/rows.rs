@@ -1,0 +1,254 @@
+//! A linear map's left side: rows normalized, for int8 weights quantized, and laid out in the order that tiles read.
+
+use crate::isa::{Isa, LANES, Level, Op};
+use crate::layout::{GROUP, QUAD, quads};
+use crate::threads::{Shared, Threads};
+
+/// Rows below which one thread prepares them sooner than several agree on who does.
+const ALONE: usize = 4;
+
+/// What happens to a row before the matrix.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Norm<'a> {
+    /// Nothing.
+    #[default]
+    None,
+    /// `(x - mean) / sqrt(variance + epsilon) * scale + bias`.
+    Layer {
+        /// `[inputs]`
+        scale: &'a [f32],
+        /// `[inputs]`, zeros if there is none.
+        bias: Option<&'a [f32]>,
+        /// Added to the variance.
+        epsilon: f32,
+    },
+    /// `x / sqrt(mean of squares + epsilon) * scale`.
+    Rms {
+        /// `[inputs]`
+        scale: &'a [f32],
+        /// Added to the mean of squares.
+        epsilon: f32,
+    },
+}
+
+impl Norm<'_> {
+    pub(crate) fn check(&self, inputs: usize) {
+        match self {
+            Norm::None => {}
+            Norm::Layer { scale, bias, .. } => {
+                assert_eq!(scale.len(), inputs, "the scale of a norm");
+                assert!(bias.is_none_or(|bias| bias.len() == inputs), "the bias of a norm");
+            }
+            Norm::Rms { scale, .. } => assert_eq!(scale.len(), inputs, "the scale of a norm"),
+        }
+    }
+}
+
+/// Prepared rows. The memory is used again from call to call.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    /// Rows of a tile.
+    pub(crate) height: usize,
+    pub(crate) tiles: usize,
+    /// f32 `[tiles, inputs, height]`, for f32 weights.
+    pub(crate) values: Vec<f32>,
+    /// Four signed bytes in each, `[tiles, quads, height]`, for int8 weights.
+    pub(crate) quads: Vec<i32>,
+    /// `[tiles, groups, height]`
+    pub(crate) scales: Vec<f32>,
+    /// `[tiles, groups, height]`
+    pub(crate) corrections: Vec<i32>,
+    /// f32 `[threads, inputs rounded up]`: a row on its way.
+    scratch: Vec<f32>,
+}
+
+impl Rows {
+    /// Prepares `count` rows of `inputs` each; row `i` is `x[row(i) * inputs..]`.
+    pub(crate) fn prepare(
+        &mut self,
+        (threads, level): (&Threads, Level),
+        x: &[f32],
+        (inputs, count): (usize, usize),
+        row: &(dyn Fn(usize) -> usize + Sync),
+        norm: Norm,
+        quantize: bool,
+    ) {
+        norm.check(inputs);
+        self.height = level.height(count);
+        self.tiles = count.div_ceil(self.height);
+        let (padded, groups) = (inputs.next_multiple_of(LANES), inputs.div_ceil(GROUP));
+        let rows = self.tiles * self.height;
+        if quantize {
+            // What fills up a tile or a quad stays as it was: no one reads its results, and it can't be out of range.
+            self.quads.resize(rows * quads(inputs), 0);
+            self.scales.resize(rows * groups, 0.0);
+            self.corrections.resize(rows * groups, 0);
+        } else {
+            self.values.resize(rows * inputs, 0.0);
+        }
+        self.scratch.resize(threads.count() * padded, 0.0);
+        let height = self.height;
+        let to = Targets {
+            values: Shared::new(&mut self.values),
+            quads: Shared::new(&mut self.quads),
+            scales: Shared::new(&mut self.scales),
+            corrections: Shared::new(&mut self.corrections),
+            scratch: Shared::new(&mut self.scratch),
+        };
+        let one = |index: usize, thread: usize| {
+            let from = row(index);
+            let x = &x[from * inputs..(from + 1) * inputs];
+            // SAFETY: a thread's scratch is its own.
+            let scratch = unsafe { to.scratch.slice_mut(thread * padded, padded) };
+            let place = Place { tile: index / height, at: index % height, height };
+            // SAFETY: `Kernels` only holds levels that the machine has; `to` has room for every place, and no two rows share one.
+            unsafe { level.run(Prepare { x, norm, quantize, scratch, place, to: &to }) }
+        };
+        if count < ALONE {
+            (0..count).for_each(|index| one(index, 0));
+        } else {
+            threads.run(count, &one);
+        }
+    }
+}
+
+/// Where prepared rows go.
+struct Targets {
+    values: Shared<f32>,
+    quads: Shared<i32>,
+    scales: Shared<f32>,
+    corrections: Shared<i32>,
+    scratch: Shared<f32>,
+}
+
+/// A row's place in its tile.
+#[derive(Clone, Copy)]
+struct Place {
+    tile: usize,
+    at: usize,
+    height: usize,
+}
+
+/// Prepares one row.
+struct Prepare<'a> {
+    x: &'a [f32],
+    norm: Norm<'a>,
+    quantize: bool,
+    /// `[inputs rounded up to 16]`
+    scratch: &'a mut [f32],
+    place: Place,
+    to: &'a Targets,
+}
+
+impl Op for Prepare<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Isa>(self) {
+        let Self { x, norm, quantize, scratch, place, to } = self;
+        scratch[..x.len()].copy_from_slice(x);
+        scratch[x.len()..].fill(0.0);
+        // SAFETY: the machine has `S`, as the caller promises; the scratch is a whole number of vectors.
+        unsafe { normalize::<S>(scratch, x.len(), norm) };
+        // SAFETY: as `Rows::prepare` promises.
+        unsafe {
+            if quantize {
+                quantize_row::<S>(scratch, x.len(), place, to);
+            } else {
+                let start = to.values.at((place.tile * x.len()) * place.height + place.at);
+                for (input, value) in scratch[..x.len()].iter().enumerate() {
+                    *start.add(input * place.height) = *value;
+                }
+            }
+        }
+    }
+}
+
+/// Normalizes the first `inputs` of `row`, whose others are zero and stay so.
+///
+/// # Safety
+/// The machine has `S`; the row's length is a multiple of 16.
+#[inline(always)]
+unsafe fn normalize<S: Isa>(row: &mut [f32], inputs: usize, norm: Norm) {
+    let vectors = row.len() / LANES;
+    let at = row.as_mut_ptr();
+    // SAFETY: as the caller promises; `scale` and `bias` were checked to have `inputs` elements.
+    unsafe {
+        let (shift, factor, scale, bias) = match norm {
+            Norm::None => return,
+            Norm::Layer { scale, bias, epsilon } => {
+                let mut sum = S::splat(0.0);
+                for v in 0..vectors {
+                    sum = S::add(sum, S::load(at.add(v * LANES)));
+                }
+                let mean = S::sum(sum) / inputs as f32;
+                // Around the mean: the difference of two large sums of squares would lose what is left of it.
+                let mut squares = S::splat(0.0);
+                for v in 0..vectors {
+                    let distance = S::sub(S::load(at.add(v * LANES)), S::splat(mean));
+                    squares = S::fma(distance, distance, squares);
+                }
+                // The zeros behind the row were counted too.
+                let excess = (row.len() - inputs) as f32 * mean * mean;
+                let variance = (S::sum(squares) - excess) / inputs as f32;
+                (mean, 1.0 / (variance.max(0.0) + epsilon).sqrt(), scale, bias)
+            }
+            Norm::Rms { scale, epsilon } => {
+                let mut squares = S::splat(0.0);
+                for v in 0..vectors {
+                    let x = S::load(at.add(v * LANES));
+                    squares = S::fma(x, x, squares);
+                }
+                (0.0, 1.0 / (S::sum(squares) / inputs as f32 + epsilon).sqrt(), scale, None)
+            }
+        };
+        let whole = inputs / LANES;
+        for v in 0..whole {
+            let offset = v * LANES;
+            let x = S::mul(S::sub(S::load(at.add(offset)), S::splat(shift)), S::splat(factor));
+            let zero = S::splat(0.0);
+            let bias = bias.map_or(zero, |bias| S::load(bias.as_ptr().add(offset)));
+            S::store(at.add(offset), S::fma(x, S::load(scale.as_ptr().add(offset)), bias));
+        }
+        for input in whole * LANES..inputs {
+            row[input] = (row[input] - shift) * factor * scale[input] + bias.map_or(0.0, |bias| bias[input]);
+        }
+    }
+}
+
+/// Quantizes a row in groups, each with the scale of its largest element.
+///
+/// # Safety
+/// The machine has `S`; `place` is within `to`, and this row's alone; the row's length is a multiple of 16.
+#[inline(always)]
+unsafe fn quantize_row<S: Isa>(row: &[f32], inputs: usize, place: Place, to: &Targets) {
+    let Place { tile, at, height } = place;
+    let (quads, groups) = (quads(inputs), inputs.div_ceil(GROUP));
+    for group in 0..groups {
+        let from = group * GROUP;
+        let length = GROUP.min(row.len() - from);
+        // SAFETY: within the row; places as the caller promises.
+        unsafe {
+            let mut largest = S::splat(0.0);
+            for offset in (from..from + length).step_by(LANES) {
+                largest = S::max(S::abs(S::load(row.as_ptr().add(offset))), largest);
+            }
+            let largest = S::largest(largest);
+            let (scale, inverse) = if largest > 0.0 { (largest / 127.0, 127.0 / largest) } else { (0.0, 0.0) };
+            let mut sum = S::splat_i(0);
+            for offset in (from..from + length).step_by(LANES) {
+                let rounded = S::round(S::mul(S::load(row.as_ptr().add(offset)), S::splat(inverse)));
+                sum = S::add_i(sum, rounded);
+                for (quad, bytes) in S::bytes(rounded).as_chunks::<QUAD>().0.iter().enumerate() {
+                    let quad = offset / QUAD + quad;
+                    if quad < quads {
+                        *to.quads.at((tile * quads + quad) * height + at) = i32::from_ne_bytes(*bytes);
+                    }
+                }
+            }
+            let index = (tile * groups + group) * height + at;
+            *to.scales.at(index) = scale;
+            *to.corrections.at(index) = -128 * S::sum_i(sum);
+        }
+    }
+}

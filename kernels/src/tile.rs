@@ -1,0 +1,127 @@
+//! The inner loops: a few rows times a few panels, summed in registers.
+//!
+//! The order of additions is that of the inputs (int8: exact within a group, then the groups in order), whatever the tile's size,
+//! so a row's result is the same in every tile.
+
+use crate::isa::{Isa, LANES};
+use crate::layout::{GROUP, PANEL, QUAD};
+use crate::math::prefetch;
+
+/// Rows times panels of an f32 matrix.
+pub(crate) struct F32Tile {
+    /// `[inputs, height]`
+    pub(crate) rows: *const f32,
+    pub(crate) inputs: usize,
+    /// The first of the panels, `[inputs, 16]` each.
+    pub(crate) weights: *const f32,
+    /// Panels to compute: at most [`MAX_PANELS`], and as many as the tile's width times a whole number are read again if fewer.
+    pub(crate) panels: usize,
+    /// `[panels, height, 16]`
+    pub(crate) sums: *mut f32,
+}
+
+/// Rows times panels of an int8 matrix, scaled for the rows but not yet for the outputs.
+pub(crate) struct Int8Tile {
+    /// Quads of signed bytes `[quads, height]`.
+    pub(crate) rows: *const i32,
+    /// `[groups, height]`
+    pub(crate) scales: *const f32,
+    /// `[groups, height]`: what the bias of 128 in each weight adds to a group's sum, negated.
+    pub(crate) corrections: *const i32,
+    pub(crate) quads: usize,
+    /// The first of the panels, `[quads, 16, 4]` each.
+    pub(crate) weights: *const u8,
+    /// As in [`F32Tile`].
+    pub(crate) panels: usize,
+    /// `[panels, height, 16]`
+    pub(crate) sums: *mut f32,
+}
+
+/// Panels that a tile is given at once.
+pub(crate) const MAX_PANELS: usize = 4;
+/// Rows of the highest tile.
+pub(crate) const MAX_HEIGHT: usize = 12;
+/// How far ahead weights are fetched, in bytes: about what memory delivers while it is waited for.
+const PREFETCH: usize = 4096;
+
+/// # Safety
+/// The machine has `S`; the tile's pointers are valid for the lengths beside them, with height `R`.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "rows and panels index several arrays each")]
+pub(crate) unsafe fn f32_tile<S: Isa, const R: usize, const P: usize>(tile: &F32Tile) {
+    // SAFETY: the caller's promise; every index is below the lengths that the fields state, because a panel beyond the last is
+    // replaced by the last.
+    unsafe {
+        let panel = tile.inputs * PANEL;
+        for first in (0..tile.panels).step_by(P) {
+            let weights: [*const f32; P] =
+                std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
+            let mut sums = [[S::splat(0.0); R]; P];
+            for input in 0..tile.inputs {
+                let rows = tile.rows.add(input * R);
+                for p in 0..P {
+                    prefetch(weights[p].wrapping_add(input * PANEL).cast::<u8>().wrapping_add(PREFETCH));
+                }
+                let columns: [S::F; P] = std::array::from_fn(|p| S::load(weights[p].add(input * PANEL)));
+                for r in 0..R {
+                    let x = S::splat(*rows.add(r));
+                    for p in 0..P {
+                        sums[p][r] = S::fma(x, columns[p], sums[p][r]);
+                    }
+                }
+            }
+            for p in 0..P.min(tile.panels - first) {
+                for r in 0..R {
+                    S::store(tile.sums.add(((first + p) * R + r) * LANES), sums[p][r]);
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`f32_tile`].
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "rows and panels index several arrays each")]
+pub(crate) unsafe fn int8_tile<S: Isa, const R: usize, const P: usize>(tile: &Int8Tile) {
+    const GROUP_QUADS: usize = GROUP / QUAD;
+    const STEP: usize = PANEL * QUAD;
+    // SAFETY: as in `f32_tile`.
+    unsafe {
+        let panel = tile.quads * STEP;
+        for first in (0..tile.panels).step_by(P) {
+            let weights: [*const u8; P] =
+                std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
+            let mut sums = [[S::splat(0.0); R]; P];
+            for group in 0..tile.quads.div_ceil(GROUP_QUADS) {
+                let (scales, corrections) = (tile.scales.add(group * R), tile.corrections.add(group * R));
+                let start = |r: usize| S::splat_i(if S::BIASED_DOT { *corrections.add(r) } else { 0 });
+                let mut products: [[S::I; R]; P] = [std::array::from_fn(start); P];
+                for quad in group * GROUP_QUADS..tile.quads.min((group + 1) * GROUP_QUADS) {
+                    let rows = tile.rows.add(quad * R);
+                    for p in 0..P {
+                        prefetch(weights[p].wrapping_add(quad * STEP + PREFETCH));
+                    }
+                    let columns: [S::I; P] = std::array::from_fn(|p| S::load_weights(weights[p].add(quad * STEP)));
+                    for r in 0..R {
+                        let x = S::splat_i(*rows.add(r));
+                        for p in 0..P {
+                            products[p][r] = S::dot(products[p][r], columns[p], x);
+                        }
+                    }
+                }
+                for r in 0..R {
+                    let scale = S::splat(*scales.add(r));
+                    for p in 0..P {
+                        sums[p][r] = S::fma(S::to_f(products[p][r]), scale, sums[p][r]);
+                    }
+                }
+            }
+            for p in 0..P.min(tile.panels - first) {
+                for r in 0..R {
+                    S::store(tile.sums.add(((first + p) * R + r) * LANES), sums[p][r]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! The kernels against plain sums in f64, on every instruction set that the machine has; and a row's result against itself, alone
+//! and in company, on one thread and on several.
+
+use kernels::activation::Activation;
+use kernels::attention::{self, Attention, Heads, Rotary};
+use kernels::embedding::Embedding;
+use kernels::head::{Distributions, Head};
+use kernels::layout::{self, Matrix};
+use kernels::linear::{self, Linear, Norm};
+use kernels::{Kernels, Level};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+fn levels() -> impl Iterator<Item = Level> {
+    [Level::Avx512, Level::Avx2, Level::Portable].into_iter().filter(|level| level.is_available())
+}
+
+fn random(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
+    (0..len).map(|_| rng.random_range(-1.0..1.0)).collect()
+}
+
+/// A matrix in both packed forms, and as plain rows `[inputs, outputs]` for each.
+struct Packed {
+    plain: Vec<f32>,
+    f32: Vec<f32>,
+    int8: Vec<u8>,
+    scales: Vec<f32>,
+    /// What the int8 form stands for.
+    rounded: Vec<f32>,
+}
+
+fn pack(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize) -> Packed {
+    let plain = random(rng, inputs * outputs);
+    let mut packed = Packed {
+        f32: vec![0.0; layout::len_f32(inputs, outputs)],
+        int8: vec![128; layout::len_int8(inputs, outputs)],
+        scales: vec![0.0; layout::panels(outputs) * layout::PANEL],
+        rounded: vec![0.0; plain.len()],
+        plain,
+    };
+    for o in 0..outputs {
+        let largest = (0..inputs).map(|i| packed.plain[i * outputs + o].abs()).fold(0.0, f32::max);
+        packed.scales[o] = largest / 127.0;
+        for i in 0..inputs {
+            let value = packed.plain[i * outputs + o];
+            let q = (value / packed.scales[o]).round();
+            packed.f32[layout::index_f32(inputs, i, o)] = value;
+            packed.int8[layout::index_int8(inputs, i, o)] = (q + 128.0) as u8;
+            packed.rounded[i * outputs + o] = q * packed.scales[o];
+        }
+    }
+    packed
+}
+
+impl Packed {
+    fn matrix(&self, int8: bool) -> (Matrix<'_>, &[f32]) {
+        if int8 {
+            (Matrix::Int8(&self.int8, &self.scales), &self.rounded)
+        } else {
+            (Matrix::F32(&self.f32), &self.plain)
+        }
+    }
+}
+
+fn normalized(x: &[f32], norm: Norm) -> Vec<f64> {
+    let x: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
+    let n = x.len() as f64;
+    match norm {
+        Norm::None => x,
+        Norm::Layer { scale, bias, epsilon } => {
+            let mean = x.iter().sum::<f64>() / n;
+            let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+            let at = |(i, x): (usize, &f64)| {
+                (x - mean) / (variance + f64::from(epsilon)).sqrt() * f64::from(scale[i])
+                    + bias.map_or(0.0, |b| b[i].into())
+            };
+            x.iter().enumerate().map(at).collect()
+        }
+        Norm::Rms { scale, epsilon } => {
+            let root = (x.iter().map(|x| x * x).sum::<f64>() / n + f64::from(epsilon)).sqrt();
+            x.iter().zip(scale).map(|(x, scale)| x / root * f64::from(*scale)).collect()
+        }
+    }
+}
+
+/// What int8 does to a row: groups of 128, each with the scale of its largest element.
+fn quantized(x: &[f64]) -> Vec<f64> {
+    x.chunks(layout::GROUP)
+        .flat_map(|group| {
+            let scale = group.iter().fold(0.0_f64, |largest, x| largest.max(x.abs())) / 127.0;
+            group.iter().map(move |x| if scale > 0.0 { (x / scale).round_ties_even() * scale } else { 0.0 })
+        })
+        .collect()
+}
+
+fn activated(activation: Activation, x: f64) -> f64 {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    match activation {
+        Activation::None => x,
+        Activation::Relu => x.max(0.0),
+        Activation::Silu => x * sigmoid(x),
+        Activation::QuickGelu => x * sigmoid(1.702 * x),
+        Activation::Tanh => x.tanh(),
+        Activation::GeluTanh => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+        }
+        Activation::Gelu => {
+            // The integral of the normal density, by Simpson's rule.
+            let steps = 2000;
+            let h = x / f64::from(steps);
+            let density = |t: f64| (-t * t / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+            let sum: f64 = (0..=steps)
+                .map(|i| {
+                    density(f64::from(i) * h) * if i == 0 || i == steps { 1.0 } else { f64::from(2 + 2 * (i % 2)) }
+                })
+                .sum();
+            x * (0.5 + sum * h / 3.0)
+        }
+    }
+}
+
+#[test]
+fn linear_maps_are_the_sums_they_should_be() {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let activations = ["none", "gelu", "gelu_tanh", "relu", "silu", "quick_gelu", "tanh"];
+    for case in 0..60 {
+        let (inputs, outputs, rows) = (rng.random_range(1..400), rng.random_range(1..150), rng.random_range(1..30));
+        let packed = pack(&mut rng, inputs, outputs);
+        let (x, bias, scale) = (random(&mut rng, rows * inputs), random(&mut rng, outputs), random(&mut rng, inputs));
+        let shift = random(&mut rng, inputs);
+        let (factor, residual) = (random(&mut rng, rows * outputs), random(&mut rng, rows * outputs));
+        let norm = match case % 3 {
+            0 => Norm::None,
+            1 => Norm::Layer { scale: &scale, bias: (case % 2 == 0).then_some(&shift[..]), epsilon: 1e-5 },
+            _ => Norm::Rms { scale: &scale, epsilon: 1e-6 },
+        };
+        let activation = Activation::from_name(activations[case % 7]).expect("a name");
+        for (level, int8) in levels().flat_map(|level| [(level, false), (level, true)]) {
+            let (weights, plain) = packed.matrix(int8);
+            let bias = (case % 5 != 0).then_some(&bias[..]);
+            let map = Linear { weights, inputs, outputs, norm, bias, activation };
+            let arguments = linear::Arguments {
+                x: &x,
+                factor: (case % 4 == 0).then_some(&factor[..]),
+                residual: (case % 4 < 2).then_some(&residual[..]),
+            };
+            let mut y = vec![f32::NAN; rows * outputs];
+            map.run(&mut Kernels::with_level(1 + case % 3, false, level), arguments, &mut y);
+            for row in 0..rows {
+                let exact = normalized(&x[row * inputs..(row + 1) * inputs], norm);
+                let left = if int8 { quantized(&exact) } else { exact };
+                for o in 0..outputs {
+                    let sum: f64 = left.iter().enumerate().map(|(i, x)| x * f64::from(plain[i * outputs + o])).sum();
+                    let mut wanted = activated(activation, sum + bias.map_or(0.0, |bias| bias[o].into()));
+                    wanted *= arguments.factor.map_or(1.0, |factor| factor[row * outputs + o].into());
+                    wanted += arguments.residual.map_or(0.0, |residual| f64::from(residual[row * outputs + o]));
+                    // int8: an element that lies between two steps may be rounded to the other one.
+                    let allowed = if int8 { 0.03 } else { 3e-5 } * (1.0 + sum.abs());
+                    let found = f64::from(y[row * outputs + o]);
+                    assert!(
+                        (found - wanted).abs() < allowed,
+                        "{case} {level:?} int8 {int8} [{row}, {o}]: {found}, not {wanted}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_has_the_result_that_it_has_alone() {
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
+    let (inputs, outputs, rows) = (200, 70, 40);
+    let packed = pack(&mut rng, inputs, outputs);
+    let (x, scale) = (random(&mut rng, rows * inputs), random(&mut rng, inputs));
+    for (level, int8) in levels().flat_map(|level| [(level, false), (level, true)]) {
+        let norm = Norm::Layer { scale: &scale, bias: None, epsilon: 1e-5 };
+        let weights = packed.matrix(int8).0;
+        let map = Linear { weights, inputs, outputs, norm, bias: None, activation: Activation::GeluTanh };
+        let run = |x: &[f32], threads: usize| {
+            let mut y = vec![0.0; x.len() / inputs * outputs];
+            map.run(
+                &mut Kernels::with_level(threads, false, level),
+                linear::Arguments { x, factor: None, residual: None },
+                &mut y,
+            );
+            y
+        };
+        let alone: Vec<f32> = x.chunks_exact(inputs).flat_map(|row| run(row, 1)).collect();
+        for count in 1..=rows {
+            for threads in [1, 3] {
+                assert_eq!(
+                    run(&x[..count * inputs], threads),
+                    alone[..count * outputs],
+                    "{level:?} {int8} {count} {threads}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn attention_is_a_softmax_over_what_is_there() {
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    for case in 0..40 {
+        let (kv_heads, group, half) = (rng.random_range(1..4), rng.random_range(1..3), rng.random_range(1..20));
+        let (heads, dim) = (kv_heads * group, 2 * half);
+        let (rows, tokens, context) = (rng.random_range(1..4), [1, 1, 3, 37][case % 4], 50);
+        let past_len: Vec<i64> = (0..rows).map(|_| rng.random_range(0..(context - tokens + 1) as i64)).collect();
+        let width = (heads + 2 * kv_heads) * dim;
+        let fused = random(&mut rng, rows * tokens * width);
+        let part = |offset| Heads { values: &fused, width, offset, stride: dim };
+        let (cos, sin) = (random(&mut rng, context * half), random(&mut rng, context * half));
+        let interleaved = case % 2 == 0;
+        let rotary = (case % 3 > 0).then_some(Rotary { cos: &cos, sin: &sin, dim: 2 * half, interleaved });
+        let scale = 0.3;
+        let attention = Attention { heads, kv_heads, head_dim: dim, scale, rotary };
+        let cache = random(&mut rng, rows * kv_heads * context * dim);
+        let rotate = |head: &[f32], position: usize| -> Vec<f64> {
+            let mut to: Vec<f64> = head.iter().map(|x| f64::from(*x)).collect();
+            if rotary.is_some() {
+                for pair in 0..half {
+                    let (a, b) = if interleaved { (2 * pair, 2 * pair + 1) } else { (pair, pair + half) };
+                    let (c, s) = (f64::from(cos[position * half + pair]), f64::from(sin[position * half + pair]));
+                    let (x, y) = (f64::from(head[a]), f64::from(head[b]));
+                    (to[a], to[b]) = (x * c - y * s, y * c + x * s);
+                }
+            }
+            to
+        };
+        for level in levels() {
+            let (mut keys, mut values) = (cache.clone(), cache.clone());
+            let mut y = vec![f32::NAN; rows * tokens * heads * dim];
+            let parts = [part(0), part(heads * dim), part((heads + kv_heads) * dim)];
+            let arguments =
+                attention::Arguments { heads: parts, past_len: &past_len, keys: &mut keys, values: &mut values };
+            attention.run(&mut Kernels::with_level(1 + case % 2, false, level), arguments, &mut y);
+            for (row, token, head) in
+                (0..rows).flat_map(|r| (0..tokens).flat_map(move |t| (0..heads).map(move |h| (r, t, h))))
+            {
+                let past = past_len[row] as usize;
+                let of = |token: usize, from: usize| &fused[(row * tokens + token) * width + from..][..dim];
+                let old =
+                    |position: usize| &cache[((row * kv_heads + head / group) * context + position) * dim..][..dim];
+                let query = rotate(of(token, head * dim), past + token);
+                let seen: Vec<(Vec<f64>, Vec<f64>)> = (0..=past + token)
+                    .map(|position| match position.checked_sub(past) {
+                        None => (
+                            old(position).iter().map(|x| f64::from(*x)).collect(),
+                            old(position).iter().map(|x| f64::from(*x)).collect(),
+                        ),
+                        Some(new) => (
+                            rotate(of(new, (heads + head / group) * dim), position),
+                            of(new, (heads + kv_heads + head / group) * dim).iter().map(|x| f64::from(*x)).collect(),
+                        ),
+                    })
+                    .collect();
+                let weights: Vec<f64> = seen
+                    .iter()
+                    .map(|(key, _)| (query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() * f64::from(scale)).exp())
+                    .collect();
+                let total: f64 = weights.iter().sum();
+                for d in 0..dim {
+                    let wanted =
+                        seen.iter().zip(&weights).map(|((_, value), weight)| value[d] * weight).sum::<f64>() / total;
+                    let found = f64::from(y[((row * tokens + token) * heads + head) * dim + d]);
+                    assert!(
+                        (found - wanted).abs() < 1e-5,
+                        "{case} {level:?} [{row}, {token}, {head}, {d}]: {found}, not {wanted}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_beyond_the_cache_are_left_out() {
+    let attention = Attention { heads: 1, kv_heads: 1, head_dim: 2, scale: 1.0, rotary: None };
+    let values = vec![1.0; 3 * 2];
+    let part = Heads { values: &values, width: 2, offset: 0, stride: 2 };
+    let (mut keys, mut mixed, mut y) = (vec![0.5; 4 * 2], vec![0.5; 4 * 2], vec![f32::NAN; 3 * 2]);
+    let arguments = attention::Arguments { heads: [part; 3], past_len: &[2], keys: &mut keys, values: &mut mixed };
+    attention.run(&mut Kernels::new(2, false), arguments, &mut y);
+    assert_eq!(keys, [0.5, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0]);
+    assert!(y.iter().all(|y| y.is_finite()));
+}
+
+#[test]
+fn the_head_finds_the_best_and_their_normalizer() {
+    let mut rng = ChaCha8Rng::seed_from_u64(4);
+    for case in 0..30 {
+        let (inputs, vocab) = (rng.random_range(1..80), [5, 63, 200, 5003][case % 4]);
+        let (padded, top_k) = (usize::next_multiple_of(vocab, 8), [1, 5, 64][case % 3].min(vocab));
+        let packed = pack(&mut rng, inputs, vocab);
+        // Some logits alike, to see which comes first.
+        let x: Vec<f32> =
+            random(&mut rng, 6 * inputs).into_iter().map(|x| if case % 5 == 0 { 0.0 } else { 20.0 * x }).collect();
+        let select = [4, 0, 5, 4];
+        for level in levels() {
+            let linear = Linear {
+                weights: packed.matrix(false).0,
+                inputs,
+                outputs: vocab,
+                norm: Norm::None,
+                bias: None,
+                activation: Activation::None,
+            };
+            let (mut logits, mut top_logits) = (vec![0.0; 4 * padded], vec![0.0; 4 * top_k]);
+            let (mut top_ids, mut logsumexp) = (vec![0; 4 * top_k], vec![0.0; 4]);
+            let mut kernels = Kernels::with_level(2, false, level);
+            let out = Distributions {
+                logits: &mut logits,
+                top_logits: &mut top_logits,
+                top_ids: &mut top_ids,
+                logsumexp: &mut logsumexp,
+            };
+            Head { linear, padded, top_k }.run(&mut kernels, &x, &select, out).expect("rows that exist");
+            for (r, from) in select.iter().enumerate() {
+                let row = &logits[r * padded..(r + 1) * padded];
+                assert!(row[vocab..].iter().all(|pad| *pad == -1e30));
+                let product = |o: usize| -> f64 {
+                    (0..inputs)
+                        .map(|i| f64::from(x[*from as usize * inputs + i]) * f64::from(packed.plain[i * vocab + o]))
+                        .sum()
+                };
+                assert!((0..vocab).all(|o| (f64::from(row[o]) - product(o)).abs() < 1e-3));
+                let mut order: Vec<usize> = (0..vocab).collect();
+                order.sort_by(|&a, &b| row[b].total_cmp(&row[a]).then(a.cmp(&b)));
+                for k in 0..top_k {
+                    assert_eq!(top_ids[r * top_k + k], order[k] as i64, "{case} {level:?}");
+                    assert_eq!(top_logits[r * top_k + k], row[order[k]]);
+                }
+                let largest = f64::from(row[order[0]]);
+                let exact = largest + row[..vocab].iter().map(|x| (f64::from(*x) - largest).exp()).sum::<f64>().ln();
+                assert!(
+                    (f64::from(logsumexp[r]) - exact).abs() < 2e-6 * exact.abs().max(1.0),
+                    "{} {exact}",
+                    logsumexp[r]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_number_shows_in_the_normalizer() {
+    for (level, vocab) in levels().flat_map(|level| [(level, 5), (level, 300)]) {
+        let weights = vec![1.0; layout::len_f32(1, vocab)];
+        let linear = Linear {
+            weights: Matrix::F32(&weights),
+            inputs: 1,
+            outputs: vocab,
+            norm: Norm::None,
+            bias: None,
+            activation: Activation::None,
+        };
+        let (mut logits, mut top_logits, mut top_ids, mut logsumexp) = (vec![0.0; vocab], [0.0; 3], [0; 3], [0.0]);
+        let out = Distributions {
+            logits: &mut logits,
+            top_logits: &mut top_logits,
+            top_ids: &mut top_ids,
+            logsumexp: &mut logsumexp,
+        };
+        let head = Head { linear, padded: vocab, top_k: 3 };
+        head.run(&mut Kernels::with_level(1, false, level), &[f32::NAN], &[0], out).expect("a row that exists");
+        assert!(logsumexp[0].is_nan(), "{level:?}");
+        assert!(top_ids.iter().all(|id| (0..vocab as i64).contains(id)));
+        let out = Distributions {
+            logits: &mut logits,
+            top_logits: &mut top_logits,
+            top_ids: &mut top_ids,
+            logsumexp: &mut logsumexp,
+        };
+        assert_eq!(head.run(&mut Kernels::new(1, false), &[0.0], &[1], out), Err(1));
+    }
+}
+
+#[test]
+fn embeddings_are_columns_of_the_heads_matrix() {
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    let (hidden, vocab) = (11, 37);
+    let packed = pack(&mut rng, hidden, vocab);
+    let positions = random(&mut rng, 6 * hidden);
+    let (ids, past_len) = ([3, 36, 0, 16, 15, 1], [0, 4]);
+    for int8 in [false, true] {
+        let (table, plain) = packed.matrix(int8);
+        let embedding = Embedding { table, hidden, vocab, positions: Some(&positions) };
+        let mut y = vec![f32::NAN; ids.len() * hidden];
+        embedding.run(&ids, &past_len, &mut y).expect("ids of the vocabulary");
+        for (at, id) in ids.iter().enumerate() {
+            let position = (past_len[at / 3] as usize + at % 3).min(5);
+            for d in 0..hidden {
+                let wanted = plain[d * vocab + *id as usize] + positions[position * hidden + d];
+                assert!((y[at * hidden + d] - wanted).abs() < 1e-6);
+            }
+        }
+        assert_eq!(embedding.run(&[37], &[0], &mut y[..hidden]), Err(37));
+        assert_eq!(embedding.run(&[-1], &[0], &mut y[..hidden]), Err(-1));
+    }
+}

@@ -1,0 +1,101 @@
+//! `Attention`: `(q, k, v, past_k, past_v, past_len, cos?, sin?) -> y, present_k, present_v`.
+
+use kernels::Kernels;
+use kernels::attention::{self, Arguments, Heads, MAX_HEAD_DIM, Rotary};
+use ort::operator::{OperatorInput, OperatorOutput};
+
+use super::context::{Call, Constant, Info};
+use super::{Compute, Definition, F32, I64, optional, required};
+
+pub(super) struct Attention;
+
+impl Definition for Attention {
+    type Prepared = Prepared;
+
+    fn name(&self) -> &'static str {
+        "Attention"
+    }
+
+    fn inputs(&self) -> Vec<OperatorInput> {
+        let floats = (0..5).map(|_| required(F32));
+        floats.chain([required(I64), optional(F32), optional(F32)]).collect()
+    }
+
+    fn outputs(&self) -> Vec<OperatorOutput> {
+        (0..3).map(|_| OperatorOutput::required(F32)).collect()
+    }
+
+    fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
+        let prepared = Prepared {
+            heads: info.size("heads")?,
+            kv_heads: info.size("kv_heads")?,
+            head_dim: info.size("head_dim")?,
+            scale: info.float("scale")?,
+            offsets: info.sizes("offsets")?,
+            strides: info.sizes("strides")?,
+            rotary_dim: info.size("rotary_dim")?,
+            interleaved: info.size("interleaved")? != 0,
+            cos: info.constant(6)?,
+            sin: info.constant(7)?,
+        };
+        if prepared.head_dim > MAX_HEAD_DIM {
+            return Err(ort::Error::new(format!(
+                "heads of {} elements; {MAX_HEAD_DIM} is the most",
+                prepared.head_dim
+            )));
+        }
+        if prepared.rotary_dim > 0 && (prepared.cos.is_none() || prepared.sin.is_none()) {
+            return Err(ort::Error::new("rotary positions without their cosines and sines"));
+        }
+        Ok(prepared)
+    }
+}
+
+pub(super) struct Prepared {
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    scale: f32,
+    offsets: [usize; 3],
+    strides: [usize; 3],
+    rotary_dim: usize,
+    interleaved: bool,
+    cos: Option<Constant<f32>>,
+    sin: Option<Constant<f32>>,
+}
+
+impl Prepared {
+    fn rotary(&self) -> Option<Rotary<'_>> {
+        match (&self.cos, &self.sin) {
+            (Some(cos), Some(sin)) if self.rotary_dim > 0 => {
+                Some(Rotary { cos: cos.get(), sin: sin.get(), dim: self.rotary_dim, interleaved: self.interleaved })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Compute for Prepared {
+    fn compute(&mut self, kernels: &mut Kernels, call: &Call) -> Result<(), ort::Error> {
+        let projections = [call.input::<f32>(0)?, call.input::<f32>(1)?, call.input::<f32>(2)?]; // [B, S, ..]
+        let past_len = call.input::<i64>(5)?.elements; // [B]
+        let (_, keys) = call.updated::<f32>(1, 3)?; // [B, kv_heads, C, D]
+        let (_, values) = call.updated::<f32>(2, 4)?;
+        let y = call.output::<f32>(0, &projections[0].dims.with_last(self.heads * self.head_dim))?;
+        let heads = std::array::from_fn(|part| Heads {
+            values: projections[part].elements,
+            width: projections[part].dims.as_slice().last().map_or(0, |size| *size as usize),
+            offset: self.offsets[part],
+            stride: self.strides[part],
+        });
+        let attention = attention::Attention {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            scale: self.scale,
+            rotary: self.rotary(),
+        };
+        attention.run(kernels, Arguments { heads, past_len, keys, values }, y);
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! `Linear` and `LinearInt8`: `(x, weight, [scale], bias?, norm_scale?, norm_bias?, factor?, residual?) -> y`.
+
+use kernels::Kernels;
+use kernels::activation::Activation;
+use kernels::linear::{self, Arguments};
+use ort::operator::{OperatorInput, OperatorOutput};
+
+use super::context::{Call, Constant, Info, NormConstants, Weights};
+use super::{Compute, Definition, F32, matrix_inputs, optional, required};
+
+pub(super) struct Linear {
+    pub(super) int8: bool,
+}
+
+impl Definition for Linear {
+    type Prepared = Prepared;
+
+    fn name(&self) -> &'static str {
+        if self.int8 { "LinearInt8" } else { "Linear" }
+    }
+
+    fn inputs(&self) -> Vec<OperatorInput> {
+        let optional = (0..5).map(|_| optional(F32));
+        [required(F32)].into_iter().chain(matrix_inputs(self.int8)).chain(optional).collect()
+    }
+
+    fn outputs(&self) -> Vec<OperatorOutput> {
+        vec![OperatorOutput::required(F32)]
+    }
+
+    fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
+        let activation = info.text("activation")?;
+        let bias = if self.int8 { 3 } else { 2 };
+        let prepared = Prepared {
+            weights: Weights::read(info, 1, self.int8)?,
+            inputs: info.size("inputs")?,
+            outputs: info.size("outputs")?,
+            norm: NormConstants::read(info, bias + 1)?,
+            bias: info.constant(bias)?,
+            activation: Activation::from_name(&activation)
+                .ok_or_else(|| ort::Error::new(format!("the activation `{activation}` is unknown")))?,
+            factor: info.has(bias + 3)?.then_some(bias + 3),
+            residual: info.has(bias + 4)?.then_some(bias + 4),
+        };
+        prepared.weights.matrix().check(prepared.inputs, prepared.outputs);
+        Ok(prepared)
+    }
+}
+
+pub(super) struct Prepared {
+    weights: Weights,
+    inputs: usize,
+    outputs: usize,
+    norm: NormConstants,
+    bias: Option<Constant<f32>>,
+    activation: Activation,
+    /// Where these inputs are, if the node has them.
+    factor: Option<usize>,
+    residual: Option<usize>,
+}
+
+impl Compute for Prepared {
+    fn compute(&mut self, kernels: &mut Kernels, call: &Call) -> Result<(), ort::Error> {
+        let x = call.input::<f32>(0)?; // [.., inputs]
+        let factor = self.factor.map(|index| call.input::<f32>(index)).transpose()?;
+        let residual = self.residual.map(|index| call.input::<f32>(index)).transpose()?;
+        let y = call.output::<f32>(0, &x.dims.with_last(self.outputs))?;
+        let map = linear::Linear {
+            weights: self.weights.matrix(),
+            inputs: self.inputs,
+            outputs: self.outputs,
+            norm: self.norm.norm(),
+            bias: self.bias.as_ref().map(Constant::get),
+            activation: self.activation,
+        };
+        let arguments =
+            Arguments { x: x.elements, factor: factor.map(|v| v.elements), residual: residual.map(|v| v.elements) };
+        map.run(kernels, arguments, y);
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! The operators of the domain `foretype`, which bundles for the CPU are written in: ONNX Runtime keeps the graph, its memory and the
+//! order of its nodes, and the crate `foretype-kernels` computes them.
+//!
+//! What each operator takes and gives is in `engine-build`'s `fuse` module, which writes them. `context` is the fenced part that gets
+//! at tensors; every other file is one operator or two.
+
+mod attention;
+mod context;
+mod embedding;
+mod head;
+mod linear;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kernels::Kernels;
+use ort::operator::{ComputeContext, Kernel, KernelContext, Operator, OperatorDomain, OperatorInput, OperatorOutput};
+use ort::value::TensorElementType;
+
+use self::context::{Call, Info};
+
+/// What the operators of one session share. Nodes run one after the other, so nobody ever waits for the lock.
+type Team = Arc<Mutex<Kernels>>;
+
+/// All operators, computed by `kernels`.
+///
+/// # Errors
+/// ONNX Runtime's own.
+pub fn domain(kernels: Kernels) -> Result<OperatorDomain, ort::Error> {
+    let team = Arc::new(Mutex::new(kernels));
+    let mut domain = OperatorDomain::new("foretype")?;
+    for int8 in [false, true] {
+        let team = || Arc::clone(&team);
+        domain = domain.add(Registered(linear::Linear { int8 }, team()))?;
+        domain = domain.add(Registered(embedding::Embedding { int8 }, team()))?;
+        domain = domain.add(Registered(head::Head { int8 }, team()))?;
+    }
+    domain.add(Registered(attention::Attention, team))
+}
+
+/// An operator, in this module's terms.
+trait Definition: Send + Sync {
+    type Prepared: Compute;
+
+    fn name(&self) -> &'static str;
+    /// Required and optional inputs, in order.
+    fn inputs(&self) -> Vec<OperatorInput>;
+    fn outputs(&self) -> Vec<OperatorOutput>;
+    /// Reads a node's attributes and constant inputs.
+    fn prepare(&self, info: &Info) -> Result<Self::Prepared, ort::Error>;
+}
+
+/// A node that is ready to run.
+trait Compute: Send + 'static {
+    fn compute(&mut self, kernels: &mut Kernels, call: &Call) -> Result<(), ort::Error>;
+}
+
+struct Registered<D>(D, Team);
+
+impl<D: Definition> Operator for Registered<D> {
+    type Kernel<'attr> = Node<D::Prepared>;
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn inputs(&self) -> impl IntoIterator<Item = OperatorInput> {
+        self.0.inputs()
+    }
+
+    fn outputs(&self) -> impl IntoIterator<Item = OperatorOutput> {
+        self.0.outputs()
+    }
+
+    fn create_kernel<'attr>(&self, context: &KernelContext<'attr>) -> ort::Result<Node<D::Prepared>> {
+        let prepared = self.0.prepare(&Info::new(context)).map_err(|error| {
+            let node = context.node_name().unwrap_or_default();
+            ort::Error::new(format!("{} `{node}`: {error}", self.0.name()))
+        })?;
+        Ok(Node { name: self.0.name(), prepared, team: Arc::clone(&self.1) })
+    }
+}
+
+struct Node<C> {
+    name: &'static str,
+    prepared: C,
+    team: Team,
+}
+
+impl<C: Compute> Kernel for Node<C> {
+    fn compute(&mut self, context: &ComputeContext) -> ort::Result<()> {
+        let mut kernels: MutexGuard<'_, Kernels> = self.team.lock().unwrap_or_else(PoisonError::into_inner);
+        let call = Call::new(context);
+        // The kernels assert that lengths fit shapes; a panic must not reach the C++ that called this.
+        let computed =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.prepared.compute(&mut kernels, &call)));
+        computed
+            .unwrap_or_else(|_| Err(ort::Error::new("its inputs don't fit together")))
+            .map_err(|error| ort::Error::new(format!("{}: {error}", self.name)))
+    }
+}
+
+const F32: TensorElementType = TensorElementType::Float32;
+const I64: TensorElementType = TensorElementType::Int64;
+const U8: TensorElementType = TensorElementType::Uint8;
+
+/// The inputs of a packed matrix: elements, and for int8 the scales.
+fn matrix_inputs(int8: bool) -> Vec<OperatorInput> {
+    if int8 {
+        vec![OperatorInput::required(U8), OperatorInput::required(F32)]
+    } else {
+        vec![OperatorInput::required(F32)]
+    }
+}
+
+fn required(element: TensorElementType) -> OperatorInput {
+    OperatorInput::required(element)
+}
+
+fn optional(element: TensorElementType) -> OperatorInput {
+    OperatorInput::optional(element)
+}

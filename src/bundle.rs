@@ -24,6 +24,8 @@ pub struct IntakeOptions {
     pub cache: PathBuf,
     /// Positions of a lane; the builder's default if absent.
     pub context: Option<u32>,
+    /// Whether the graph is for a GPU: in f16, of ONNX's operators only.
+    pub for_gpu: bool,
 }
 
 /// Why there is no bundle.
@@ -114,7 +116,7 @@ pub fn open(
             tracing::info!(checkpoint = %path.display(), bundle = %built.display(), "building the bundle");
             let mut build = BuildOptions::new(path, &built);
             build.context = options.context;
-            build.dtype = Dtype::F32;
+            build.dtype = if options.for_gpu { Dtype::F16 } else { Dtype::F32 };
             build.name = Some(model_name(path));
             let beside = |name: &str| Some(path.join(name)).filter(|file| file.exists());
             (build.blocklist, build.popular) = (beside(BLOCKLIST_FILE), beside(POPULAR_SOURCE));
@@ -139,7 +141,7 @@ fn model_name(checkpoint: &Path) -> String {
 /// A name that changes with the checkpoint's files, the options and this program's version.
 fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> String {
     let mut hasher = DefaultHasher::new();
-    (env!("CARGO_PKG_VERSION"), engine_build::manifest::FORMAT, options.context).hash(&mut hasher);
+    (env!("CARGO_PKG_VERSION"), engine_build::manifest::FORMAT, options.context, options.for_gpu).hash(&mut hasher);
     checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned()).hash(&mut hasher);
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(checkpoint).into_iter().flatten().flatten().map(|e| e.path()).collect();
@@ -177,7 +179,7 @@ mod tests {
         std::fs::create_dir(&inner).unwrap();
         std::fs::write(inner.join("config.json"), "{}").unwrap();
         assert_eq!(identify(folder.path()).unwrap(), Source::Checkpoint(inner.clone()));
-        let options = IntakeOptions { cache: folder.path().into(), context: None };
+        let options = IntakeOptions { cache: folder.path().into(), context: None, for_gpu: false };
         let before = cache_name(&inner, &options);
         assert_eq!(before, cache_name(&inner, &options));
         std::fs::write(inner.join("config.json"), "{ }").unwrap();

@@ -80,6 +80,10 @@ pub trait Progress {
     fn stage(&self, name: &str, total_bytes: u64);
     /// So many more bytes of the stage are done.
     fn advance(&self, bytes: u64);
+    /// A stage begins, in which [`Progress::advance`] will report so many steps, if it can tell at all.
+    fn steps(&self, name: &str, total: u64) {
+        self.stage(name, total);
+    }
     /// Whether nobody wants the bundle any more. The build then ends with [`BuildError::Cancelled`].
     fn is_cancelled(&self) -> bool {
         false

@@ -109,10 +109,12 @@ pub fn choose(wanted: Wanted, device: Option<Device>, facts: &Facts) -> Result<(
         Wanted::TensorRt | Wanted::TensorRtRtx if device == Some(Device::Cpu) => {
             Err("TensorRT runs on a GPU, and --device is cpu: leave one of them out".into())
         }
-        Wanted::TensorRt => usable(Flavour::Enterprise, facts).map(|_| ())
+        Wanted::TensorRt => usable(Flavour::Enterprise, facts)
+            .map(|_| ())
             .and_then(|()| asked(Chosen::TensorRt(Flavour::Enterprise, gpu_number))),
-        Wanted::TensorRtRtx => usable(Flavour::Rtx, facts).map(|_| ())
-            .and_then(|()| asked(Chosen::TensorRt(Flavour::Rtx, gpu_number))),
+        Wanted::TensorRtRtx => {
+            usable(Flavour::Rtx, facts).map(|_| ()).and_then(|()| asked(Chosen::TensorRt(Flavour::Rtx, gpu_number)))
+        }
         Wanted::Auto => Ok(automatic(device, gpu_number, facts)),
     }
 }

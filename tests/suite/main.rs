@@ -23,3 +23,7 @@ mod replay;
 mod simulator;
 mod stop;
 mod support;
+#[cfg(feature = "tensorrt")]
+mod tensorrt;
+#[cfg(feature = "tensorrt")]
+mod tensorrt_refusals;

@@ -3,6 +3,8 @@
 mod broken;
 mod bundles;
 mod operators;
+#[cfg(feature = "tensorrt")]
+mod plans;
 mod random;
 mod tiny;
 mod tokenizers;

@@ -159,7 +159,8 @@ mod tests {
 
     #[test]
     fn memory_is_what_lanes_and_pages_take() {
-        let shape = KvShape { layers: 12, heads: 12, context: 128, head_dim: 64, element_bytes: 2, lanes: 32, pages: 10 };
+        let shape =
+            KvShape { layers: 12, heads: 12, context: 128, head_dim: 64, element_bytes: 2, lanes: 32, pages: 10 };
         assert_eq!(shape.page_bytes(), 24 * 768 * 2);
         assert_eq!(shape.bytes(), (32 * 128 + 10) * shape.page_bytes());
     }

@@ -74,7 +74,7 @@ pub fn load(
 ) -> Result<Box<dyn Backend>, CudaLoadError> {
     let environment = library::environment(options.library.as_deref()).map_err(LoadError::from)?;
     // The library first: that it is the wrong build is the likeliest mistake.
-    if !CUDA::default().is_available().unwrap_or(false) {
+    if !CUDA::is_available().unwrap_or(false) {
         return Err(CudaLoadError::NoProvider);
     }
     if manifest.model.operators != Operators::Onnx {
@@ -107,7 +107,8 @@ pub fn load(
     };
     let sizes = Sizes::new(&limits, model.vocab_padded as usize);
     let buffers = Buffers::new(&stream, sizes, DeviceKv::new(&stream, kv)?)?;
-    let memory = MemoryInfo::new(AllocationDevice::CUDA, cuda.device as i32, AllocatorType::Device, MemoryType::Default);
+    let memory =
+        MemoryInfo::new(AllocationDevice::CUDA, cuda.device as i32, AllocatorType::Device, MemoryType::Default);
     let runner = CudaRunner {
         runs: FxHashMap::default(),
         memory: memory.map_err(graph_error)?,
@@ -203,7 +204,9 @@ impl Bound {
     fn set_graph(&mut self, number: i64) -> Result<(), ort::Error> {
         let number = c_name(number.to_string());
         // SAFETY: the options are alive; both strings are copied.
-        check(unsafe { (ort::api().AddRunConfigEntry)(self.options.as_ptr(), c"gpu_graph_id".as_ptr(), number.as_ptr()) })
+        check(unsafe {
+            (ort::api().AddRunConfigEntry)(self.options.as_ptr(), c"gpu_graph_id".as_ptr(), number.as_ptr())
+        })
     }
 
     /// Binds an input or output to device memory of that shape, which the caller keeps in place as long as this.

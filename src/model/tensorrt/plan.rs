@@ -53,7 +53,8 @@ fn find_or_build(
     options: &Options,
 ) -> Result<FoundPlan, LoadError> {
     let architecture = Sm(device.capability());
-    let needs = PlanNeeds { flavour: library.flavour(), version: library.version(), architecture, lanes: None, chunk: None };
+    let needs =
+        PlanNeeds { flavour: library.flavour(), version: library.version(), architecture, lanes: None, chunk: None };
     let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let misfit = match find_plan(&bundle.join(ENGINES), manifest, &needs) {
         Ok(found) => match read_plan(&found) {
@@ -74,7 +75,8 @@ fn find_or_build(
     tracing::warn!(reason = %misfit, "there is no plan for this machine: building one, which takes a while");
     let architectures = vec![architecture];
     let build = PlanOptions { architectures, shapes, engines: Some(engines), ..PlanOptions::default() };
-    let (path, record) = build_plan(bundle, library, &build, Arc::new(Announced)).map_err(|error| Unbuilt { misfit, error })?;
+    let (path, record) =
+        build_plan(bundle, library, &build, Arc::new(Announced)).map_err(|error| Unbuilt { misfit, error })?;
     Ok(FoundPlan { path, record })
 }
 

@@ -14,8 +14,6 @@ use crate::model::BackendError;
 use crate::model::cuda::{CudaError, DeviceMemory, Graph};
 use crate::model::device::{Buffers, Runner, Shapes};
 
-
-
 impl From<Error> for BackendError {
     fn from(error: Error) -> Self {
         Self::Engine(error.to_string())
@@ -153,7 +151,9 @@ impl TensorRtRunner {
             Some(false) => Err(BackendError::Engine("TensorRT says that it can't be".into())),
             Some(true) | None => stream.capture(|| Self::enqueue(context, buffers)),
         };
-        captured.inspect_err(|error| tracing::warn!(%error, "decoding runs without CUDA graphs: a run can't be captured")).ok()
+        captured
+            .inspect_err(|error| tracing::warn!(%error, "decoding runs without CUDA graphs: a run can't be captured"))
+            .ok()
     }
 
     fn run_decode(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError> {

@@ -150,7 +150,7 @@ impl Simulator {
             input("select", &[select]);
             let fixed = |size| Range::new(size, size, size);
             let model = &manifest.model;
-            let cache = [batch, fixed(model.heads), fixed(model.context), fixed(model.head_dim)];
+            let cache = [batch, fixed(model.kv_heads), fixed(model.context), fixed(model.head_dim)];
             for layer in 0..model.layers {
                 input(&format!("past_k_{layer}"), &cache);
                 input(&format!("past_v_{layer}"), &cache);

@@ -6,6 +6,7 @@ use engine_build::plan::PlanShapes;
 use engine_build::{BuildOptions, Dtype, Manifest};
 use foretype::engine::{Completion, Engine, EngineOptions};
 use foretype::metrics::Metrics;
+use foretype::model::cuda::Driver;
 use foretype::model::options::BackendOptions;
 use foretype::model::tensorrt::{Options, load};
 use foretype::model::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Page, Selected, onnxruntime};
@@ -275,14 +276,16 @@ fn memory_that_does_not_suffice_is_told_with_what_would_fit() {
     let simulator = Simulator::new(Flavour::Rtx);
     simulator.write_plan(&bundle, &manifest, shapes(&manifest));
     let options = options(&simulator, &bundle);
-    let page = foretype::model::tensorrt::limits(&manifest, &options).page_bytes;
-    let lane = page * manifest.model.context as usize;
-    simulator.stand_in.device(1, 86, (options.pool_bytes + 8 * lane) as u64);
+    // As much as four lanes take.
+    simulator.stand_in.device(1, 86, 1 << 30);
+    let four = load(&bundle, &manifest, &Options { lanes: 4, ..options.clone() }).unwrap();
+    let memory = Driver::load(Some(&simulator.stand_in.cuda)).unwrap().open(0).unwrap().memory().unwrap();
+    drop(four);
+    simulator.stand_in.device(1, 86, (memory.total - memory.free) as u64);
     let error = load(&bundle, &manifest, &options).err().unwrap().to_string();
     assert!(error.contains("16 lanes") && error.contains("MiB are free"), "{error}");
-    let lanes: usize = error.split("--lanes ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-    assert!((1..8).contains(&lanes), "{error}");
-    load(&bundle, &manifest, &Options { lanes, ..options.clone() }).unwrap();
+    assert!(error.ends_with("--lanes 4 would fit"), "{error}");
+    load(&bundle, &manifest, &Options { lanes: 4, ..options.clone() }).unwrap();
     // The driver has the last word.
     simulator.stand_in.device(1, 86, 1 << 30);
     simulator.stand_in.fail("cuMemAlloc_v2", 2, 1);
@@ -335,4 +338,37 @@ fn a_plan_that_does_not_fit_is_told_from_both_sides_and_built_anew_if_possible()
     simulator.architecture(75);
     let error = load(&bundle, &manifest, &options(&simulator, &bundle)).err().unwrap().to_string();
     assert!(error.contains("another GPU architecture"), "{error}");
+}
+
+/// The whole program: flags, the choice, the plan, suggestions.
+#[test]
+fn the_command_line_takes_the_engine_that_is_asked_for_or_the_best() {
+    let (_folder, bundle, manifest) = bundle("models/demo");
+    let simulator = Simulator::new(Flavour::Rtx);
+    simulator.write_plan(&bundle, &manifest, shapes(&manifest));
+    let complete = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_foretype"));
+        command.args(["complete", "lithium ion", "--json", "--lanes", "16", "--chunk", "64", "--model"]).arg(&bundle);
+        command.arg("--cuda-driver").arg(&simulator.stand_in.cuda).arg("--tensorrt").arg(&simulator.path);
+        let done = command.args(arguments).env("FORETYPE_LOG", "info").output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        let answer: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+        (done.status.success(), answer["suggestions"].to_string(), said)
+    };
+    let (ok, reference, said) = complete(&["--backend", "onnxruntime"]);
+    assert!(ok && said.contains("onnxruntime on cpu") && said.contains("it was asked for"), "{said}");
+    for asked in ["tensorrt-rtx", "auto"] {
+        let (ok, suggestions, said) = complete(&["--backend", asked]);
+        assert!(ok && said.contains("tensorrt-rtx on cuda:0"), "{said}");
+        assert_eq!(suggestions, reference);
+    }
+    for (arguments, reason) in [
+        (vec!["--backend", "tensorrt"], "is TensorRT 1.7.1; this program needs 11.0.0 or newer"),
+        (vec!["--backend", "tensorrt-rtx", "--device", "cuda:3"], "CUDA_ERROR_INVALID_DEVICE (101)"),
+        (vec!["--backend", "tensorrt-rtx", "--device", "cpu"], "TensorRT runs on a GPU"),
+        (vec!["--backend", "onnxruntime", "--device", "cuda"], "this ONNX Runtime has no CUDA provider"),
+    ] {
+        let (ok, _, said) = complete(&arguments);
+        assert!(!ok && said.contains(reason), "{arguments:?}: {said}");
+    }
 }

@@ -148,7 +148,7 @@ fn optimization_profile(
     shapes: &ProfileShapes,
 ) -> Result<OptimizationProfile, PlanError> {
     let [heads, context, head_dim] =
-        [model.heads, model.context, model.head_dim].map(|size| Range::new(size, size, size));
+        [model.kv_heads, model.context, model.head_dim].map(|size| Range::new(size, size, size));
     let mut profile = OptimizationProfile::new();
     for input in network.inputs() {
         let ranges: Vec<Range> = match input.name.as_str() {

@@ -98,7 +98,7 @@ pub fn load(
     let model = &manifest.model;
     let kv = KvShape {
         layers: model.layers as usize,
-        heads: model.heads as usize,
+        heads: model.kv_heads as usize,
         context: limits.context,
         head_dim: model.head_dim as usize,
         element_bytes: if model.dtype == Dtype::F16 { 2 } else { 4 },

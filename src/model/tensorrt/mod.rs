@@ -108,7 +108,7 @@ fn dimensions(manifest: &Manifest, options: &Options, shapes: &PlanShapes) -> (K
     let element_bytes = if model.dtype == Dtype::F16 { 2 } else { 4 };
     let mut kv = KvShape {
         layers: size(model.layers),
-        heads: size(model.heads),
+        heads: size(model.kv_heads),
         context: size(model.context),
         head_dim: size(model.head_dim),
         element_bytes,

@@ -44,7 +44,10 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 
 impl GpuArgs {
     /// The engine and its options, said in the log with the reason; and whether the graph has to be for a GPU.
-    pub(super) fn choose(
+    ///
+    /// # Errors
+    /// What was asked for can't be had, and why.
+    pub fn choose(
         &self,
         source: &Source,
         cache: &Path,

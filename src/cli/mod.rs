@@ -4,9 +4,10 @@
 mod build;
 mod complete;
 mod evaluate;
-mod gpu;
+pub mod gpu;
 mod local_endpoint;
 mod pack;
+mod plan;
 mod progress;
 mod serve;
 pub mod telemetry;

@@ -18,7 +18,10 @@ mod http_openai;
 mod http_page;
 mod http_schemas;
 mod kill;
+#[cfg(feature = "tensorrt")]
+mod on_gpu;
 mod parity;
+mod plans;
 mod replay;
 mod simulator;
 mod stop;

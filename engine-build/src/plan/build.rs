@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tensorrt::{
     Builder, Flavour, HostMemory, Layer, LayerKind, Library, Network, OptimizationProfile, Parser, ShapeRange, Sm,
@@ -114,7 +114,7 @@ impl Job<'_> {
         if self.library.flavour() == Flavour::Rtx {
             config.set_architectures(self.architectures)?;
         }
-        config.set_progress(Steps(Arc::clone(progress)));
+        config.set_progress(Steps { progress: Arc::clone(progress), outermost: Mutex::default() });
         let built = builder.build(&mut network, &mut config);
         built.map_err(|error| if progress.is_cancelled() { PlanError::Cancelled } else { error.into() })
     }
@@ -192,18 +192,32 @@ fn write(engines: &Path, record: &PlanRecord, plan: &[u8]) -> Result<PathBuf, Pl
 }
 
 /// TensorRT's phases as stages; those inside others would only flicker.
-struct Steps(Arc<dyn Progress + Send + Sync>);
+struct Steps {
+    progress: Arc<dyn Progress + Send + Sync>,
+    /// The outermost phase.
+    outermost: Mutex<Option<String>>,
+}
+
+impl Steps {
+    fn outermost(&self) -> MutexGuard<'_, Option<String>> {
+        self.outermost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl tensorrt::Progress for Steps {
     fn start(&self, phase: &str, parent: Option<&str>, steps: u32) {
         tracing::debug!(phase, parent, steps, "build");
         if parent.is_none() {
-            self.0.steps(phase, steps.into());
+            *self.outermost() = Some(phase.to_owned());
+            self.progress.steps(phase, steps.into());
         }
     }
 
-    fn step(&self, _phase: &str, _step: u32) -> bool {
-        !self.0.is_cancelled()
+    fn step(&self, phase: &str, _step: u32) -> bool {
+        if self.outermost().as_deref() == Some(phase) {
+            self.progress.advance(1);
+        }
+        !self.progress.is_cancelled()
     }
 
     fn finish(&self, phase: &str) {

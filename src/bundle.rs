@@ -32,12 +32,21 @@ pub struct IntakeOptions {
     pub quantization: Quantization,
     /// How a quantized bundle is compared with the model.
     pub gate: Gate,
+    /// Whether the graph is for a GPU: in f16, of ONNX's operators only.
+    pub for_gpu: bool,
 }
 
 impl IntakeOptions {
     /// The defaults, with bundles kept in a folder.
     pub fn new(cache: PathBuf) -> Self {
-        Self { cache, context: None, operators: None, quantization: Quantization::None, gate: Gate::default() }
+        Self {
+            cache,
+            context: None,
+            operators: None,
+            quantization: Quantization::None,
+            gate: Gate::default(),
+            for_gpu: false,
+        }
     }
 }
 
@@ -141,6 +150,7 @@ fn build_options(checkpoint: &Path, out: PathBuf, options: &IntakeOptions) -> Bu
     let mut build = BuildOptions::new(checkpoint, out);
     build.name = Some(model_name(checkpoint));
     build.context = options.context;
+    build.dtype = if options.for_gpu { Dtype::F16 } else { Dtype::F32 };
     build.operators = options.operators;
     build.quantization = options.quantization;
     let beside = |name: &str| Some(checkpoint.join(name)).filter(|file| file.exists());
@@ -235,6 +245,7 @@ mod tests {
             IntakeOptions { quantization: Quantization::Int8, ..plain.clone() },
             IntakeOptions { operators: Some(Operators::Onnx), ..plain.clone() },
             IntakeOptions { operators: Some(Operators::Foretype), ..plain.clone() },
+            IntakeOptions { for_gpu: true, ..plain.clone() },
         ];
         let names: std::collections::HashSet<_> =
             options.iter().map(|options| cache_name(folder.path(), options).unwrap()).collect();

@@ -33,6 +33,7 @@ test:
 	    cargo test --workspace --profile checked --locked
 	tools/check_graphs.sh $(TARGET)
 	tests/e2e/run.sh $(TARGET)/checked
+	tests/docs/run.sh $(TARGET)/checked
 	tests/page/run.sh $(TARGET)
 
 test-container:

@@ -23,3 +23,4 @@ mod replay;
 mod simulator;
 mod stop;
 mod support;
+mod tuning;

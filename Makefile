@@ -42,6 +42,7 @@ test:
 	tests/simulator/leaks.sh $(TARGET)
 	tools/check_graphs.sh $(TARGET)
 	tests/e2e/run.sh $(TARGET)/checked
+	tests/docs/run.sh $(TARGET)/checked
 	tests/page/run.sh $(TARGET)
 
 test-container:

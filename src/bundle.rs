@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use engine_build::extras::{BLOCKLIST_FILE, POPULAR_SOURCE};
 use engine_build::manifest::{Manifest, ManifestError};
-use engine_build::{BuildError, BuildOptions, Operators, Progress, Quantization, is_bundle, is_checkpoint};
+use engine_build::{BuildError, BuildOptions, Dtype, Operators, Progress, Quantization, is_bundle, is_checkpoint};
 
 use crate::quality::{self, Gate};
 

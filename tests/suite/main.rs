@@ -31,3 +31,4 @@ mod support;
 mod tensorrt;
 #[cfg(feature = "tensorrt")]
 mod tensorrt_refusals;
+mod tuning;

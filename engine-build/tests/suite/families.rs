@@ -100,12 +100,7 @@ fn impossible_configurations_are_refused_in_one_sentence() {
         ("llama", "/head_dim", json!(7), &["7 of a head's 7", "even"]),
         ("llama", "/head_dim", json!(16_777_216), &["`num_attention_heads` 6 times `head_dim` 16777216"]),
         ("llama", "/mlp_bias", json!(true), &["no tensor model.layers.0.mlp.up_proj.bias"]),
-        (
-            "llama",
-            "/model_type",
-            json!("mistral"),
-            &["`LlamaForCausalLM`", "MistralForCausalLM"],
-        ),
+        ("llama", "/model_type", json!("mistral"), &["`LlamaForCausalLM`", "MistralForCausalLM"]),
         ("llama_wide", "/rope_parameters/factor", json!(null), &["no `factor`"]),
         ("llama_wide", "/rope_parameters/low_freq_factor", json!(-1), &["`low_freq_factor`", "above 0"]),
         ("llama_wide", "/rope_parameters/high_freq_factor", json!(1), &["`high_freq_factor`", "`low_freq_factor`"]),

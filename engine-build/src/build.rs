@@ -3,13 +3,14 @@
 //! Everything that can be refused is refused before the output folder is touched, except what only the weights' own
 //! values show. No process is started and nothing outside the output folder is written.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
 
 use crate::bundle::PartialBundle;
 use crate::checkpoint::config::ConfigError;
-use crate::checkpoint::{Configs, Folder, Weights};
+use crate::checkpoint::{Configs, Folder, Tensor, Weights};
 use crate::error::BuildError;
 use crate::extras;
 use crate::families::{GraphOptions, Model, Shape};
@@ -18,8 +19,8 @@ use crate::manifest::{
     Dtype, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quantization, SourceInfo, TOKENIZER_FILE, Tokens,
     WEIGHTS_FILE,
 };
+use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
-use crate::onnx::{Parameter, Source};
 use crate::tokenizer::TokenizerFiles;
 
 /// Positions that a query needs by default: the KV cache's size, and so most of a lane's memory.
@@ -163,9 +164,13 @@ fn read_extras(options: &BuildOptions) -> Result<Vec<(&'static str, Vec<u8>)>, B
 
 fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, BuildError> {
     let positions = shape.positions;
-    let context = options.context.unwrap_or_else(|| default_context(positions));
+    let attended = shape.window.map_or(positions, |window| window.min(positions));
+    let context = options.context.unwrap_or_else(|| default_context(attended));
     if context == 0 || context > positions {
         return Err(BuildError::Context { asked: context, positions });
+    }
+    if let Some(window) = shape.window.filter(|window| context > *window) {
+        return Err(BuildError::Window { asked: context, window });
     }
     if options.top_k == 0 {
         return Err(BuildError::TopK);
@@ -212,6 +217,7 @@ fn model_info(shape: Shape, options: &GraphOptions) -> ModelInfo {
     ModelInfo {
         layers: shape.layers,
         heads: shape.heads,
+        kv_heads: shape.kv_heads,
         head_dim: shape.head_dim,
         hidden: shape.hidden,
         context: options.context,
@@ -226,15 +232,16 @@ fn model_info(shape: Shape, options: &GraphOptions) -> ModelInfo {
 }
 
 fn source_info(parameters: &[Parameter]) -> SourceInfo {
-    let tensors = || {
-        parameters.iter().filter_map(|parameter| match &parameter.source {
-            Source::Checkpoint(tensor) | Source::Centred { tensor, .. } => Some(tensor),
-            Source::Computed(_) | Source::Scales(_) => None,
-        })
-    };
+    // Each once: a matrix can be in the graph in several parts.
+    let tensors: BTreeMap<&str, &Tensor> = parameters
+        .iter()
+        .flat_map(|parameter| parameter.source.tensors())
+        .map(|tensor| (tensor.name.as_str(), tensor))
+        .collect();
+    let largest = tensors.values().max_by_key(|tensor| tensor.elements);
     SourceInfo {
-        parameters: tensors().map(|tensor| tensor.elements).sum(),
-        dtype: tensors().max_by_key(|tensor| tensor.elements).map_or("", |tensor| tensor.stored.name()).to_owned(),
+        parameters: tensors.values().map(|tensor| tensor.elements).sum(),
+        dtype: largest.map_or("", |tensor| tensor.stored.name()).to_owned(),
     }
 }
 

@@ -39,6 +39,17 @@ pub enum BuildError {
         /// Positions of the model.
         positions: u32,
     },
+    /// More context than the model's local attention looks back.
+    #[error(
+        "a context of {asked} was asked for, but the model's sliding window is {window}, and attention over a window is \
+         not supported: ask for 1 to {window}, where there is no difference"
+    )]
+    Window {
+        /// Positions asked for.
+        asked: u32,
+        /// Positions that local attention sees.
+        window: u32,
+    },
     /// `top_k` of 0.
     #[error("a top-k of 0 was asked for: ask for at least 1")]
     TopK,

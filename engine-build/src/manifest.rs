@@ -20,7 +20,7 @@ pub const WEIGHTS_FILE: &str = "model.weights";
 /// The tokenizer's file name.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// The format that this version reads and writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Precision of a graph's matrices, attention and KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub struct Manifest {
     pub format: u32,
     /// The model's name, for people and for requests that name a model.
     pub name: String,
-    /// The model's family: `gpt2`.
+    /// The model's family, as transformers' `model_type`: `gpt2`, `gptj`, `llama` and so on.
     pub family: String,
     /// What wrote the bundle, with its version.
     pub tool: String,
@@ -87,11 +87,13 @@ pub struct Manifest {
 pub struct ModelInfo {
     /// Layers; the graph has a pair of KV caches for each.
     pub layers: u32,
-    /// Attention heads.
+    /// Attention heads: of queries.
     pub heads: u32,
+    /// Heads of keys and values, and so of a KV cache. Each serves `heads / kv_heads` heads of queries.
+    pub kv_heads: u32,
     /// Size of a head.
     pub head_dim: u32,
-    /// Size of the hidden state, `heads * head_dim`.
+    /// Size of the hidden state.
     pub hidden: u32,
     /// Positions of a KV cache: the longest sequence, static in the graph.
     pub context: u32,
@@ -273,11 +275,14 @@ impl Manifest {
 
     /// What the types alone do not say: a server sizes its buffers by these numbers.
     fn check(&self) -> Result<(), ManifestError> {
-        let ModelInfo { layers, heads, head_dim, hidden, context, positions, vocab, vocab_padded, top_k, .. } =
-            self.model;
+        let ModelInfo {
+            layers, heads, kv_heads, head_dim, hidden, context, positions, vocab, vocab_padded, top_k, ..
+        } = self.model;
+        let sizes = [layers, heads, kv_heads, head_dim, hidden, vocab, context, top_k];
         let rules = [
-            ([layers, heads, head_dim, vocab, context, top_k].iter().all(|&size| size > 0), "a size is zero"),
-            (heads.checked_mul(head_dim) == Some(hidden), "`hidden` is not `heads` times `head_dim`"),
+            (sizes.iter().all(|&size| size > 0), "a size is zero"),
+            (heads.checked_mul(head_dim).is_some(), "`heads` times `head_dim` is too large"),
+            (heads.checked_rem(kv_heads) == Some(0), "`heads` is not a multiple of `kv_heads`"),
             (context <= positions, "`context` is more than `positions`"),
             (vocab.checked_next_multiple_of(8) == Some(vocab_padded), "`vocab_padded` is not `vocab` rounded up to 8"),
             (top_k <= vocab, "`top_k` is more than `vocab`"),

@@ -155,7 +155,7 @@ impl Panel<'_> {
     }
 }
 
-/// Reads a rectangle of a matrix of `width` columns, row by row; zeros beyond the source's last value.
+/// Reads a rectangle of a matrix of `width` columns, row by row; the source's padding beyond its last value.
 fn read_block(
     source: &Source,
     weights: &Weights,
@@ -165,14 +165,18 @@ fn read_block(
 ) -> Result<(), WeightsError> {
     let count = (columns.end - columns.start) as usize;
     values.clear();
-    values.resize((rows.end - rows.start) as usize * count, 0.0);
+    let padding = if let Source::Padded { pad, .. } = source { *pad } else { 0.0 };
+    values.resize((rows.end - rows.start) as usize * count, padding);
+    if let Source::Transposed(matrix) = source {
+        return weights.read_transposed_block(matrix, (rows, columns), values);
+    }
     // Whole rows lie one behind the other.
     let run = if columns == (0..width) { values.len() } else { count };
     let mut raw = Vec::new();
     for (row, piece) in values.chunks_mut(run.max(1)).enumerate() {
         let start = (rows.start + row as u64) * width + columns.start;
         match source {
-            Source::Checkpoint(tensor) | Source::Centred { tensor, .. } => {
+            Source::Checkpoint(tensor) | Source::Centred { tensor, .. } | Source::Padded { tensor, .. } => {
                 let there = (piece.len() as u64).min(tensor.elements.saturating_sub(start)) as usize;
                 weights.read_slice(tensor, start, &mut piece[..there], &mut raw)?;
             }
@@ -181,7 +185,7 @@ fn read_block(
                 let there = &there[..there.len().min(piece.len())];
                 piece[..there.len()].copy_from_slice(there);
             }
-            Source::Scales(_) => {}
+            Source::Transposed(_) | Source::Scales(_) => {}
         }
     }
     if let Source::Centred { mean, .. } = source {

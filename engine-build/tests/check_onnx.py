@@ -19,7 +19,7 @@ def check(bundle):
     onnx.checker.check_model(str(model_path), full_check=True)
     model = json.loads((bundle / "manifest.json").read_text())["model"]
     graph = onnx.load(str(model_path), load_external_data=False).graph
-    cache = ["batch", model["heads"], model["context"], model["head_dim"]]
+    cache = ["batch", model["kv_heads"], model["context"], model["head_dim"]]
     layers = range(model["layers"])
     inputs = {"input_ids": ["batch", "tokens"], "past_len": ["batch"], "select": ["selected"]}
     inputs |= {f"past_{kind}_{layer}": cache for layer in layers for kind in "kv"}

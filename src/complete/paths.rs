@@ -40,6 +40,7 @@ pub struct Paths {
     nodes: Vec<Node>,
     children: FxHashMap<(NodeIndex, TokenId), NodeIndex>,
     wanted: Vec<Wanted>,
+    supplied: usize,
 }
 
 impl Paths {
@@ -49,7 +50,7 @@ impl Paths {
     /// The prompt alone; it has at least one token.
     pub fn new(prompt: Vec<TokenId>) -> Self {
         let root = Node { parent: None, token: prompt[prompt.len() - 1], depth: prompt.len(), next: None };
-        Self { prompt, nodes: vec![root], children: FxHashMap::default(), wanted: Vec::new() }
+        Self { prompt, nodes: vec![root], children: FxHashMap::default(), wanted: Vec::new(), supplied: 0 }
     }
 
     /// The tokens from position 0 to the root.
@@ -117,9 +118,15 @@ impl Paths {
         self.wanted.iter().any(|wanted| !wanted.speculative)
     }
 
+    /// Distributions that were brought until now.
+    pub fn supplied(&self) -> usize {
+        self.supplied
+    }
+
     /// Brings the distribution of a wanted node.
     pub fn supply(&mut self, node: NodeIndex, next: Arc<Distribution>) {
         self.wanted.retain(|wanted| wanted.node != node);
+        self.supplied += 1;
         self.nodes[node.0].next = Some(next);
     }
 }

@@ -109,6 +109,12 @@ impl Sampling {
         sampling
     }
 
+    /// Distributions that it may still need.
+    pub fn left(&self) -> usize {
+        let drafts = self.drafts.iter().filter(|draft| draft.finish.is_none());
+        drafts.map(|draft| self.options.max_new_tokens - draft.tokens.len()).sum()
+    }
+
     /// The paths it refers to and what it wants of them.
     pub fn paths(&self) -> &Paths {
         &self.paths

@@ -27,6 +27,9 @@ const SPECULATION_NATS: f64 = 8.0;
 /// With fewer finds than one for so many beams that were followed, whole levels are followed.
 const BEAMS_PER_FIND: usize = 16;
 
+/// Distributions that a search needs for each suggestion, about; searches of the demo model do.
+const TOKENS_PER_FIND: usize = 4;
+
 /// What to search for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchOptions {
@@ -136,6 +139,13 @@ impl Search {
     /// See [`Search::paths`].
     pub fn paths_mut(&mut self) -> &mut Paths {
         &mut self.paths
+    }
+
+    /// Distributions that it will still need, about: as many as a search of its kind does, less those that it has had. One that
+    /// has had more than that is expected to go on the longer, the longer it has.
+    pub fn left(&self) -> usize {
+        let usual = self.typed_tokens() + self.options.suggestions * self.options.max_new_tokens.min(TOKENS_PER_FIND);
+        usual.abs_diff(self.paths.supplied())
     }
 
     /// Whether nothing is left to follow.

@@ -78,6 +78,14 @@ impl Task {
         }
     }
 
+    /// Distributions that it will still need, about; for a server to decide who goes first.
+    pub fn left(&self) -> usize {
+        match self {
+            Self::Search(search) => search.left(),
+            Self::Sampling(sampling) => sampling.left(),
+        }
+    }
+
     /// Tokens of the text that the client sent.
     pub fn typed_tokens(&self) -> usize {
         match self {

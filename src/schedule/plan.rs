@@ -6,6 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::order::{Standing, Turn};
 use super::tree::{NodeId, Tree};
 use crate::complete::NodeIndex;
 
@@ -35,6 +36,29 @@ pub struct Target {
     pub full: bool,
     /// Whether the job can go on without it.
     pub speculative: bool,
+}
+
+/// What one job misses.
+#[derive(Clone, Debug)]
+pub struct Wants {
+    /// The job.
+    pub job: usize,
+    /// What its place depends on.
+    pub standing: Standing,
+    /// At least one: what it waits for, then what it can go on without.
+    pub targets: Vec<Target>,
+}
+
+impl Wants {
+    /// What it waits for.
+    fn required(&self) -> &[Target] {
+        &self.targets[..self.targets.iter().take_while(|target| !target.speculative).count()]
+    }
+
+    /// What it can go on without.
+    fn speculative(&self) -> &[Target] {
+        &self.targets[self.required().len()..]
+    }
 }
 
 /// One row of the next forward.
@@ -104,6 +128,25 @@ impl Plan {
         let mut path = Vec::new();
         tree.path(place, &mut path);
         path.len() - past(&path, tree)
+    }
+
+    /// Adds what fits of what jobs miss, the first job first: what they wait for, and then, one of each job in turn, what nobody waits
+    /// for yet.
+    pub fn pack(&mut self, wants: &[Wants], turn: Turn, tree: &Tree) {
+        let one_each = usize::from(turn == Turn::LongestWaiting);
+        for wants in wants {
+            wants.required().iter().take(one_each).for_each(|target| self.add(wants.job, target, tree));
+        }
+        for wants in wants {
+            wants.required().iter().skip(one_each).for_each(|target| self.add(wants.job, target, tree));
+        }
+        for round in 0..wants.iter().map(|wants| wants.speculative().len()).max().unwrap_or(0) {
+            for wants in wants {
+                if let Some(target) = wants.speculative().get(round) {
+                    self.add(wants.job, target, tree);
+                }
+            }
+        }
     }
 
     /// Adds a wanted node, if it fits into this forward.

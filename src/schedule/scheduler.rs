@@ -8,18 +8,17 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::job::Job;
 use super::lanes::Lanes;
-use super::plan::{Plan, PlanLimits, Target};
+use super::order::{SHORT_ROW, Turn};
+use super::plan::{Plan, PlanLimits, Wants};
 use super::tree::{NodeId, Serial, Tree, TreeStats};
-use crate::complete::{Distribution, NodeIndex, Product, Task, Wanted};
+use crate::complete::{Distribution, Product, Task};
 use crate::model::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected};
 
 /// Up to this vocabulary every computed distribution is kept whole: a row is then smaller than the pages of a few positions,
 /// and any node can serve as the context of a half-typed token later without being computed again.
 const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
-
-/// Longest row that counts as short: beams that grow, not texts that are read.
-const SHORT_ROW: usize = 4;
 
 /// What a forward costs beside its rows, in rows, until [`Scheduler::set_forward_cost`] says better.
 const DEFAULT_FORWARD_COST: f64 = 4.0;
@@ -41,18 +40,6 @@ pub struct Usage {
     pub typed_positions_computed: usize,
     /// Distributions that the tree had or that another request's row brought.
     pub positions_saved: usize,
-}
-
-struct Job {
-    id: JobId,
-    task: Task,
-    /// The tree's node for each of the task's.
-    places: Vec<NodeId>,
-    usage: Usage,
-    /// The forward in which it last had a row; that of its adding before it had one.
-    served: u64,
-    /// Whether nobody waits for it yet.
-    ahead: bool,
 }
 
 /// What a step did.
@@ -199,7 +186,7 @@ impl Scheduler {
         stepped.rows = plan.rows.len();
         match self.compute(&plan) {
             Ok(()) => stepped.done = self.settle(),
-            // The tree has nothing of this forward; who shares no row with the broken one computes again and gets its answer.
+            // The tree has nothing of this forward; who needs nothing of the broken part computes again and gets an answer.
             Err(BackendError::NotANumber(position)) => stepped.failed = self.users_of(&plan, position),
             Err(error) => return Err(error),
         }
@@ -236,7 +223,7 @@ impl Scheduler {
         let mut done = Vec::new();
         for job in &mut self.jobs {
             loop {
-                supply_known(&mut self.tree, job);
+                job.supply_known(&mut self.tree);
                 if job.task.is_done() {
                     done.push(job.id);
                     break;
@@ -261,11 +248,11 @@ impl Scheduler {
             if asked < rows {
                 job.task.speculate(rows - asked);
             }
-            supply_known(&mut self.tree, job);
+            job.supply_known(&mut self.tree);
         }
     }
 
-    /// Packs missing nodes of all jobs into rows; who waited longest comes first.
+    /// Packs missing nodes of all jobs into rows.
     fn plan(&mut self) -> Plan {
         let limits = self.backend.limits();
         let mut plan = Plan::new(PlanLimits {
@@ -275,42 +262,20 @@ impl Scheduler {
             positions: self.step_tokens,
             selected: limits.selected,
         });
-        let mut wants: Vec<(usize, Vec<Target>)> =
-            self.jobs.iter().enumerate().map(|(index, job)| (index, targets(job, &self.tree))).collect();
-        wants.retain(|(_, targets)| !targets.is_empty());
-        // After long rows it is the turn of short ones, if anyone wants them: a prompt that takes several forwards to read, or a
-        // crowd of them, holds nobody up for more than one.
-        let was_long = self.was_long;
-        let is_long = |targets: &[Target]| was_long && Plan::row_len(targets[0].place, &self.tree) > SHORT_ROW;
-        wants.sort_by_cached_key(|(index, targets)| (is_long(targets), self.jobs[*index].served, *index));
-        // Everyone gets a row, as far as there are rows. Then all that is waited for, one job after the other: who gets all it
-        // waits for goes on, who gets half of it doesn't. What nobody waits for yet comes last, one want of each job in turn.
-        let required = |targets: &[Target]| targets.iter().take_while(|target| !target.speculative).count();
-        for (job, targets) in &wants {
-            plan.add(*job, &targets[0], &self.tree);
-        }
-        for (job, targets) in &wants {
-            targets[..required(targets)].iter().skip(1).for_each(|target| plan.add(*job, target, &self.tree));
-        }
-        let speculative = |targets: &[Target], round: usize| targets.get(required(targets).max(1) + round).copied();
-        let mut round = 0;
-        while !plan.is_full() && wants.iter().any(|(_, targets)| speculative(targets, round).is_some()) {
-            for (job, targets) in &wants {
-                if let Some(target) = speculative(targets, round) {
-                    plan.add(*job, &target, &self.tree);
-                }
-            }
-            round += 1;
-        }
+        let missing = |(index, job): (usize, &Job)| job.wants(index, &self.tree);
+        let mut wants: Vec<Wants> = self.jobs.iter().enumerate().filter_map(missing).collect();
+        let turn = Turn::of(self.forwards, self.was_long);
+        turn.sort(&mut wants, |wants| wants.standing);
+        plan.pack(&wants, turn, &self.tree);
         plan
     }
 
-    /// The jobs that use the row in which a selected position was no number.
+    /// The jobs that wanted a selected position which was no number, or one behind it in its row.
     fn users_of(&self, plan: &Plan, position: usize) -> Vec<JobId> {
-        let lane = self.batch.selected.get(position).map(|selected| selected.row);
-        let row = lane.and_then(|lane| self.order.get(lane)).map(|&index| &plan.rows[index]);
-        let Some(row) = row else { return self.jobs.iter().map(|job| job.id).collect() };
-        let shares = |place: &NodeId| row.computed().contains(place);
+        let broken = self.batch.selected.get(position);
+        let row = broken.and_then(|at| Some((&plan.rows[*self.order.get(at.row)?], at.offset)));
+        let Some((row, offset)) = row else { return self.jobs.iter().map(|job| job.id).collect() };
+        let shares = |place: &NodeId| row.computed()[offset..].contains(place);
         let users = plan.users.iter().filter(|(_, _, place)| shares(place)).map(|&(job, ..)| job);
         let mut users: Vec<usize> = users.chain([row.job]).collect();
         users.sort_unstable();
@@ -443,54 +408,6 @@ fn rows_worth_filling(foresight: f64, forward_cost: f64) -> usize {
     // At most 99 %: nobody is ever sure, and the division has to come out.
     let odds = foresight.min(0.99) / (1.0 - foresight.min(0.99));
     1 + (odds * forward_cost) as usize
-}
-
-/// Brings a task what it wants and the tree has.
-fn supply_known(tree: &mut Tree, job: &mut Job) {
-    hold_new_nodes(tree, job);
-    for wanted in job.task.paths().wanted().to_vec() {
-        let place = job.places[wanted.node.0];
-        if let Some(next) = tree.next(place).filter(|next| next.is_full() || !wanted.full).cloned() {
-            job.task.paths_mut().supply(wanted.node, next);
-            job.usage.positions_saved += 1;
-            tree.touch(place);
-        }
-    }
-}
-
-/// Holds a place in the tree for every node that a task has newly referred to.
-fn hold_new_nodes(tree: &mut Tree, job: &mut Job) {
-    if job.places.is_empty() {
-        let mut root = None;
-        for &token in job.task.paths().prompt() {
-            let node = tree.hold(root, token);
-            if let Some(parent) = root {
-                tree.release(parent);
-            }
-            root = Some(node);
-        }
-        job.places.extend(root);
-    }
-    for index in job.places.len()..job.task.paths().len() {
-        if let Some((parent, token)) = job.task.paths().step_to(NodeIndex(index)) {
-            let place = tree.hold(Some(job.places[parent.0]), token);
-            job.places.push(place);
-        }
-    }
-}
-
-/// What a job misses: what it waits for before what it may want, deepest first, because a deep row brings the distributions of its
-/// path along.
-fn targets(job: &Job, tree: &Tree) -> Vec<Target> {
-    let target = |wanted: &Wanted| Target {
-        node: wanted.node,
-        place: job.places[wanted.node.0],
-        full: wanted.full,
-        speculative: wanted.speculative,
-    };
-    let mut wanted = job.task.paths().wanted().to_vec();
-    wanted.sort_by_key(|wanted| (wanted.speculative, std::cmp::Reverse(tree.depth(job.places[wanted.node.0]))));
-    wanted.iter().map(target).collect()
 }
 
 #[cfg(test)]

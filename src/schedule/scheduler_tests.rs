@@ -9,6 +9,7 @@ use crate::complete::choice::Choice;
 use crate::complete::{Outcome, Sampling, SamplingOptions, Search, SearchOptions};
 use crate::model::Limits;
 use crate::model::fake::{FakeBackend, Fault};
+use crate::schedule::order::LONGEST_WAITING_EVERY;
 use crate::text::testing::tiny;
 use crate::text::{Method, Text};
 
@@ -264,9 +265,9 @@ fn random_use_starves_nobody_loses_nothing_and_changes_no_answer() {
                         assert!(usage.typed_positions_computed <= usage.positions_computed);
                         answered += 1;
                     }
-                    // Who waits is served before any other is served twice more than there are others.
+                    // Whoever came before has had the turn of who waited longest.
                     let longest = scheduler.jobs.iter().map(|job| scheduler.forwards - job.served).max();
-                    assert!(longest.unwrap_or(0) <= 24, "a job waits for {longest:?} forwards");
+                    assert!(longest.unwrap_or(0) <= LONGEST_WAITING_EVERY * 12, "a job waits for {longest:?} forwards");
                 }
             }
             scheduler.tree.check();
@@ -280,6 +281,68 @@ fn random_use_starves_nobody_loses_nothing_and_changes_no_answer() {
         assert_eq!(scheduler.jobs(), 0);
     }
     assert!(answered > 5_000 && cancelled > 500, "{answered} answered, {cancelled} cancelled");
+}
+
+/// Dear: several texts, each long, of a few tokens more in every forward.
+fn generation(text: &Arc<Text>, seed: u64) -> Task {
+    // Each of another prompt: what two have in common costs the second nothing.
+    let prompt = (0..4).map(|bit| if seed >> bit & 1 == 0 { 'a' } else { 'b' }).collect();
+    Ask::Generate { prompt, seed, sequences: 8, new: 10 }.task(text)
+}
+
+/// The order in which jobs are done, with the number of forwards until then.
+fn finish_all(scheduler: &mut Scheduler) -> Vec<(JobId, u64)> {
+    let mut done = Vec::new();
+    while scheduler.jobs() > 0 {
+        for job in scheduler.step().unwrap().done {
+            done.push((job, scheduler.forwards));
+            scheduler.remove(job).unwrap();
+        }
+        assert!(scheduler.forwards < 10_000, "{} jobs starve", scheduler.jobs());
+    }
+    done
+}
+
+/// A scheduler whose model ends no text early.
+fn endless(text: &Text, lanes: usize) -> Scheduler {
+    let limits = limits(text, lanes, 16, 256);
+    let end = limits.vocab as u32 - 1;
+    let logit = move |path: &[u32], next: u32| {
+        let mixed = path.iter().fold(next.wrapping_mul(2_654_435_761), |h, &x| (h ^ x).wrapping_mul(16_777_619));
+        if next == end { -20.0 } else { (mixed >> 24) as f32 / 128.0 }
+    };
+    Scheduler::new(Box::new(FakeBackend::with_logits(limits, Box::new(logit))), 1 << 20)
+}
+
+#[test]
+fn a_cheap_request_is_answered_soon_beside_a_dozen_dear_ones() {
+    let text = text();
+    let mut scheduler = endless(&text, 8);
+    for seed in 0..12 {
+        scheduler.add(generation(&text, seed));
+    }
+    // They are in the middle of their work when it comes.
+    for _ in 0..30 {
+        scheduler.step().unwrap();
+    }
+    let cheap = scheduler.add(Ask::Generate { prompt: "a b".into(), seed: 1, sequences: 1, new: 4 }.task(&text));
+    let before = scheduler.forwards;
+    let done = finish_all(&mut scheduler);
+    let (_, forwards) = done.iter().find(|(job, _)| *job == cheap).unwrap();
+    assert!(forwards - before <= 8, "{} forwards", forwards - before);
+}
+
+#[test]
+fn dear_requests_end_in_the_order_in_which_they_came() {
+    let text = text();
+    let mut scheduler = endless(&text, 8);
+    let jobs: Vec<JobId> = (0..12).map(|seed| scheduler.add(generation(&text, seed))).collect();
+    let done = finish_all(&mut scheduler);
+    assert_eq!(done.iter().map(|(job, _)| *job).collect::<Vec<_>>(), jobs);
+    let last = done[done.len() - 1].1;
+    let mean = done.iter().map(|(_, forwards)| forwards).sum::<u64>() / done.len() as u64;
+    // Shared evenly, the first of them would end when nearly all is done.
+    assert!(done[0].1 * 3 < last && mean * 3 < last * 2, "first {}, mean {mean}, last {last}", done[0].1);
 }
 
 #[test]

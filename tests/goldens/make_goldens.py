@@ -1,4 +1,4 @@
-"""Makes the golden checkpoints: tiny random GPT-2s of odd shapes and what transformers computes with them.
+"""Makes the golden checkpoints: tiny random models of odd shapes and what transformers computes with them.
 
 Each variant becomes a folder beside this file: a checkpoint as `save_pretrained` writes it, and `expected.safetensors`
 (`reference.py` says what is in it; it is not part of the checkpoint). The same versions on the same kind of machine
@@ -8,18 +8,16 @@ give the same bytes. `make goldens` runs this through `rebuild.sh`, in the Pytho
 import argparse
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from transformers import GPT2Config, GPT2LMHeadModel, GPT2Tokenizer
+from transformers import GPT2Tokenizer, PreTrainedConfig
 
 import reference
+from variants import VARIANTS, Variant
 
-PROMPTS = 12
-LONGEST_PROMPT = 20
 STEPS = 12
 # At least this share of a variant's answers begin with tokens of their own,
 DISTINCT_SHARE = 0.75
@@ -37,51 +35,6 @@ a leaking tap, opening hours of the city library, the difference between weather
 """
 
 
-@dataclass
-class Variant:
-    """What sets one golden apart from GPT-2's defaults."""
-
-    about: str
-    config: dict
-    # Of weights and prompts: the first that keeps the promises of DISTINCT_SHARE and CLEAR_GAP.
-    seed: int = 1
-    stored: torch.dtype = torch.float32
-    shard_size: str = "1GB"
-    # Names without the `transformer.` prefix, causal masks among the tensors: as in the first GPT-2 checkpoints.
-    bare: bool = False
-    # vocab.json and merges.txt in place of tokenizer.json.
-    split_tokenizer: bool = False
-
-
-def shape(layers: int, heads: int, head_size: int, positions: int = 32, vocab: int = 281, **more) -> dict:
-    """A configuration's shape in the words of this file."""
-    return dict(
-        n_layer=layers, n_head=heads, n_embd=heads * head_size, n_positions=positions, vocab_size=vocab, **more
-    )
-
-
-VARIANTS = {
-    "plain": Variant("GPT-2's own kind", shape(2, 4, 16, positions=64)),
-    "untied": Variant("a head of its own", shape(2, 3, 8, vocab=282, tie_word_embeddings=False)),
-    "inner": Variant(
-        "n_inner is not 4 * n_embd; gelu is the exact one, by erf",
-        shape(2, 2, 12, vocab=288, n_inner=40, activation_function="gelu"),
-        seed=2,
-    ),
-    "inverse": Variant("attention scaled by 1 / layer", shape(3, 3, 8, scale_attn_by_inverse_layer_idx=True)),
-    "unscaled": Variant("attention not scaled", shape(2, 2, 12, scale_attn_weights=False)),
-    "fp16": Variant("stored as fp16", shape(2, 4, 8), stored=torch.float16),
-    "bf16": Variant("stored as bf16", shape(2, 3, 8), stored=torch.bfloat16),
-    "sharded": Variant("stored in several files", shape(3, 2, 12), shard_size="32KB"),
-    "bare": Variant("names without `transformer.`, masks stored", shape(2, 2, 8), bare=True),
-    "relu": Variant(
-        "relu, another epsilon, one head, a short context, an odd vocabulary",
-        shape(2, 1, 8, positions=24, vocab=283, activation_function="relu", layer_norm_epsilon=1e-3),
-    ),
-    "vocabmerges": Variant("no tokenizer.json", shape(1, 2, 8), split_tokenizer=True),
-}
-
-
 def train_tokenizer() -> GPT2Tokenizer:
     """A byte-level BPE of GPT-2's kind: the 256 bytes in its order, a few merges, then the end-of-text token."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -96,7 +49,7 @@ def train_tokenizer() -> GPT2Tokenizer:
     return GPT2Tokenizer(vocab={token: i for i, token in enumerate(tokens)}, merges=merges)
 
 
-def strip_prefix(folder: Path, config: GPT2Config) -> None:
+def strip_prefix(folder: Path, config: PreTrainedConfig) -> None:
     """Renames a saved model's tensors to a bare GPT2Model's, and stores the causal masks as old versions did."""
     file = folder / "model.safetensors"
     tensors = {name.removeprefix("transformer."): tensor for name, tensor in load_file(file).items()}
@@ -108,9 +61,9 @@ def strip_prefix(folder: Path, config: GPT2Config) -> None:
 def make_checkpoint(folder: Path, variant: Variant, tokenizer: GPT2Tokenizer) -> None:
     """Writes one random checkpoint with its tokenizer."""
     end = tokenizer.eos_token_id
-    config = GPT2Config(**variant.config, bos_token_id=end, eos_token_id=end)
-    model = GPT2LMHeadModel(config)
-    reference.randomise(model, variant.seed)
+    config = variant.model.config_class(**variant.config, bos_token_id=end, eos_token_id=end)
+    model = variant.model(config)
+    reference.randomise(model, variant.seed, variant.gain)
     model.to(variant.stored).save_pretrained(folder, max_shard_size=variant.shard_size)
     if variant.bare:
         strip_prefix(folder, config)
@@ -124,15 +77,18 @@ def main() -> None:
     """Makes every variant anew and prints what became of it."""
     parser = argparse.ArgumentParser(description="Makes the golden checkpoints.")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="where (default: beside this file)")
-    out = parser.parse_args().out
+    parser.add_argument("only", nargs="*", help="names of variants (default: all)")
+    arguments = parser.parse_args()
 
     tokenizer = train_tokenizer()
     for name, variant in VARIANTS.items():
-        folder = out / name
+        if arguments.only and name not in arguments.only:
+            continue
+        folder = arguments.out / name
         shutil.rmtree(folder, ignore_errors=True)
         make_checkpoint(folder, variant, tokenizer)
         model = reference.load(folder)
-        prompts = reference.random_prompts(variant.seed, PROMPTS, LONGEST_PROMPT, len(tokenizer))
+        prompts = reference.random_prompts(variant.seed, variant.prompts, variant.longest_prompt, len(tokenizer))
         answers = reference.continue_greedily(model, prompts, STEPS)
         first = reference.assert_varied(answers, DISTINCT_SHARE)
         smallest_gap = min(gap for answer in answers for gap in answer.gaps)
@@ -140,7 +96,7 @@ def main() -> None:
         reference.save_expected(folder / "expected.safetensors", prompts, answers)
         size_kib = sum(file.stat().st_size for file in folder.iterdir()) / 1024
         print(
-            f"{name:12} {size_kib:6.0f} KiB  first tokens {first}/{PROMPTS}  smallest gap {smallest_gap:.4f}"
+            f"{name:12} {size_kib:6.0f} KiB  first tokens {first}/{variant.prompts}  smallest gap {smallest_gap:.4f}"
             f"  {variant.about}"
         )
 

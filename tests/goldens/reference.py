@@ -7,7 +7,7 @@ A reference is one safetensors file. For each prompt `i` it holds
     greedy.{i}  i64 [g]        the greedy continuation, which does not stop at the end-of-text token
     gap.{i}     f32 [g]        best logit minus second best at each step: a small gap excuses another choice
 
-Everything runs in float32 on the CPU with eager attention. A GPT-2 with transformers' default initialisation (standard
+Everything runs in float32 on the CPU with eager attention. A model with transformers' default initialisation (standard
 deviation 0.02, biases 0) says the same token whatever it is asked, and a test against it proves nothing; `randomise`
 makes one that does not.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 transformers.utils.logging.disable_progress_bar()
 # Sums in one order on every machine; and on a busy one, threads that wait for each other are slower than one.
@@ -27,10 +27,20 @@ torch.set_num_threads(1)
 
 # Standard deviation of a logit; the best two are then about 1 apart.
 LOGIT_STD = 3.0
-# How much a matrix widens what it is given. At 1 the token just read shines through the tied head and repeats for ever.
+# How much a matrix widens what it is given, where nothing else is said. At 1 the token just read shines through the tied head and repeats for ever.
 GAIN = 2.5
 # Of everything that defaults to a constant (biases 0, layer norm weights 1), so that leaving one out shows.
 OFFSET_STD = 0.1
+# The matrices with a row per token or position.
+VOCABULARIES = (
+    "wte.weight",
+    "wpe.weight",
+    "embed_in.weight",
+    "embed_tokens.weight",
+    "embed_positions.weight",
+    "embed_out.weight",
+    "lm_head.weight",
+)
 
 
 @dataclass
@@ -43,23 +53,25 @@ class Continuation:
 
 
 @torch.no_grad()
-def randomise(model: GPT2LMHeadModel, seed: int) -> None:
+def randomise(model: PreTrainedModel, seed: int, gain: float = GAIN) -> None:
     """Fills every parameter so that layers outweigh what they add to, and the output depends on the prompt."""
     generator = torch.Generator().manual_seed(seed)
+    linear = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
     for name, parameter in sorted(model.named_parameters()):
         parameter.copy_(torch.randn(parameter.shape, generator=generator))
-        if name.endswith(("wte.weight", "wpe.weight", "lm_head.weight")):
-            parameter.mul_(LOGIT_STD / model.config.n_embd**0.5)
-        elif parameter.dim() == 2:  # Conv1D: [in, out]
+        if name.endswith(VOCABULARIES):
+            parameter.mul_(LOGIT_STD / parameter.shape[1] ** 0.5)
+        elif parameter.dim() == 2:
+            inputs = 1 if name in linear else 0  # Linear is [out, in], GPT-2's Conv1D [in, out]
             # Centred, or the mean of what an activation lets through becomes the same addition to every position.
-            parameter.sub_(parameter.mean(dim=0)).mul_(GAIN / parameter.shape[0] ** 0.5)
+            parameter.sub_(parameter.mean(dim=inputs, keepdim=True)).mul_(gain / parameter.shape[inputs] ** 0.5)
         else:
             parameter.mul_(OFFSET_STD).add_(1.0 if name.endswith("weight") else 0.0)
 
 
-def load(folder: Path) -> GPT2LMHeadModel:
+def load(folder: Path) -> PreTrainedModel:
     """Loads a checkpoint as it was stored, widened to float32."""
-    return GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
 
 def random_prompts(seed: int, count: int, longest: int, vocabulary: int) -> list[list[int]]:
@@ -70,7 +82,7 @@ def random_prompts(seed: int, count: int, longest: int, vocabulary: int) -> list
 
 
 @torch.no_grad()
-def continue_greedily(model: GPT2LMHeadModel, prompts: list[list[int]], steps: int) -> list[Continuation]:
+def continue_greedily(model: PreTrainedModel, prompts: list[list[int]], steps: int) -> list[Continuation]:
     """Takes the likeliest token up to `steps` times, as long as prompt and answer together fit the context.
 
     Prompts of equal length share a batch, so none is padded.
@@ -80,7 +92,7 @@ def continue_greedily(model: GPT2LMHeadModel, prompts: list[list[int]], steps: i
         members = [i for i, prompt in enumerate(prompts) if len(prompt) == length]
         step = model(torch.tensor([prompts[i] for i in members]), use_cache=True)
         answers |= {i: Continuation(rows, [], []) for i, rows in zip(members, step.logits)}
-        for _ in range(min(steps, model.config.n_positions - length)):
+        for _ in range(min(steps, model.config.max_position_embeddings - length)):
             if answers[members[0]].tokens:
                 newest = torch.tensor([answers[i].tokens[-1:] for i in members])
                 step = model(newest, past_key_values=step.past_key_values, use_cache=True)

@@ -1,6 +1,6 @@
 //! What every decoder step begins with: the token inputs, positions, the attention mask, and the embeddings.
 
-use super::{Builder, Vocabulary};
+use super::Builder;
 use crate::error::WeightsError;
 use crate::onnx::{Attribute, Dim, Element, Value};
 
@@ -17,6 +17,19 @@ pub(crate) struct Step {
     pub(crate) positions: Value,
     /// bool `[B, 1, S, C]`: which cache slots each token may see.
     pub(crate) mask: Value,
+    /// C: positions of a cache.
+    pub(crate) context: u32,
+}
+
+/// A matrix of position embeddings, `[offset + positions, E]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LearnedPositions {
+    /// The tensor.
+    pub(crate) name: &'static str,
+    pub(crate) positions: u32,
+    pub(crate) hidden: u32,
+    /// Rows before that of position 0.
+    pub(crate) offset: u32,
 }
 
 impl Builder<'_> {
@@ -32,7 +45,7 @@ impl Builder<'_> {
         let past_len = graph.input("past_len", Element::I64, &[Dim::Named("batch")]);
         let select = graph.input("select", Element::I64, &[Dim::Named("selected")]);
 
-        let context = i64::from(context);
+        let slots = i64::from(context);
         let (axis_0, axis_1) = (graph.integers(&[1], &[0]), graph.integers(&[1], &[1]));
         let (zero, one) = (graph.integers(&[], &[0]), graph.integers(&[], &[1]));
         let tokens = graph.node("Shape", &[&input_ids], &[Attribute::Int("start", 1), Attribute::Int("end", 2)]);
@@ -41,33 +54,35 @@ impl Builder<'_> {
         let starts = graph.node("Unsqueeze", &[&past_len, &axis_1], &[]); // [B, 1]
         let unclipped = graph.node("Add", &[&starts, &offsets], &[]); // [B, S]
 
-        let slots: Vec<i64> = (0..context).collect();
-        let slots = graph.integers(&[1, 1, 1, context], &slots);
+        let last = graph.integers(&[], &[slots - 1]);
+        let slots = graph.integers(&[1, 1, 1, slots], &(0..slots).collect::<Vec<_>>());
         let axes_1_3 = graph.integers(&[2], &[1, 3]);
         let queries = graph.node("Unsqueeze", &[&unclipped, &axes_1_3], &[]); // [B, 1, S, 1]
         let mask = graph.node("LessOrEqual", &[&slots, &queries], &[]); // [B, 1, S, C]
 
         // Right padding may run past the cache; its results are never read, but its lookups must stay in range.
-        let last = graph.integers(&[], &[context - 1]);
         let positions = graph.node("Min", &[&unclipped, &last], &[]); // [B, S]
-        Step { input_ids, past_len, select, positions, mask }
+        Step { input_ids, past_len, select, positions, mask, context }
     }
 
-    /// The first `context` rows of a matrix of learned position embeddings, f32 `[C, E]`.
-    pub(crate) fn position_matrix(
+    /// Adds learned position embeddings to the token embeddings `rows`, f32 `[B, S, E]`.
+    pub(crate) fn add_positions(
         &mut self,
-        name: &str,
-        (positions, context): (u64, u64),
-        hidden: u64,
+        step: &Step,
+        rows: &Value,
+        learned: &LearnedPositions,
     ) -> Result<Value, WeightsError> {
-        self.parameter(name, &[positions, hidden], &[context, hidden], Element::F32)
-    }
-
-    /// The residual stream's beginning: token plus position embedding, f32 `[B, S, E]`.
-    pub(crate) fn embed(&mut self, step: &Step, tokens: &Vocabulary, positions: &Value) -> Value {
-        self.graph.scope("embedding");
-        let token = self.token_rows(tokens, &step.input_ids);
-        let position = self.graph.node("Gather", &[positions, &step.positions], &[Attribute::Int("axis", 0)]);
-        self.graph.node("Add", &[&token, &position], &[])
+        let LearnedPositions { name, offset, .. } = *learned;
+        let [positions, hidden] = [learned.positions, learned.hidden].map(u64::from);
+        let [stored, kept] = [positions, u64::from(step.context)].map(|rows| rows + u64::from(offset));
+        let matrix = self.parameter(name, &[stored, hidden], &[kept, hidden], Element::F32)?;
+        let indices = if offset == 0 {
+            step.positions.clone()
+        } else {
+            let offset = self.graph.integers(&[], &[i64::from(offset)]);
+            self.graph.node("Add", &[&step.positions, &offset], &[])
+        };
+        let position = self.graph.node("Gather", &[&matrix, &indices], &[Attribute::Int("axis", 0)]);
+        Ok(self.graph.node("Add", &[rows, &position], &[]))
     }
 }

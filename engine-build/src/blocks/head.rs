@@ -1,6 +1,7 @@
 //! The end of the graph: from hidden states at the selected positions to logits, top-k and the normalizer.
 
 use super::{Builder, Step, Vocabulary};
+use crate::error::WeightsError;
 use crate::onnx::{Attribute, Dim, Element, Source, Value};
 
 /// The logit of an id that only pads the vocabulary. Finite, because infinities make NaN in some fused kernels.
@@ -12,6 +13,8 @@ pub(crate) struct HeadSpec {
     pub(crate) vocab: u32,
     pub(crate) vocab_padded: u32,
     pub(crate) top_k: u32,
+    /// A tensor `[vocab]` that is added to the logits.
+    pub(crate) bias: Option<&'static str>,
 }
 
 impl Builder<'_> {
@@ -24,9 +27,9 @@ impl Builder<'_> {
     }
 
     /// Declares `logits`, `topv`, `topi` and `lse` for the rows `x`, f32 `[R, E]`.
-    pub(crate) fn head(&mut self, x: &Value, vocabulary: &Vocabulary, spec: &HeadSpec) {
-        let pads = (spec.vocab < spec.vocab_padded).then(|| self.pad_bias(spec));
-        let logits = self.token_products(vocabulary, x, pads.as_ref());
+    pub(crate) fn head(&mut self, x: &Value, vocabulary: &Vocabulary, spec: &HeadSpec) -> Result<(), WeightsError> {
+        let bias = self.head_bias(spec)?;
+        let logits = self.token_products(vocabulary, x, bias.as_ref());
         let k = self.graph.integers(&[1], &[i64::from(spec.top_k)]);
         let sorted = [Attribute::Int("axis", -1), Attribute::Int("largest", 1), Attribute::Int("sorted", 1)];
         let [topv, topi] = self.graph.named("TopK", &[&logits, &k], &sorted, ["topv", "topi"]);
@@ -37,13 +40,24 @@ impl Builder<'_> {
         self.graph.output(&topv, Element::F32, &[selected, Dim::Fixed(spec.top_k)]);
         self.graph.output(&topi, Element::I64, &[selected, Dim::Fixed(spec.top_k)]);
         self.graph.output(&lse, Element::F32, &[selected, Dim::Fixed(1)]);
+        Ok(())
     }
 
-    /// f32 `[V]`: zero for real ids, [`PAD_LOGIT`] for the others.
-    fn pad_bias(&mut self, spec: &HeadSpec) -> Value {
-        let bias = (0..spec.vocab_padded).map(|id| if id < spec.vocab { 0.0 } else { PAD_LOGIT }).collect();
+    /// f32 `[V]`: the model's own bias or zero for real ids, [`PAD_LOGIT`] for the others; none if it would be all zeros.
+    fn head_bias(&mut self, spec: &HeadSpec) -> Result<Option<Value>, WeightsError> {
         let shape = [u64::from(spec.vocab_padded)];
-        self.graph.parameter("vocabulary.pad_bias", &shape, Element::F32, Source::Computed(bias))
+        let (name, source) = match spec.bias {
+            Some(name) => {
+                let tensor = self.tensor(name, &[u64::from(spec.vocab)])?;
+                (name, Source::Padded { tensor, pad: PAD_LOGIT })
+            }
+            None if spec.vocab == spec.vocab_padded => return Ok(None),
+            None => {
+                let pads = (0..spec.vocab_padded).map(|id| if id < spec.vocab { 0.0 } else { PAD_LOGIT }).collect();
+                ("vocabulary.pad_bias", Source::Computed(pads))
+            }
+        };
+        Ok(Some(self.graph.parameter(name, &shape, Element::F32, source)))
     }
 
     /// `lse`, f32 `[R, 1]`: the logarithm of the sum of the logits' exponentials.

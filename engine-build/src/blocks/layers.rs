@@ -1,6 +1,7 @@
-//! The parts of a layer that hold no state: normalization, linear maps, activations, the feed-forward network.
+//! The parts of a layer that hold no state: activations, the feed-forward network, the residual sum.
 
 use super::Builder;
+use super::projection::Linear;
 use crate::error::WeightsError;
 use crate::onnx::{Attribute, Value};
 
@@ -48,30 +49,50 @@ impl Activation {
     }
 }
 
+/// Whether a feed-forward network's inner layer is gated.
+#[derive(Clone, Debug)]
+pub(crate) enum Gate {
+    /// `act(up(x))`.
+    None,
+    /// The first `inner` outputs of `up`, activated, times the other `inner`: one product does both.
+    First { inner: u32 },
+    /// `act(gate(x)) * up(x)`.
+    Own(Linear),
+}
+
+/// A feed-forward network.
+#[derive(Clone, Debug)]
+pub(crate) struct Mlp {
+    /// The map to the inner layer, with the gate's where they are one product.
+    pub(crate) up: Linear,
+    pub(crate) gate: Gate,
+    pub(crate) activation: Activation,
+    pub(crate) down: Linear,
+}
+
 impl Builder<'_> {
-    /// `[.., E]` f32 to `[.., E]` f32, with the scale and bias named `NAME.weight` and `NAME.bias`.
-    pub(crate) fn layer_norm(
-        &mut self,
-        name: &str,
-        x: &Value,
-        hidden: u64,
-        epsilon: f32,
-    ) -> Result<Value, WeightsError> {
-        let scale = self.vector_f32(&format!("{name}.weight"), hidden)?;
-        let bias = self.vector_f32(&format!("{name}.bias"), hidden)?;
-        let attributes = [Attribute::Int("axis", -1), Attribute::Float("epsilon", epsilon)];
-        Ok(self.graph.node("LayerNormalization", &[x, &scale, &bias], &attributes))
+    /// From the normalized input `[B, S, E]` to the network's update `[B, S, E]`, in the computing precision.
+    pub(crate) fn mlp(&mut self, x: &Value, mlp: &Mlp) -> Result<Value, WeightsError> {
+        let wide = self.linear(&mlp.up, x)?;
+        let wide = match &mlp.gate {
+            Gate::None => self.activate(mlp.activation, &wide),
+            Gate::Own(gate) => {
+                let gate = self.linear(gate, x)?;
+                let gate = self.activate(mlp.activation, &gate);
+                self.graph.node("Mul", &[&gate, &wide], &[])
+            }
+            Gate::First { inner } => {
+                let inner = i64::from(*inner);
+                let sizes = self.graph.integers(&[2], &[inner, inner]);
+                let [gate, wide] = self.graph.node_n("Split", &[&wide, &sizes], &[Attribute::Int("axis", -1)]);
+                let gate = self.activate(mlp.activation, &gate);
+                self.graph.node("Mul", &[&gate, &wide], &[])
+            }
+        };
+        self.linear(&mlp.down, &wide)
     }
 
-    /// `x W + b`: `[.., from]` to `[.., to]`, both in the computing precision; the matrix is stored `[from, to]`.
-    pub(crate) fn linear(&mut self, name: &str, x: &Value, from: u64, to: u64) -> Result<Value, WeightsError> {
-        let matrix = self.matrix(&format!("{name}.weight"), &[from, to])?;
-        let bias = self.matrix(&format!("{name}.bias"), &[to])?;
-        let product = self.graph.node("MatMul", &[x, &matrix], &[]);
-        Ok(self.graph.node("Add", &[&product, &bias], &[]))
-    }
-
-    /// The activation of every element.
+    /// The activation of `x`, of any shape, in the computing precision.
     pub(crate) fn activate(&mut self, activation: Activation, x: &Value) -> Value {
         match activation {
             Activation::Gelu => self.graph.node("Gelu", &[x], &[Attribute::Text("approximate", "none")]),

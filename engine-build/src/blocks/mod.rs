@@ -1,28 +1,48 @@
 //! Building blocks of decoder graphs: what the families share.
 //!
 //! Every block appends ONNX nodes and returns values; shapes stand beside them, with B = batch, S = tokens per row,
-//! R = selected positions, C = context (positions of the KV cache), E = hidden, H = heads, D = head size, V = padded
-//! vocabulary. Which blocks make up a model, and in which order, is the family's own file.
+//! R = selected positions, C = context (positions of the KV cache), E = hidden, H = heads of queries, D = head size,
+//! V = padded vocabulary. Which blocks make up a model, and in which order, is the family's own file.
 //!
-//! In an f16 graph the matrices, the attention and the KV cache are f16; the residual stream, every LayerNorm and the
-//! logits stay f32, because those are where f16 overflows or loses the small differences that ranking is made of.
+//! In an f16 graph the matrices, the attention and the KV cache are f16; the residual stream, every normalization and
+//! the logits stay f32, because those are where f16 overflows or loses the small differences that ranking is made of.
 
 mod attention;
+mod decoder;
 mod embedding;
 mod head;
 mod layers;
+mod norms;
+mod projection;
+mod rotary;
 mod vocabulary;
 
-pub(crate) use attention::{AttentionSpec, Cache};
-pub(crate) use embedding::Step;
+pub(crate) use attention::{Attention, Cache, CacheShape, root_scale};
+pub(crate) use decoder::{LayerPlan, Order};
+pub(crate) use embedding::{LearnedPositions, Step};
 pub(crate) use head::HeadSpec;
-pub(crate) use layers::Activation;
+pub(crate) use layers::{Activation, Gate, Mlp};
+pub(crate) use norms::{Norm, NormKind};
+pub(crate) use projection::Linear;
+pub(crate) use rotary::{Rotary, RotaryTables};
 pub(crate) use vocabulary::Vocabulary;
 
 use crate::checkpoint::{Tensor, Weights};
 use crate::error::WeightsError;
 use crate::manifest::Dtype;
 use crate::onnx::{Attribute, Element, Graph, Source, Value};
+
+/// What a layer is given beside the residual stream.
+#[derive(Debug)]
+pub(crate) struct Layer<'a> {
+    /// Counted from 0.
+    pub(crate) index: u32,
+    pub(crate) step: &'a Step,
+    /// Its cache before the step.
+    pub(crate) past: &'a Cache,
+    /// Turns queries and keys, in models that have it.
+    pub(crate) rotary: Option<&'a RotaryTables>,
+}
 
 /// The graph under construction, the weights it takes, and the precision it computes in.
 pub(crate) struct Builder<'a> {
@@ -80,7 +100,7 @@ impl<'a> Builder<'a> {
         self.weights.tensor(&format!("{}{name}", self.prefix), shape)
     }
 
-    /// f32 to the computing precision: what a LayerNorm hands to a linear map.
+    /// f32 to the computing precision: what a normalization hands to a linear map.
     pub(crate) fn narrow(&mut self, x: Value) -> Value {
         match self.dtype {
             Dtype::F32 => x,

@@ -47,7 +47,7 @@ pub enum ConfigError {
         /// What it names.
         found: String,
         /// What it may name.
-        supported: &'static str,
+        supported: String,
     },
     /// The activation function has no counterpart here.
     #[error("the activation function `{found}` is not supported: supported are {supported}")]
@@ -60,13 +60,48 @@ pub enum ConfigError {
     /// An encoder-decoder's decoder.
     #[error("config.json sets `add_cross_attention`, which is not supported: only decoders that stand alone are")]
     CrossAttention,
-    /// Heads do not share the hidden size evenly.
-    #[error("`n_embd` {hidden} is not divisible by `n_head` {heads}: every head needs the same whole size")]
-    HeadSize {
-        /// `n_embd`.
-        hidden: u32,
-        /// `n_head`.
+    /// A field with a value that there is no code for.
+    #[error("config.json sets `{field}` to {found}, which is not supported: supported is {supported}")]
+    Unsupported {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        found: String,
+        /// What it may be.
+        supported: &'static str,
+    },
+    /// Heads too many and too large.
+    #[error("`num_attention_heads` {heads} times `head_dim` {head_dim} is too large: supported is up to 16777216")]
+    HeadsWidth {
+        /// `num_attention_heads`.
         heads: u32,
+        /// `head_dim`.
+        head_dim: u32,
+    },
+    /// Two sizes of which one has to be a multiple of the other.
+    #[error("`{whole}` {size} is not divisible by `{part}` {by}: {reason}")]
+    Indivisible {
+        /// The field that should be a multiple.
+        whole: &'static str,
+        /// Its value.
+        size: u32,
+        /// The field that it should be a multiple of.
+        part: &'static str,
+        /// Its value.
+        by: u32,
+        /// Why.
+        reason: &'static str,
+    },
+    /// Rotary embeddings turn pairs of a head's elements.
+    #[error(
+        "rotary embeddings over {rotated} of a head's {head_dim} elements are not possible: it takes an even number, from 2 \
+         to the size of a head, and at most 4096"
+    )]
+    RotarySize {
+        /// Elements that would be rotated.
+        rotated: u32,
+        /// Elements of a head.
+        head_dim: u32,
     },
     /// A token id beyond the vocabulary.
     #[error("`{field}` is {id}, but the model's vocabulary has only the ids below {vocab}")]
@@ -125,6 +160,30 @@ impl Config {
         #[expect(clippy::cast_possible_truncation, reason = "the graph's attribute is an f32")]
         let positive = |value: &Value| value.as_f64().map(|v| v as f32).filter(|v| v.is_finite() && *v > 0.0);
         Ok(self.typed(name, "a number above 0", positive)?.unwrap_or(default))
+    }
+
+    /// A number above 0 in full precision, or `None` where the field is absent or null.
+    pub(crate) fn positive_opt(&self, name: &str) -> Result<Option<f64>, ConfigError> {
+        let positive = |value: &Value| value.as_f64().filter(|v| (1e-9..=1e18).contains(v));
+        self.typed(name, "a number above 0", positive)
+    }
+
+    /// An object's fields; absent and null read as `None`.
+    pub(crate) fn object_opt(&self, name: &str) -> Result<Option<Self>, ConfigError> {
+        let fields = self.typed(name, "an object", Value::as_object)?;
+        Ok(fields.map(|fields| Self { file: self.file, fields: fields.clone() }))
+    }
+
+    /// Whether a field is this text, or a list, nested however deep, that has it.
+    pub(crate) fn mentions(&self, name: &str, text: &str) -> bool {
+        fn found(value: &Value, text: &str) -> bool {
+            match value {
+                Value::String(string) => string == text,
+                Value::Array(items) => items.iter().any(|item| found(item, text)),
+                _ => false,
+            }
+        }
+        self.fields.get(name).is_some_and(|value| found(value, text))
     }
 
     pub(crate) fn text_or<'a>(&'a self, name: &str, default: &'a str) -> Result<&'a str, ConfigError> {

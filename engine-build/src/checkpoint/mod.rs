@@ -5,10 +5,12 @@
 pub(crate) mod config;
 pub(crate) mod folder;
 pub(crate) mod header;
+pub(crate) mod transpose;
 pub(crate) mod weights;
 
 pub(crate) use config::Config;
 pub(crate) use folder::Folder;
+pub(crate) use transpose::{Interleaved, Stacked};
 pub(crate) use weights::{Tensor, Weights};
 
 use std::path::Path;

@@ -4,15 +4,18 @@
 //! rounding; attention here accumulates in f32 anyway. Tensors that the graph has no use for (the `attn.bias` mask
 //! buffers of old checkpoints, a stored copy of a tied head) are ignored, as transformers does.
 
-use crate::blocks::{Activation, AttentionSpec, Builder, Cache, HeadSpec, Step, Vocabulary};
-use crate::checkpoint::{Config, Weights};
+use super::fields::{activation, head_dim};
+use super::{Family, Head, Shape};
+use crate::blocks::{
+    Activation, Attention, Builder, Gate, LayerPlan, LearnedPositions, Linear, Mlp, Norm, NormKind, Order, Step,
+};
+use crate::checkpoint::Config;
 use crate::error::{ConfigError, WeightsError};
-use crate::families::{GraphOptions, Shape};
-use crate::onnx::{Graph, Value};
+use crate::onnx::Value;
 
 /// Every field of the configuration that changes the mathematics.
 #[derive(Debug)]
-pub(crate) struct Gpt2 {
+struct Gpt2 {
     shape: Shape,
     /// Width of the feed-forward network.
     inner: u32,
@@ -26,32 +29,31 @@ pub(crate) struct Gpt2 {
     tied: bool,
 }
 
+/// Reads `config.json`; transformers' defaults stand in for absent fields that have one.
+pub(super) fn read(config: &Config) -> Result<Box<dyn Family>, ConfigError> {
+    Ok(Box::new(Gpt2::read(config)?))
+}
+
 impl Gpt2 {
-    /// Reads `config.json`; transformers' defaults stand in for absent fields that have one.
-    pub(crate) fn read(config: &Config) -> Result<Self, ConfigError> {
+    fn read(config: &Config) -> Result<Self, ConfigError> {
         if config.flag_or("add_cross_attention", false)? {
             return Err(ConfigError::CrossAttention);
         }
         let hidden = config.dimension(&["n_embd", "hidden_size"])?;
         let heads = config.dimension(&["n_head", "num_attention_heads"])?;
-        if hidden % heads != 0 {
-            return Err(ConfigError::HeadSize { hidden, heads });
-        }
-        let activation = config.text_or("activation_function", "gelu_new")?;
         Ok(Self {
             shape: Shape {
                 layers: config.dimension(&["n_layer", "num_hidden_layers"])?,
                 heads,
-                head_dim: hidden / heads,
+                kv_heads: heads,
+                head_dim: head_dim(("n_embd", hidden), ("n_head", heads))?,
                 hidden,
                 positions: config.dimension(&["n_positions", "n_ctx", "max_position_embeddings"])?,
+                window: None,
                 vocab: config.dimension(&["vocab_size"])?,
             },
             inner: config.dimension_opt("n_inner")?.unwrap_or(4 * hidden),
-            activation: Activation::from_name(activation).ok_or_else(|| ConfigError::Activation {
-                found: activation.to_owned(),
-                supported: Activation::names(),
-            })?,
+            activation: activation(config, "activation_function", "gelu_new")?,
             epsilon: config.positive_or("layer_norm_epsilon", 1e-5)?,
             scale: config.flag_or("scale_attn_weights", true)?,
             scale_by_layer: config.flag_or("scale_attn_by_inverse_layer_idx", false)?,
@@ -59,94 +61,71 @@ impl Gpt2 {
         })
     }
 
-    pub(crate) fn shape(&self) -> Shape {
-        self.shape
+    fn norm(&self) -> Norm {
+        Norm { kind: NormKind::Layer, hidden: self.shape.hidden, epsilon: self.epsilon }
     }
 
-    /// Inputs `input_ids`, `past_len`, `select` and the past; outputs `logits`, `topv`, `topi`, `lse` and the present.
-    pub(crate) fn graph(&self, weights: &Weights, options: &GraphOptions) -> Result<Graph, WeightsError> {
-        let prefix = if weights.contains("transformer.wte.weight") { "transformer." } else { "" };
-        let mut builder = Builder::new(weights, prefix, options.dtype);
-        let step = builder.step(options.context);
-        let tokens = self.vocabulary_matrix(&mut builder, "wte.weight")?;
-        let mut x = self.embed(&mut builder, &step, &tokens, options.context)?;
-        let mut presents = Vec::new();
-        for layer in 0..self.shape.layers {
-            let present;
-            (x, present) = self.layer(&mut builder, layer, &step, x, options.context)?;
-            presents.push(present);
-        }
-        let x = builder.select(&x, &step, self.shape.hidden);
-        let x = builder.layer_norm("ln_f", &x, u64::from(self.shape.hidden), self.epsilon)?;
-        let matrix = self.head_matrix(&mut builder, tokens)?;
-        builder.head(&x, &matrix, &self.head_spec(options.top_k));
-        for (layer, present) in (0..).zip(&presents) {
-            builder.present(present, &self.attention(layer, options.context));
-        }
-        Ok(builder.graph)
-    }
-
-    fn embed(&self, b: &mut Builder, step: &Step, tokens: &Vocabulary, context: u32) -> Result<Value, WeightsError> {
-        let rows = (u64::from(self.shape.positions), u64::from(context));
-        let positions = b.position_matrix("wpe.weight", rows, u64::from(self.shape.hidden))?;
-        Ok(b.embed(step, tokens, &positions))
-    }
-
-    /// `x += Attention(LN(x)); x += MLP(LN(x))`, all `[B, S, E]`.
-    fn layer(
-        &self,
-        b: &mut Builder,
-        layer: u32,
-        step: &Step,
-        x: Value,
-        context: u32,
-    ) -> Result<(Value, Cache), WeightsError> {
-        let (hidden, inner) = (u64::from(self.shape.hidden), u64::from(self.inner));
-        let name = |part: &str| format!("h.{layer}.{part}");
-        let spec = self.attention(layer, context);
-
-        b.graph.scope(name("attn"));
-        let past = b.past(layer, &spec);
-        let normed = b.layer_norm(&name("ln_1"), &x, hidden, self.epsilon)?;
-        let normed = b.narrow(normed);
-        let qkv = b.linear(&name("attn.c_attn"), &normed, hidden, 3 * hidden)?;
-        let heads = b.split_heads(&qkv, &spec);
-        let (mixed, present) = b.attend(layer, heads, (&past, step), &spec);
-        let update = b.linear(&name("attn.c_proj"), &mixed, hidden, hidden)?;
-        let x = b.residual(&x, update);
-
-        b.graph.scope(name("mlp"));
-        let normed = b.layer_norm(&name("ln_2"), &x, hidden, self.epsilon)?;
-        let normed = b.narrow(normed);
-        let wide = b.linear(&name("mlp.c_fc"), &normed, hidden, inner)?;
-        let wide = b.activate(self.activation, &wide);
-        let update = b.linear(&name("mlp.c_proj"), &wide, inner, hidden)?;
-        Ok((b.residual(&x, update), present))
-    }
-
-    fn attention(&self, layer: u32, context: u32) -> AttentionSpec {
-        let Shape { heads, head_dim, .. } = self.shape;
-        let mut scale = if self.scale { f64::from(head_dim).sqrt().recip() } else { 1.0 };
+    /// The factor of query-key products in a layer.
+    fn scale(&self, layer: u32) -> f32 {
+        let mut scale = if self.scale { f64::from(self.shape.head_dim).sqrt().recip() } else { 1.0 };
         if self.scale_by_layer {
             scale /= f64::from(layer + 1);
         }
         #[expect(clippy::cast_possible_truncation, reason = "the graph's attribute is an f32")]
         let scale = scale as f32;
-        AttentionSpec { heads, head_dim, context, scale }
+        scale
+    }
+}
+
+impl Family for Gpt2 {
+    fn shape(&self) -> Shape {
+        self.shape
     }
 
-    /// A matrix with one row per token id, padded to the padded vocabulary.
-    fn vocabulary_matrix(&self, b: &mut Builder, name: &str) -> Result<Vocabulary, WeightsError> {
-        let rows = (u64::from(self.shape.vocab), u64::from(self.shape.vocab_padded()));
-        b.vocabulary_matrix(name, rows, u64::from(self.shape.hidden))
+    fn prefixes(&self) -> &'static [&'static str] {
+        &["transformer.", ""]
     }
 
-    fn head_matrix(&self, b: &mut Builder, tokens: Vocabulary) -> Result<Vocabulary, WeightsError> {
-        if self.tied { Ok(tokens) } else { b.without_prefix(|b| self.vocabulary_matrix(b, "lm_head.weight")) }
+    fn vocabulary(&self) -> &'static str {
+        "wte.weight"
     }
 
-    fn head_spec(&self, top_k: u32) -> HeadSpec {
-        HeadSpec { vocab: self.shape.vocab, vocab_padded: self.shape.vocab_padded(), top_k }
+    fn embed(&self, builder: &mut Builder, step: &Step, rows: Value) -> Result<Value, WeightsError> {
+        let Shape { positions, hidden, .. } = self.shape;
+        builder.add_positions(step, &rows, &LearnedPositions { name: "wpe.weight", positions, hidden, offset: 0 })
+    }
+
+    fn plan(&self, index: u32) -> LayerPlan {
+        let Shape { heads, kv_heads, head_dim, hidden, .. } = self.shape;
+        let name = |part: &str| format!("h.{index}.{part}");
+        LayerPlan {
+            scope: name(""),
+            norm: self.norm(),
+            first_norm: "ln_1",
+            order: Order::Sequential("ln_2"),
+            attention: Attention {
+                heads,
+                kv_heads,
+                head_dim,
+                scale: self.scale(index),
+                qkv: Linear::conv1d(name("attn.c_attn"), hidden, 3 * hidden),
+                out: Linear::conv1d(name("attn.c_proj"), hidden, hidden),
+            },
+            mlp: Mlp {
+                up: Linear::conv1d(name("mlp.c_fc"), hidden, self.inner),
+                gate: Gate::None,
+                activation: self.activation,
+                down: Linear::conv1d(name("mlp.c_proj"), self.inner, hidden),
+            },
+        }
+    }
+
+    fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
+        builder.norm(&self.norm(), "ln_f", x)
+    }
+
+    fn head(&self) -> Head {
+        Head { matrix: (!self.tied).then_some("lm_head.weight"), bias: None }
     }
 }
 
@@ -157,7 +136,8 @@ mod tests {
     use safetensors::tensor::{Dtype as Stored, TensorView};
 
     use super::*;
-    use crate::checkpoint::Folder;
+    use crate::checkpoint::{Folder, Weights};
+    use crate::families::{self, GraphOptions};
     use crate::manifest::Dtype;
     use crate::onnx::proto::GraphProto;
 
@@ -195,7 +175,8 @@ mod tests {
         );
         let model = Gpt2::read(&Config::parse("config.json", json.as_bytes()).expect("JSON")).expect("a model");
         let options = GraphOptions { context: 6, top_k: 3, dtype };
-        let (model, _) = model.graph(&weights, &options).expect("a graph").finish("gpt2", "model.weights");
+        let graph = families::graph(&model, &weights, &options).expect("a graph");
+        let (model, _) = graph.finish("gpt2", "model.weights");
         model.graph.expect("a graph")
     }
 
@@ -234,7 +215,7 @@ mod tests {
         let json = r#"{"n_embd": 4, "n_head": 1, "n_layer": 3, "n_positions": 9, "vocab_size": 13,
             "scale_attn_by_inverse_layer_idx": true}"#;
         let model = Gpt2::read(&Config::parse("config.json", json.as_bytes()).expect("JSON")).expect("a model");
-        let scales: Vec<f32> = (0..3).map(|layer| model.attention(layer, 9).scale).collect();
+        let scales: Vec<f32> = (0..3).map(|layer| model.scale(layer)).collect();
         assert_eq!(scales, [0.5, 0.25, 0.5 / 3.0]);
     }
 

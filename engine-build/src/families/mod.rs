@@ -1,13 +1,23 @@
-//! One file per model family: which fields and tensors it has, and how the blocks make up its graph.
+//! The model families: which fields and tensors each has, and how the blocks make up its graph.
 //!
-//! A new family is a new file and a line in [`Model::read`].
+//! A family is a file here that implements [`Family`], and a line in [`FAMILIES`]; nothing else of the program knows one
+//! from another. `docs/adding-a-family.md` goes through it. `rope` and `fields` read what several configurations share.
 
+mod fields;
 mod gpt2;
+mod gpt_neo;
+mod gpt_neox;
+mod gptj;
+mod llama;
+mod rope;
 
+use std::fmt::Debug;
+
+use crate::blocks::{Builder, Cache, CacheShape, HeadSpec, Layer, LayerPlan, Rotary, Step};
 use crate::checkpoint::{Config, Weights};
-use crate::error::{BuildError, ConfigError};
+use crate::error::{ConfigError, WeightsError};
 use crate::manifest::Dtype;
-use crate::onnx::Graph;
+use crate::onnx::{Graph, Value};
 
 /// What the caller chooses about a graph, within the model's limits.
 #[derive(Clone, Copy, Debug)]
@@ -24,10 +34,14 @@ pub(crate) struct GraphOptions {
 pub(crate) struct Shape {
     pub(crate) layers: u32,
     pub(crate) heads: u32,
+    /// Heads of keys and values: a divisor of `heads`.
+    pub(crate) kv_heads: u32,
     pub(crate) head_dim: u32,
     pub(crate) hidden: u32,
     /// Positions that the model was made for.
     pub(crate) positions: u32,
+    /// How far some layer's attention looks back, where that is less than everything.
+    pub(crate) window: Option<u32>,
     pub(crate) vocab: u32,
 }
 
@@ -38,47 +52,165 @@ impl Shape {
     }
 }
 
-/// A model whose configuration has been understood.
+/// Where the logits' matrix is, and whether they have a bias. Names are the checkpoint's, without prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// `None`: the token embedding.
+    pub(crate) matrix: Option<&'static str>,
+    pub(crate) bias: Option<&'static str>,
+}
+
+/// A decoder whose configuration has been understood: what there is to know to write its graph.
+///
+/// The methods with a body are for what most families do alike. Tensor names are without the prefix.
+pub(crate) trait Family: Debug {
+    fn shape(&self) -> Shape;
+
+    /// What may stand before every tensor name but the head's. The first that fits the checkpoint is taken.
+    fn prefixes(&self) -> &'static [&'static str];
+
+    /// The token embedding, `[vocab, embedding width]`.
+    fn vocabulary(&self) -> &'static str;
+
+    /// Width of the token embedding and of what the head takes.
+    fn embedding_width(&self) -> u32 {
+        self.shape().hidden
+    }
+
+    /// How queries and keys are turned by position, if they are.
+    fn rotary(&self) -> Option<&Rotary> {
+        None
+    }
+
+    /// The residual stream's beginning, f32 `[B, S, E]`, from the tokens' rows of the embedding, f32.
+    fn embed(&self, _builder: &mut Builder, _step: &Step, rows: Value) -> Result<Value, WeightsError> {
+        Ok(rows)
+    }
+
+    /// What layer `index`, counted from 0, is made of.
+    fn plan(&self, index: u32) -> LayerPlan;
+
+    /// One layer: the residual stream f32 `[B, S, E]` before and behind it, and its present cache.
+    fn layer(&self, builder: &mut Builder, at: &Layer, x: &Value) -> Result<(Value, Cache), WeightsError> {
+        builder.layer(at, x, &self.plan(at.index))
+    }
+
+    /// From the residual stream's end at the selected positions, f32 `[R, E]`, to what the head takes, f32.
+    fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError>;
+
+    fn head(&self) -> Head;
+}
+
+/// How a configuration names its family, and who reads it.
+struct Entry {
+    model_type: &'static str,
+    architecture: &'static str,
+    read: fn(&Config) -> Result<Box<dyn Family>, ConfigError>,
+}
+
+const FAMILIES: [Entry; 7] = [
+    Entry { model_type: "gpt2", architecture: "GPT2LMHeadModel", read: gpt2::read },
+    Entry { model_type: "gpt_neo", architecture: "GPTNeoForCausalLM", read: gpt_neo::read },
+    Entry { model_type: "gptj", architecture: "GPTJForCausalLM", read: gptj::read },
+    Entry { model_type: "gpt_neox", architecture: "GPTNeoXForCausalLM", read: gpt_neox::read },
+    Entry { model_type: "llama", architecture: "LlamaForCausalLM", read: llama::read },
+    Entry { model_type: "mistral", architecture: "MistralForCausalLM", read: llama::read_mistral },
+    Entry { model_type: "qwen2", architecture: "Qwen2ForCausalLM", read: llama::read_qwen2 },
+];
+
+/// A model of one of the families.
 #[derive(Debug)]
-pub(crate) enum Model {
-    Gpt2(gpt2::Gpt2),
+pub(crate) struct Model {
+    name: &'static str,
+    family: Box<dyn Family>,
 }
 
 impl Model {
     /// Reads the configuration of whichever family it names.
     pub(crate) fn read(config: &Config) -> Result<Self, ConfigError> {
-        let model_type = config.text_opt("model_type")?;
-        let architectures = config.texts("architectures")?;
-        let unsupported =
-            |found: String| ConfigError::Architecture { found, supported: "GPT2LMHeadModel (model_type `gpt2`)" };
-        match (model_type, architectures.first().copied()) {
-            (Some("gpt2"), None | Some("GPT2LMHeadModel")) | (None, Some("GPT2LMHeadModel")) => {
-                Ok(Model::Gpt2(gpt2::Gpt2::read(config)?))
-            }
-            (Some("gpt2"), Some(other)) => Err(unsupported(format!("the architecture `{other}`"))),
-            (Some(other), _) => Err(unsupported(format!("the model type `{other}`"))),
-            (None, Some(other)) => Err(unsupported(format!("the architecture `{other}`"))),
-            (None, None) => Err(ConfigError::FieldMissing("model_type")),
-        }
+        let entry = find(config)?;
+        Ok(Self { name: entry.model_type, family: (entry.read)(config)? })
     }
 
     /// The family's name in the manifest.
     pub(crate) fn family(&self) -> &'static str {
-        match self {
-            Model::Gpt2(_) => "gpt2",
-        }
+        self.name
     }
 
     pub(crate) fn shape(&self) -> Shape {
-        match self {
-            Model::Gpt2(model) => model.shape(),
-        }
+        self.family.shape()
     }
 
-    /// The graph, with every tensor it takes checked for name, type and shape.
-    pub(crate) fn graph(&self, weights: &Weights, options: &GraphOptions) -> Result<Graph, BuildError> {
-        match self {
-            Model::Gpt2(model) => Ok(model.graph(weights, options)?),
-        }
+    /// The graph, with every tensor it takes checked for name, type and shape: inputs `input_ids`, `past_len`, `select`
+    /// and the past, outputs `logits`, `topv`, `topi`, `lse` and the present.
+    pub(crate) fn graph(&self, weights: &Weights, options: &GraphOptions) -> Result<Graph, WeightsError> {
+        graph(&*self.family, weights, options)
     }
+}
+
+/// The entry for the configuration's model type and architecture, of which one may be absent.
+fn find(config: &Config) -> Result<&'static Entry, ConfigError> {
+    let model_type = config.text_opt("model_type")?;
+    let architecture = config.texts("architectures")?.first().copied();
+    let matches = |entry: &&Entry| {
+        model_type.is_none_or(|name| name == entry.model_type)
+            && architecture.is_none_or(|name| name == entry.architecture)
+    };
+    if model_type.is_none() && architecture.is_none() {
+        return Err(ConfigError::FieldMissing("model_type"));
+    }
+    FAMILIES.iter().find(matches).ok_or_else(|| {
+        let known_type = FAMILIES.iter().any(|entry| model_type == Some(entry.model_type));
+        let found = match (model_type, architecture) {
+            (Some(name), _) if !known_type => format!("the model type `{name}`"),
+            (_, Some(name)) => format!("the architecture `{name}`"),
+            (name, None) => format!("the model type `{}`", name.unwrap_or_default()),
+        };
+        let name = |entry: &Entry| format!("{} (model_type `{}`)", entry.architecture, entry.model_type);
+        ConfigError::Architecture { found, supported: FAMILIES.iter().map(name).collect::<Vec<_>>().join(", ") }
+    })
+}
+
+fn graph(family: &dyn Family, weights: &Weights, options: &GraphOptions) -> Result<Graph, WeightsError> {
+    let shape = family.shape();
+    let [vocab, vocab_padded, width] = [shape.vocab, shape.vocab_padded(), family.embedding_width()].map(u64::from);
+    let mut builder = Builder::new(weights, prefix(family, weights), options.dtype);
+    let b = &mut builder;
+    let step = b.step(options.context);
+    let rotary = family.rotary().map(|rotary| b.rotary_tables(rotary, options.context));
+    let tokens = b.vocabulary_matrix(family.vocabulary(), (vocab, vocab_padded), width)?;
+    b.graph.scope("embedding");
+    let rows = b.token_rows(&tokens, &step.input_ids);
+    let mut x = family.embed(b, &step, rows)?;
+
+    let cache = CacheShape { kv_heads: shape.kv_heads, context: options.context, head_dim: shape.head_dim };
+    let mut presents = Vec::new();
+    for index in 0..shape.layers {
+        let past = b.past(index, cache);
+        let present;
+        (x, present) = family.layer(b, &Layer { index, step: &step, past: &past, rotary: rotary.as_ref() }, &x)?;
+        presents.push(present);
+    }
+    let x = b.select(&x, &step, shape.hidden);
+    let x = family.end(b, &x)?;
+    let Head { matrix, bias } = family.head();
+    b.without_prefix(|b| {
+        let matrix = match matrix {
+            Some(name) => b.vocabulary_matrix(name, (vocab, vocab_padded), width)?,
+            None => tokens,
+        };
+        let spec = HeadSpec { vocab: shape.vocab, vocab_padded: shape.vocab_padded(), top_k: options.top_k, bias };
+        b.head(&x, &matrix, &spec)
+    })?;
+    for present in &presents {
+        b.present(present, cache);
+    }
+    Ok(builder.graph)
+}
+
+/// The prefix under which the checkpoint has the token embedding; the usual one where it has none, for the error.
+fn prefix(family: &dyn Family, weights: &Weights) -> &'static str {
+    let prefixes = family.prefixes();
+    let fits = |prefix: &&&str| weights.contains(&format!("{prefix}{}", family.vocabulary()));
+    prefixes.iter().find(fits).or(prefixes.first()).copied().unwrap_or_default()
 }

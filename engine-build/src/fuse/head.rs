@@ -109,6 +109,9 @@ fn real_bias(r: &Rewriter, bias: Option<&str>, (vocab, padded): (u64, u64)) -> O
             let bias = if zero { Bias::None } else { Bias::Cut(bias.to_owned(), Source::Computed(real.to_vec())) };
             pads.iter().all(|pad| *pad < PAD_BELOW).then_some(bias)
         }
+        Source::Padded { tensor, pad } if vocab < padded && tensor.elements == vocab => {
+            (*pad < PAD_BELOW).then(|| Bias::Cut(bias.to_owned(), Source::Checkpoint(tensor.clone())))
+        }
         _ => (vocab == padded).then(|| Bias::Stored(bias.to_owned())),
     }
 }

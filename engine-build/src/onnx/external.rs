@@ -15,6 +15,9 @@ use crate::Progress;
 use crate::checkpoint::Weights;
 use crate::error::BuildError;
 
+/// Elements that are encoded at a time: 1 MiB of f32, small enough to stay in cache between the steps.
+const PIECE_ELEMENTS: usize = 256 << 10;
+
 /// Writes the parameters in order, with zeros between them up to each one's offset. `file` is the whole weights file.
 pub(crate) fn write_parameters(
     parameters: &[Parameter],
@@ -65,6 +68,14 @@ fn write_parameter(
         Source::Centred { tensor, mean } => {
             weights.read(tensor, parameter.elements(), |start, values| write(start, &less_mean(start, values, mean)))?
         }
+        Source::Padded { tensor, pad } => {
+            weights.read(tensor, parameter.elements(), &mut write)?;
+            let missing = parameter.elements().saturating_sub(tensor.elements);
+            write(tensor.elements, &vec![*pad; missing as usize])?;
+        }
+        Source::Transposed(matrix) => {
+            weights.read_transposed(matrix, |start, band| write_pieces(start, band, &mut write))?
+        }
         Source::Computed(values) => write(0, values)?,
         Source::Scales(matrix) => write(0, scales.get(matrix.as_str()).map_or(&[], Vec::as_slice))?,
     }
@@ -72,6 +83,15 @@ fn write_parameter(
     write_zeros(file, missing_bytes)?;
     progress.advance(missing_bytes);
     Ok(())
+}
+
+/// Writes many values a piece at a time: what is encoded is held a second time.
+fn write_pieces(
+    start: u64,
+    values: &[f32],
+    mut write: impl FnMut(u64, &[f32]) -> Result<(), BuildError>,
+) -> Result<(), BuildError> {
+    values.chunks(PIECE_ELEMENTS).zip((start..).step_by(PIECE_ELEMENTS)).try_for_each(|(piece, at)| write(at, piece))
 }
 
 /// Each value less its column's mean; `start` is the first value's position in row-major order.
@@ -88,7 +108,7 @@ fn encode(parameter: &Parameter, start: u64, values: &[f32], encoded: &mut Vec<u
             let mut halves = vec![f16::ZERO; values.len()];
             halves.convert_from_f32_slice(values);
             if let Some(at) = halves.iter().position(|half| half.is_infinite()) {
-                let (tensor, index) = (parameter.name.clone(), start + at as u64);
+                let (tensor, index) = parameter.origin(start + at as u64);
                 return Err(BuildError::Overflow { tensor, index, value: values[at] });
             }
             encoded.extend(halves.iter().flat_map(|half| half.to_le_bytes()));

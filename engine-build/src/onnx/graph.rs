@@ -11,7 +11,7 @@ use super::proto::{
     NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto,
     ValueInfoProto,
 };
-use crate::checkpoint::Tensor;
+use crate::checkpoint::{Stacked, Tensor};
 use crate::packing::Panels;
 
 /// ONNX IR version and default operator set: the first that have `TensorScatter` and `Attention` with its KV cache.
@@ -88,6 +88,10 @@ pub(crate) enum Source {
     Checkpoint(Tensor),
     /// The rows of a checkpoint tensor, each less the same row; zeros where the parameter is larger.
     Centred { tensor: Tensor, mean: Vec<f32> },
+    /// The elements of a checkpoint tensor; `pad` where the parameter is larger.
+    Padded { tensor: Tensor, pad: f32 },
+    /// Checkpoint matrices on top of each other, transposed.
+    Transposed(Stacked),
     /// Values that the family computed.
     Computed(Vec<f32>),
     /// The scales that were found while the int8 parameter of this name was written, which comes before.
@@ -107,6 +111,19 @@ pub(crate) struct Parameter {
     pub(crate) offset_bytes: u64,
 }
 
+impl Source {
+    /// The checkpoint tensors that it takes.
+    pub(crate) fn tensors(&self) -> &[Tensor] {
+        match self {
+            Source::Checkpoint(tensor) | Source::Centred { tensor, .. } | Source::Padded { tensor, .. } => {
+                std::slice::from_ref(tensor)
+            }
+            Source::Transposed(matrix) => &matrix.tensors,
+            Source::Computed(_) | Source::Scales(_) => &[],
+        }
+    }
+}
+
 impl Parameter {
     pub(crate) fn elements(&self) -> u64 {
         self.shape.iter().product()
@@ -114,6 +131,15 @@ impl Parameter {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.elements() * self.element.bytes()
+    }
+
+    /// Where the element `index` was read from: the tensor's name and the index there.
+    pub(crate) fn origin(&self, index: u64) -> (String, u64) {
+        match &self.source {
+            Source::Transposed(matrix) => matrix.origin(index).map(|(tensor, at)| (tensor.name.clone(), at)),
+            other => other.tensors().first().map(|tensor| (tensor.name.clone(), index)),
+        }
+        .unwrap_or_else(|| (self.name.clone(), index))
     }
 }
 

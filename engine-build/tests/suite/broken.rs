@@ -50,7 +50,7 @@ const CONFIG: [Case; 18] = [
         },
         &["no `model_type`"],
     ),
-    ("other model type", |t| t.set("model_type", json!("llama")), &["`llama`", "GPT2LMHeadModel"]),
+    ("other model type", |t| t.set("model_type", json!("mamba")), &["`mamba`", "GPT2LMHeadModel", "gpt_neox"]),
     (
         "other architecture",
         |t| t.set("architectures", json!(["GPT2ForSequenceClassification"])),
@@ -58,7 +58,7 @@ const CONFIG: [Case; 18] = [
     ),
     ("other activation", |t| t.set("activation_function", json!("laplace")), &["`laplace`", "gelu_new", "silu"]),
     ("cross attention", |t| t.set("add_cross_attention", json!(true)), &["`add_cross_attention`"]),
-    ("heads do not divide", |t| t.set("n_head", json!(3)), &["`n_embd` 8", "`n_head` 3"]),
+    ("heads do not divide", |t| t.set("n_head", json!(3)), &["`n_embd` 8", "`n_head` 3", "same whole size"]),
     ("start token out of range", |t| t.set("bos_token_id", json!(50256)), &["`bos_token_id` is 50256", "257"]),
     (
         "end of text of a wrong type",

@@ -189,11 +189,13 @@ fn tampering_shows() {
 fn manifests_that_cannot_be_true_are_refused() {
     let tiny = Tiny::new();
     let manifest = serde_json::to_value(tiny.build().expect("a bundle")).expect("JSON");
-    let cases: [(&str, Value, &str); 9] = [
-        ("/format", json!(2), "format 2"),
+    let cases: [(&str, Value, &str); 11] = [
+        ("/format", json!(3), "format 3"),
         ("/extra", json!(1), "unknown field"),
         ("/model/heads", json!(0), "a size is zero"),
-        ("/model/hidden", json!(9), "`hidden`"),
+        ("/model/hidden", json!(0), "a size is zero"),
+        ("/model/head_dim", json!(u32::MAX), "too large"),
+        ("/model/kv_heads", json!(3), "not a multiple of `kv_heads`"),
         ("/model/context", json!(17), "`context`"),
         ("/model/vocab_padded", json!(257), "`vocab_padded`"),
         ("/tokens/start", json!(257), "start token"),

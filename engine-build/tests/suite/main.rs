@@ -1,7 +1,8 @@
-//! Builds of tiny checkpoints that the tests write themselves: no network, no fixtures, no Python.
+//! Builds of tiny checkpoints: those that the tests write themselves, and the goldens. No network, no Python.
 
 mod broken;
 mod bundles;
+mod families;
 mod operators;
 mod random;
 mod tiny;

@@ -85,7 +85,7 @@ fn dimensions(manifest: &Manifest, options: &Options) -> (KvShape, Limits) {
     let size = |n: u32| n as usize;
     let mut shape = KvShape {
         layers: size(model.layers),
-        heads: size(model.heads),
+        heads: size(model.kv_heads),
         context: size(model.context),
         head_dim: size(model.head_dim),
         lanes: options.lanes,

@@ -1,0 +1,78 @@
+//! A task that is being worked on: what it has cost, and its nodes' places in the tree.
+
+use super::order::Standing;
+use super::plan::{Plan, Target, Wants};
+use super::scheduler::{JobId, Usage};
+use super::tree::{NodeId, Tree};
+use crate::complete::{NodeIndex, Task, Wanted};
+
+pub(super) struct Job {
+    pub(super) id: JobId,
+    pub(super) task: Task,
+    /// The tree's node for each of the task's.
+    pub(super) places: Vec<NodeId>,
+    pub(super) usage: Usage,
+    /// The forward in which it last had a row; that of its adding before it had one.
+    pub(super) served: u64,
+    /// Whether nobody waits for it yet.
+    pub(super) ahead: bool,
+}
+
+impl Job {
+    /// Brings the task what it wants and the tree has.
+    pub(super) fn supply_known(&mut self, tree: &mut Tree) {
+        self.hold_new_nodes(tree);
+        for wanted in self.task.paths().wanted().to_vec() {
+            let place = self.places[wanted.node.0];
+            if let Some(next) = tree.next(place).filter(|next| next.is_full() || !wanted.full).cloned() {
+                self.task.paths_mut().supply(wanted.node, next);
+                self.usage.positions_saved += 1;
+                tree.touch(place);
+            }
+        }
+    }
+
+    /// Holds a place in the tree for every node that the task has newly referred to.
+    fn hold_new_nodes(&mut self, tree: &mut Tree) {
+        if self.places.is_empty() {
+            let mut root = None;
+            for &token in self.task.paths().prompt() {
+                let node = tree.hold(root, token);
+                if let Some(parent) = root {
+                    tree.release(parent);
+                }
+                root = Some(node);
+            }
+            self.places.extend(root);
+        }
+        for index in self.places.len()..self.task.paths().len() {
+            if let Some((parent, token)) = self.task.paths().step_to(NodeIndex(index)) {
+                let place = tree.hold(Some(self.places[parent.0]), token);
+                self.places.push(place);
+            }
+        }
+    }
+
+    /// What it misses, if anything: what it waits for before what it may want, deepest first, because a deep row brings the
+    /// distributions of its path along.
+    pub(super) fn wants(&self, index: usize, tree: &Tree) -> Option<Wants> {
+        let depth = |wanted: &Wanted| tree.depth(self.places[wanted.node.0]);
+        let mut wanted = self.task.paths().wanted().to_vec();
+        wanted.sort_by_key(|wanted| (wanted.speculative, std::cmp::Reverse(depth(wanted))));
+        let target = |wanted: &Wanted| Target {
+            node: wanted.node,
+            place: self.places[wanted.node.0],
+            full: wanted.full,
+            speculative: wanted.speculative,
+        };
+        let targets: Vec<Target> = wanted.iter().map(target).collect();
+        let first = targets.first()?;
+        let standing = Standing {
+            arrival: self.id.0,
+            served: self.served,
+            left: self.task.left(),
+            row_len: Plan::row_len(first.place, tree),
+        };
+        Some(Wants { job: index, standing, targets })
+    }
+}

@@ -96,7 +96,14 @@ def fused():
 
 
 def quantize(name_from, name_to):
-    quantize_dynamic(name_from, name_to, per_channel=True, weight_type=QuantType.QInt8)
+    # Shape inference knows no fused operators; every product is of floats.
+    quantize_dynamic(
+        name_from,
+        name_to,
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        extra_options={"DefaultTensorType": TensorProto.FLOAT},
+    )
 
 
 onnx.save(fused(), out / "fused.onnx")

@@ -43,8 +43,8 @@ install() {
             grep -v '^-r' "$list" >"$venv/more.txt"
             list=$venv/more.txt
         fi
-        # Lent by another build's environment or not, torch itself is never compiled here; llama.cpp always is.
-        "$venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir --requirement "$list"
+        # Of llama.cpp only the library: neither its images nor its server.
+        CMAKE_ARGS="-DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_BUILD_COMMON=OFF ${CMAKE_ARGS:-}" "$venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir --requirement "$list"
         "$venv/bin/pip" freeze >"$venv/installed.txt"
     ) >"$log" 2>&1; then
         rm -f "$log"

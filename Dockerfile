@@ -13,7 +13,7 @@ ARG TENSORRT_IMAGE=name-one-with-build-arg-tensorrt-image
 
 # ---- what the binary loads at run time; its own stage, because it changes with its version only
 FROM ${RUST_IMAGE} AS onnxruntime
-COPY tools/setup.sh /build/tools/
+COPY tools/setup.sh tools/tensorrt_headers.sh /build/tools/
 RUN /build/tools/setup.sh /onnxruntime && rm -rf /var/lib/apt/lists/*
 
 # ---- the binary
@@ -29,7 +29,7 @@ COPY kernels/Cargo.toml kernels/
 RUN mkdir -p src engine-build/src kernels/src tensorrt-rs/src bench/src tests/suite \
     && echo 'fn main() {}' | tee src/main.rs bench/src/main.rs tests/suite/main.rs >src/lib.rs \
     && touch engine-build/src/lib.rs kernels/src/lib.rs tensorrt-rs/src/lib.rs \
-    && cargo build --release --locked \
+    && cargo build --release --locked --features tensorrt \
     && rm -rf src engine-build/src kernels/src tensorrt-rs/src
 COPY engine-build/src engine-build/src
 COPY kernels/src kernels/src
@@ -37,7 +37,7 @@ COPY tensorrt-rs tensorrt-rs
 COPY src src
 # Cargo goes by times, and these files may be older than the empty ones were.
 RUN find src engine-build/src kernels/src tensorrt-rs -name '*.rs' -exec touch {} + \
-    && cargo build --release --locked \
+    && cargo build --release --locked --features tensorrt \
     && strip --strip-debug -o /foretype target/release/foretype
 
 # ---- CPU

@@ -6,6 +6,7 @@
 #   make local-endpoint  SageMaker's runtime API on port 8081, in front of what `make serve` serves
 #   make lint          formatting, clippy, documentation, licences and advisories, shell scripts
 #   make parity        a real-size GPT-2 (124M, random weights) against Hugging Face transformers
+#   make parity-tensorrt  every model through NVIDIA's TensorRT-RTX, which needs no GPU to build; a 124M plan within 60 s and 4 GiB
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
 #   make replay        10,000 keystrokes answered from memory and cold, compared
 #   make bench-load    throughput, typing, overload and step times of a release build, into bench/results/load-* (an hour)
@@ -15,22 +16,27 @@
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PORT ?= 8080
+# TensorRT is in every build here; plain cargo builds without it where its headers are not to be had.
+RELEASE = --release --locked --features foretype/tensorrt
+CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test test-container local-endpoint lint parity evaluate replay bench-load fuzz page-picture demo-model goldens
+.PHONY: serve test test-container local-endpoint lint parity parity-tensorrt evaluate replay bench-load fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
-	cargo build --release --locked
+	cargo build $(RELEASE)
 	$(TARGET)/release/foretype serve --model models/demo --page --port $(PORT)
 
 # `checked` is the release profile with overflow checks and debug assertions.
 test:
 	tools/setup.sh $(TARGET)/checked
-	cargo build --profile checked --locked
+	cargo build $(CHECKED)
+	tools/tensorrt_rtx.sh $(TARGET)/tensorrt-rtx
+	FORETYPE_TENSORRT_RTX="$$(realpath $(TARGET)/tensorrt-rtx)" \
 	FORETYPE_GPT2_VOCAB="$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)" \
-	    cargo test --workspace --profile checked --locked
+	    cargo test --workspace $(CHECKED)
 	tools/check_graphs.sh $(TARGET)
 	tests/e2e/run.sh $(TARGET)/checked
 	tests/page/run.sh $(TARGET)
@@ -40,7 +46,7 @@ test-container:
 
 local-endpoint:
 	tools/setup.sh $(TARGET)/release
-	cargo build --release --locked
+	cargo build $(RELEASE)
 	$(TARGET)/release/foretype local-endpoint --target http://127.0.0.1:$(PORT)
 
 lint:
@@ -48,19 +54,25 @@ lint:
 
 parity:
 	tools/setup.sh $(TARGET)/checked
-	cargo build --profile checked --locked
+	cargo build $(CHECKED)
 	FORETYPE=$(TARGET)/checked/foretype tests/parity/parity.sh
+
+parity-tensorrt:
+	tools/setup.sh $(TARGET)/checked
+	tools/tensorrt_rtx.sh $(TARGET)/tensorrt-rtx
+	cargo build $(CHECKED) -p foretype -p foretype-bench
+	tests/parity/tensorrt.sh $(TARGET)
 
 evaluate:
 	tools/setup.sh $(TARGET)/release
-	cargo build --release --locked
+	cargo build $(RELEASE)
 	$(TARGET)/release/foretype evaluate --model models/demo --method exact,healed,naive,popular \
 	    --queries models/demo/queries/heldout_unseen.txt,models/demo/queries/seen.txt \
 	    --popular models/demo/queries/popular.tsv --limit 300 --results bench/results
 
 replay:
 	tools/setup.sh $(TARGET)/checked
-	FORETYPE_REPLAY_KEYSTROKES=10000 cargo test --profile checked --locked --test suite -- replay --nocapture
+	FORETYPE_REPLAY_KEYSTROKES=10000 cargo test $(CHECKED) --test suite -- replay --nocapture
 
 # The paper case's shape: ten beams for ten suggestions, at most 42 tokens in all.
 # First come, first served: a closed loop that is served newest first would starve some of its clients.
@@ -73,7 +85,7 @@ TYPING_GPT2 ?= --from 1 --suggestions 1 --max-new-tokens 2 --deadline-ms 90 --se
 
 bench-load:
 	tools/setup.sh $(TARGET)/release
-	cargo build --release --locked -p foretype -p foretype-bench
+	cargo build $(RELEASE) -p foretype -p foretype-bench
 	$(BENCH) checkpoint $(TARGET)/bench/gpt2-random \
 	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)"
 	$(BENCH) steps $(BENCH_MODELS) $(STEPS)
@@ -88,7 +100,7 @@ fuzz:
 
 page-picture:
 	tools/setup.sh $(TARGET)/checked
-	cargo build --profile checked --locked
+	cargo build $(CHECKED)
 	PAGE_PICTURE=docs/page.png tests/page/run.sh $(TARGET)
 
 goldens:

@@ -3,6 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+tools/tensorrt_headers.sh "${CARGO_TARGET_DIR:-target}/tensorrt-headers"
+tools/tensorrt_bindings.sh --check
 cargo fmt --all --check
 cargo fmt --manifest-path fuzz/Cargo.toml --check
 cargo clippy --workspace --all-targets --all-features --locked -- -D warnings

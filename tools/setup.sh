@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings what a build needs and a bare Debian machine may lack: a C linker, Python's venv, and the ONNX Runtime library, put
-# beside the binary. Safe to run again: what is there is left alone.
+# Brings what a build needs and a bare Debian machine may lack: C and C++ compilers, Python's venv, TensorRT's headers, and the ONNX
+# Runtime library, put beside the binary. Safe to run again: what is there is left alone.
 #
 # usage: tools/setup.sh TARGET_DIR     the folder that the binary is built into, such as target/release
 set -euo pipefail
@@ -28,10 +28,13 @@ needs_package() {
 }
 
 needs_package gcc cc --version
+needs_package g++ c++ --version
 needs_package libc6-dev test -e /usr/include/stdio.h
 needs_package python3 python3 --version
 needs_package python3-venv python3 -c 'import ensurepip, venv'
 command -v cargo >/dev/null || { say "the Rust toolchain is missing; install it with rustup, as its web site says"; exit 1; }
+
+tools/tensorrt_headers.sh "${CARGO_TARGET_DIR:-target}/tensorrt-headers"
 
 library=libonnxruntime.so.$ONNXRUNTIME_VERSION
 if [ ! -s "$target_dir/$library" ]; then

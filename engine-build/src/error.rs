@@ -80,6 +80,9 @@ pub enum BuildError {
     /// Whoever asked for the bundle doesn't want it any more.
     #[error("the build was cancelled: start it again for a bundle")]
     Cancelled,
+    /// The bundle is there, but no TensorRT plan of it.
+    #[error(transparent)]
+    Plan(Box<crate::plan::PlanError>),
     /// Something that is not a bundle is where the bundle should go.
     #[error("{0} exists and is not a bundle: name a new or empty folder, or a bundle to replace")]
     Occupied(PathBuf),

@@ -8,10 +8,10 @@
 //! - `families`: one file per model family, over `blocks`, over `onnx` (graph builder, messages, weights file).
 //! - `fuse`: from ONNX's operators to those of foretype's own CPU runtime, over `packing`, the layout of their weights.
 //! - `bundle`: the output folder, complete or absent.
+//! - [`plan`]: TensorRT plans of a bundle, through the crate `tensorrt-rs`.
 //!
 //! Invariants: memory does not grow with the model, because weights are streamed; a bundle appears whole or not at all;
-//! no input makes it panic. Deliberately absent: Python, network access, unsafe code, and TensorRT, whose
-//! plans are made from the bundle elsewhere.
+//! no input makes it panic. Deliberately absent: Python, network access, unsafe code.
 
 mod blocks;
 mod build;
@@ -24,6 +24,7 @@ mod fuse;
 pub mod manifest;
 mod onnx;
 mod packing;
+pub mod plan;
 mod tokenizer;
 
 pub use build::{BuildOptions, Progress, build, default_context};

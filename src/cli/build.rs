@@ -1,21 +1,22 @@
-//! `foretype build`: checkpoint in, bundle out.
+//! `foretype build`: checkpoint in, bundle out. With a TensorRT target also a plan, and then a bundle may go in as well.
 
 use std::error::Error;
 use std::path::PathBuf;
 
 use clap::Args;
-use engine_build::{BuildOptions, Dtype};
+use engine_build::{BuildOptions, Dtype, is_bundle};
 
+use super::plan::PlanArgs;
 use super::progress::Bar;
 
 /// Arguments of `build`.
 #[derive(Clone, Debug, Args)]
 pub struct BuildArgs {
-    /// The checkpoint folder, as `save_pretrained` writes it.
+    /// The checkpoint folder, as `save_pretrained` writes it; or a bundle, to add a TensorRT plan to it.
     checkpoint: PathBuf,
     /// The bundle folder to write. A bundle that is there is replaced; anything else is left alone.
     #[arg(long, env = "FORETYPE_OUT", value_name = "DIR")]
-    out: PathBuf,
+    out: Option<PathBuf>,
     /// The model's name in answers. Default: the checkpoint folder's.
     #[arg(long, env = "FORETYPE_NAME")]
     name: Option<String>,
@@ -28,28 +29,42 @@ pub struct BuildArgs {
     /// Text that every query is continued from, and that people don't see. Default: none.
     #[arg(long, env = "FORETYPE_PROMPT_PREFIX", value_name = "TEXT", default_value = "")]
     prompt_prefix: String,
-    /// Precision of weights and KV cache: f32 for CPUs, f16 for GPUs.
-    #[arg(long, env = "FORETYPE_DTYPE", value_parser = ["f32", "f16"], default_value = "f32")]
-    dtype: String,
+    /// Precision of weights and KV cache: f32 for CPUs, f16 for GPUs. Default: f16 for a TensorRT target, else f32.
+    #[arg(long, env = "FORETYPE_DTYPE", value_parser = ["f32", "f16"])]
+    dtype: Option<String>,
     /// Terms that are never suggested, one a line, as whole words; a `*` at the end stands for any ending. Default: none.
     #[arg(long, env = "FORETYPE_BLOCKLIST", value_name = "FILE")]
     blocklist: Option<PathBuf>,
     /// Popular queries to merge with the model's suggestions: lines of query, tab, count. Default: none.
     #[arg(long, env = "FORETYPE_POPULAR", value_name = "FILE")]
     popular: Option<PathBuf>,
+    #[command(flatten)]
+    plan: PlanArgs,
 }
 
 impl BuildArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let started = std::time::Instant::now();
-        let mut options = BuildOptions::new(&self.checkpoint, &self.out);
+        let half = self.dtype.as_deref().map_or(self.plan.is_wanted(), |dtype| dtype == "f16");
+        if self.plan.is_wanted() && !half {
+            return Err("TensorRT plans are built from f16: leave out --dtype, or say --dtype f16".into());
+        }
+        let adds_only = self.plan.is_wanted() && is_bundle(&self.checkpoint);
+        if self.out.is_none() && !adds_only {
+            return Err("--out is missing: name the folder of the bundle to write".into());
+        }
+        let library = self.plan.library()?;
+        let Some(out) = self.out else {
+            return library.map_or(Ok(()), |library| self.plan.add(&self.checkpoint, &library));
+        };
+        let mut options = BuildOptions::new(&self.checkpoint, &out);
         options.name = self.name;
         options.context = self.context;
         options.top_k = self.top_k;
         options.prompt_prefix = self.prompt_prefix;
         options.blocklist = self.blocklist;
         options.popular = self.popular;
-        options.dtype = if self.dtype == "f16" { Dtype::F16 } else { Dtype::F32 };
+        options.dtype = if half { Dtype::F16 } else { Dtype::F32 };
         let manifest = engine_build::build(&options, &Bar::default())?;
         let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
         println!(
@@ -60,8 +75,8 @@ impl BuildArgs {
             bytes as f64 / f64::from(1 << 20),
             manifest.model.context,
             started.elapsed().as_secs_f64(),
-            self.out.display()
+            out.display()
         );
-        Ok(())
+        library.map_or(Ok(()), |library| self.plan.add(&out, &library))
     }
 }

@@ -6,6 +6,7 @@ mod complete;
 mod evaluate;
 mod local_endpoint;
 mod pack;
+mod plan;
 mod progress;
 mod serve;
 pub mod telemetry;

@@ -10,12 +10,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use engine_build::manifest::{FILE, Manifest};
+use engine_build::plan::{ENGINES, FoundPlan, read_plan, records};
 use engine_build::{is_bundle, is_checkpoint};
 use flate2::{Compression, GzBuilder};
 use sha2::{Digest, Sha256};
-
-/// Where engines for a particular GPU are; the manifest doesn't list them.
-const ENGINES: &str = "engines";
 
 /// Arguments of `pack`.
 #[derive(Clone, Debug, Args)]
@@ -89,14 +87,17 @@ fn pack(bundle: &Path, out: &Path) -> Result<Packed, Box<dyn Error>> {
     Ok(Packed { files: names.len(), bytes: file.bytes, sha256 })
 }
 
-fn engines(bundle: &Path) -> io::Result<Vec<String>> {
-    let folder = bundle.join(ENGINES);
-    if !folder.is_dir() {
-        return Ok(Vec::new());
+/// TensorRT plans and their records, which the manifest doesn't list: each plan is compared with its record.
+fn engines(bundle: &Path) -> Result<Vec<String>, Box<dyn Error>> {
+    let mut names = Vec::new();
+    for found in records(&bundle.join(ENGINES))? {
+        let (path, record) = found?;
+        let plan = FoundPlan { path, record };
+        read_plan(&plan)?;
+        let record = plan.path.file_name().unwrap_or_default().to_string_lossy();
+        names.extend([&*record, &plan.record.plan.path].map(|name| format!("{ENGINES}/{name}")));
     }
-    let names = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-    let names = names.collect::<io::Result<Vec<_>>>()?;
-    Ok(names.iter().filter(|name| name.ends_with(".plan")).map(|name| format!("{ENGINES}/{name}")).collect())
+    Ok(names)
 }
 
 /// Writes on, and keeps the checksum and size of what was written.
@@ -145,7 +146,22 @@ mod tests {
 
         std::fs::write(two.join(ENGINES).join("x.plan"), "engine").unwrap();
         let path = folder.path().join("3.tar.gz");
-        assert_eq!(pack(&two, &path).unwrap().files, first.files + 1);
+        let error = pack(&two, &path).err().unwrap().to_string();
+        assert!(error.contains("x.json"), "a plan without its record is none: {error}");
+        let record = |sha256: &str| {
+            format!(
+                r#"{{"format": 1, "flavour": "tensorrt-rtx", "version": "1.7.1", "architectures": [86], "tool": "t", "graph": [],
+                    "shapes": {{"prefill": {{"batch": [1, 1, 1], "tokens": [1, 1, 1], "select": [1, 1, 1]}},
+                                "decode": {{"batch": [1, 1, 1], "tokens": [1, 1, 1], "select": [1, 1, 1]}}}},
+                    "plan": {{"path": "x.plan", "bytes": 6, "sha256": "{sha256}"}}}}"#
+            )
+        };
+        std::fs::write(two.join(ENGINES).join("x.json"), record(&"0".repeat(64))).unwrap();
+        let error = pack(&two, &path).err().unwrap().to_string();
+        assert!(error.contains("SHA-256"), "{error}");
+        let sha256: String = Sha256::digest("engine").iter().map(|byte| format!("{byte:02x}")).collect();
+        std::fs::write(two.join(ENGINES).join("x.json"), record(&sha256)).unwrap();
+        assert_eq!(pack(&two, &path).unwrap().files, first.files + 2);
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(File::open(path).unwrap()));
         let unpacked = folder.path().join("unpacked");
         std::fs::create_dir(&unpacked).unwrap();
@@ -154,7 +170,7 @@ mod tests {
             assert!(entry.header().entry_type().is_file());
             assert!(entry.unpack_in(&unpacked).unwrap());
         }
-        assert!(unpacked.join("engines/x.plan").is_file());
+        assert!(unpacked.join("engines/x.plan").is_file() && unpacked.join("engines/x.json").is_file());
         Manifest::load(&unpacked).unwrap().verify_checksums(&unpacked).unwrap();
     }
 

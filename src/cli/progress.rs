@@ -20,6 +20,15 @@ impl Bar {
         Self { bar: Mutex::default(), cancelled: flag }
     }
 
+    fn show(&self, name: &str, total: u64, template: &str) {
+        let bar = ProgressBar::new(total).with_message(name.to_owned());
+        let style = ProgressStyle::with_template(template);
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        if let Some(last) = self.current().replace(bar) {
+            last.finish();
+        }
+    }
+
     fn current(&self) -> std::sync::MutexGuard<'_, Option<ProgressBar>> {
         self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -31,17 +40,20 @@ impl Progress for Bar {
             tracing::info!(mib = total_bytes >> 20, "{name}");
             return;
         }
-        let style = ProgressStyle::with_template("{msg:24} {wide_bar} {bytes}/{total_bytes} {elapsed}");
-        let bar = ProgressBar::new(total_bytes).with_message(name.to_owned());
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        if let Some(last) = self.current().replace(bar) {
-            last.finish();
-        }
+        self.show(name, total_bytes, "{msg:24} {wide_bar} {bytes}/{total_bytes} {elapsed}");
     }
 
-    fn advance(&self, bytes: u64) {
+    fn steps(&self, name: &str, total: u64) {
+        if !std::io::stderr().is_terminal() {
+            tracing::info!(steps = total, "{name}");
+            return;
+        }
+        self.show(name, total, "{msg:24} {wide_bar} {pos}/{len} {elapsed}");
+    }
+
+    fn advance(&self, amount: u64) {
         if let Some(bar) = &*self.current() {
-            bar.inc(bytes);
+            bar.inc(amount);
         }
     }
 

@@ -86,6 +86,9 @@ pub enum Error {
     /// The flavour can't do this at all.
     #[error("{0} has no `{1}`")]
     Unsupported(Flavour, &'static str),
+    /// There is no GPU to build for.
+    #[error("this machine has no GPU to build for ({0}): name architectures, such as --sm 75,86,89")]
+    NoGpu(String),
     /// A value that no library would take.
     #[error("{0}")]
     Argument(String),

@@ -147,6 +147,7 @@ impl fmt::Display for Invalidity {
         let reasons: Vec<_> =
             Self::REASONS.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, reason)| *reason).collect();
         match reasons.as_slice() {
+            [] if self.0 == 0 => f.write_str("it didn't say why, as where there is no GPU"),
             [] => write!(f, "for a reason that this version doesn't know ({:#x})", self.0),
             reasons => f.write_str(&reasons.join(", and ")),
         }

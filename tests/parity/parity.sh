@@ -43,7 +43,7 @@ python3 "$here/measure.py" "$dir/build.txt" "$foretype" build "$dir/checkpoint" 
 read -r build_seconds build_mib <"$dir/build.txt"
 
 status=0
-FORETYPE_PARITY_DIR=$(cd "$dir" && pwd) cargo test --profile checked --test suite -- \
+FORETYPE_PARITY_DIR=$(cd "$dir" && pwd) cargo test --profile checked --features tensorrt --test suite -- \
     parity::transformers_124m --exact --ignored --nocapture 2>&1 | tee "$dir/test.txt" || status=$?
 # A name that matches nothing passes too.
 if ((status == 0)) && ! grep -q '^test result: ok. 1 passed' "$dir/test.txt"; then

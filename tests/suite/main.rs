@@ -19,6 +19,7 @@ mod http_page;
 mod http_schemas;
 mod kill;
 mod parity;
+mod plans;
 mod replay;
 mod simulator;
 mod stop;

@@ -4,6 +4,8 @@ mod broken;
 mod bundles;
 mod families;
 mod operators;
+#[cfg(feature = "tensorrt")]
+mod plans;
 mod random;
 mod tiny;
 mod tokenizers;

@@ -102,3 +102,27 @@ fn c_library() -> PathBuf {
     let line = maps.lines().find(|line| line.contains("/libc.so.6") || line.contains("/libc-2")).expect("it works");
     line[line.find('/').expect("it works")..].into()
 }
+
+/// What lets one binary run with and without TensorRT: the shim asks the linker for nothing but C++'s allocator.
+#[test]
+fn the_shim_has_no_undefined_symbol_of_tensorrt_or_cuda() {
+    for flavour in ["enterprise", "rtx"] {
+        let archive = Path::new(env!("OUT_DIR")).join(format!("libtensorrt_shim_{flavour}.a"));
+        let output = std::process::Command::new("nm").args(["-uP"]).arg(&archive).output().expect("binutils");
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        // Lines are `SYMBOL KIND`, with the object's name above them; the weak one is called where C++ is broken.
+        let symbols = output.lines().filter(|line| !line.ends_with(':')).filter_map(|line| line.split(' ').next());
+        let known = [
+            "_Znwm",
+            "_ZnwmRKSt9nothrow_t",
+            "_ZSt7nothrow",
+            "_ZdlPv",
+            "_ZdlPvm",
+            "_GLOBAL_OFFSET_TABLE_",
+            "__cxa_pure_virtual",
+        ];
+        let foreign: Vec<_> = symbols.filter(|symbol| !known.contains(symbol) && !symbol.starts_with("mem")).collect();
+        assert!(output.contains("_ZSt7nothrow"), "nm works: {output}");
+        assert_eq!(foreign, Vec::<&str>::new(), "{flavour}");
+    }
+}

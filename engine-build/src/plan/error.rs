@@ -1,0 +1,146 @@
+//! Why there is no plan, or none that fits: one sentence that names both sides.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::error::BuildError;
+use crate::manifest::ManifestError;
+
+/// Why a plan can't be built or used.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    /// The bundle is broken.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// TensorRT is missing, or refused.
+    #[error(transparent)]
+    TensorRt(#[from] tensorrt::Error),
+    /// The graph is in a precision that TensorRT has no use for.
+    #[error(
+        "the bundle's graph is {0}, and TensorRT plans are built from f16: build the bundle again with --dtype f16"
+    )]
+    Dtype(String),
+    /// The numbers of a profile are out of order.
+    #[error("the profiles have a minimum above an optimum, or an optimum above a maximum: each has to be MIN,OPT,MAX")]
+    Shapes,
+    /// Architectures were named that the library can't build for here.
+    #[error("TensorRT builds for the GPU that it runs on, {here}, and not for {asked}: leave out --sm, or build there")]
+    OtherGpu {
+        /// The GPU here.
+        here: String,
+        /// What was asked for.
+        asked: String,
+    },
+    /// A model that is known to crash the builder.
+    #[error(
+        "TensorRT-RTX crashes on models whose hidden size is below 32, and this one's is {0}: run it with ONNX Runtime"
+    )]
+    TooSmall(u32),
+    /// TensorRT read the graph otherwise than it is meant.
+    #[error("TensorRT misread the graph: {0}; this is a defect of the graph's builder, please report it")]
+    Misread(String),
+    /// Whoever asked for the plan doesn't want it any more.
+    #[error("the build was cancelled: start it again for a plan")]
+    Cancelled,
+    /// A plan, or the folder of plans, can't be read or written.
+    #[error("cannot read or write {}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A record is broken.
+    #[error("{} is no record of a plan: {reason}; build the plan again", path.display())]
+    Record {
+        /// The record.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A plan does not fit.
+    #[error("{} {misfit}: build it again here", path.display())]
+    Misfit {
+        /// The plan.
+        path: PathBuf,
+        /// Why.
+        misfit: Misfit,
+    },
+    /// There is none at all.
+    #[error("there is no plan in {}, and this machine needs one by {builder} for {gpu}: build it", engines.display())]
+    None {
+        /// The folder of plans.
+        engines: PathBuf,
+        /// Flavour and version here.
+        builder: String,
+        /// The GPU here.
+        gpu: String,
+    },
+}
+
+/// What a plan is, against what is needed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Misfit {
+    /// Another library.
+    #[error("was built by {built_by}, and this machine has {here}")]
+    Builder {
+        /// The plan's.
+        built_by: String,
+        /// The machine's.
+        here: String,
+    },
+    /// Another GPU.
+    #[error("is for {built_for}, and this machine's GPU is {here}")]
+    Gpu {
+        /// The plan's.
+        built_for: String,
+        /// The machine's.
+        here: String,
+    },
+    /// Too small profiles.
+    #[error("takes up to {has_lanes} rows of {has_chunk} tokens, and {lanes} of {chunk} are asked for")]
+    Shapes {
+        /// The plan's rows.
+        has_lanes: u32,
+        /// The plan's tokens per row.
+        has_chunk: u32,
+        /// Rows asked for.
+        lanes: u32,
+        /// Tokens per row asked for.
+        chunk: u32,
+    },
+    /// Another model, or the same one built otherwise.
+    #[error("was built from a {file} with the SHA-256 {built_from}, and the bundle's has {here}")]
+    Graph {
+        /// The file.
+        file: String,
+        /// Its checksum when the plan was built.
+        built_from: String,
+        /// Its checksum now.
+        here: String,
+    },
+    /// Cut off, or written over.
+    #[error("has {found} bytes, and its record says {expected}")]
+    Size {
+        /// The plan's.
+        found: u64,
+        /// The record's.
+        expected: u64,
+    },
+    /// Changed.
+    #[error("has the SHA-256 {found}, and its record says {expected}")]
+    Checksum {
+        /// The plan's.
+        found: String,
+        /// The record's.
+        expected: String,
+    },
+}
+
+impl From<PlanError> for BuildError {
+    fn from(error: PlanError) -> Self {
+        Self::Plan(Box::new(error))
+    }
+}

@@ -1,0 +1,89 @@
+//! The plan that fits a machine.
+
+use std::path::{Path, PathBuf};
+
+use tensorrt::{Flavour, Sm, Version};
+
+use super::error::{Misfit, PlanError};
+use super::record::{PlanRecord, records};
+use crate::manifest::Manifest;
+
+/// What a machine and a server need of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanNeeds {
+    /// The library that will run it.
+    pub flavour: Flavour,
+    /// Its version.
+    pub version: Version,
+    /// The GPU.
+    pub architecture: Sm,
+    /// Rows in one step, if the server insists on a number; otherwise as many as the plan takes.
+    pub lanes: Option<u32>,
+    /// Tokens of one row in one step, likewise.
+    pub chunk: Option<u32>,
+}
+
+/// A plan that fits by its record; its bytes are not read yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundPlan {
+    /// The record's file.
+    pub path: PathBuf,
+    /// What it says.
+    pub record: PlanRecord,
+}
+
+/// Looks for a plan of the bundle with this manifest in a folder of plans. Of several that fit, the one that takes least is the
+/// quickest.
+///
+/// # Errors
+/// Why the plan that comes closest doesn't fit; no plan at all.
+pub fn find_plan(engines: &Path, manifest: &Manifest, needs: &PlanNeeds) -> Result<FoundPlan, PlanError> {
+    let mut closest: Option<(usize, PlanError)> = None;
+    let mut fitting: Option<FoundPlan> = None;
+    for found in records(engines)? {
+        let (rank, error) = match found {
+            Err(error) => (0, error),
+            Ok((path, record)) => match fit(&record, manifest, needs) {
+                Ok(()) => {
+                    let size = |plan: &FoundPlan| (plan.record.shapes.lanes(), plan.record.shapes.chunk());
+                    let plan = FoundPlan { path, record };
+                    if fitting.as_ref().is_none_or(|best| size(&plan) < size(best)) {
+                        fitting = Some(plan);
+                    }
+                    continue;
+                }
+                Err((rank, misfit)) => {
+                    (rank, PlanError::Misfit { path: path.with_file_name(&record.plan.path), misfit })
+                }
+            },
+        };
+        if closest.as_ref().is_none_or(|(best, _)| rank > *best) {
+            closest = Some((rank, error));
+        }
+    }
+    match (fitting, closest) {
+        (Some(plan), _) => Ok(plan),
+        (None, Some((_, error))) => Err(error),
+        (None, None) => Err(PlanError::None {
+            engines: engines.to_owned(),
+            builder: format!("{} {}", needs.flavour, needs.version),
+            gpu: needs.architecture.to_string(),
+        }),
+    }
+}
+
+/// The plan's bytes, compared with its record.
+///
+/// # Errors
+/// A plan that is damaged, cut off or gone.
+pub fn read_plan(found: &FoundPlan) -> Result<Vec<u8>, PlanError> {
+    found.record.read_plan(&found.path)
+}
+
+/// The first thing that doesn't fit, and how many did before it.
+fn fit(record: &PlanRecord, manifest: &Manifest, needs: &PlanNeeds) -> Result<(), (usize, Misfit)> {
+    record.check_builder(needs.flavour, needs.version).map_err(|misfit| (1, misfit))?;
+    record.check_gpu(needs.architecture).map_err(|misfit| (2, misfit))?;
+    record.check_graph(manifest).map_err(|misfit| (3, misfit))?;
+    record.check_shapes(needs.lanes, needs.chunk).map_err(|misfit| (4, misfit))
+}

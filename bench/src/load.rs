@@ -156,8 +156,8 @@ impl LoadArgs {
         rows.sort_by_key(|row| (row.model.text(), usize::MAX - row.suggestions, row.concurrency, row.mode));
         let folder = &self.setting.results;
         let title = "Closed loop: requests sharing model steps (batched) against one request at a time (single)";
-        Report::new(title, &rows).write(folder, "closed", &table(&rows))?;
-        report::write_csv(folder, "closed", &rows)?;
+        Report::new(title, &rows).write(folder, "load-closed", &table(&rows))?;
+        report::write_csv(folder, "load-closed", &rows)?;
         self.models.iter().try_for_each(|&name| self.plot(name, &rows))
     }
 
@@ -279,7 +279,7 @@ impl LoadArgs {
             }
         }
         let caption = format!("Throughput, {}", name.text());
-        let path = report::file(&self.setting.results, &format!("closed-{}", name.text()), "svg");
+        let path = report::file(&self.setting.results, &format!("load-closed-{}", name.text()), "svg");
         plot::lines(&path, &Words { caption: &caption, x: "clients", y: "answers per second" }, &lines)
     }
 }

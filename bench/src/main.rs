@@ -11,21 +11,28 @@
 //!
 //! Deliberately absent: any policy of the server. What is measured is what a client sees.
 
+mod bandwidth;
 mod checkpoint;
 mod client;
 mod latency;
 mod load;
+mod load_tools;
 mod machine;
 mod metrics;
 mod model;
 mod overload;
+mod paper;
+mod peers;
 mod plot;
 mod report;
 mod server;
 mod steps;
+mod summary;
 mod tally;
+mod typeahead;
 mod typing;
 mod workload;
+mod wrapper;
 
 use clap::{Parser, Subcommand};
 
@@ -47,6 +54,12 @@ enum Command {
     Steps(steps::StepsArgs),
     /// Open loop: how many people can type at once.
     Typing(typing::TypingArgs),
+    /// foretype's engine beside those of others: the same prompts, greedily, in turns.
+    Peers(Box<peers::PeersArgs>),
+    /// The paper case's workload on whole servers: foretype's and others'.
+    Paper(Box<paper::PaperArgs>),
+    /// People who type, on foretype and on others' engines in the obvious wrapper.
+    Typeahead(Box<typeahead::TypeaheadArgs>),
     /// Several times the load that the server can answer; fails if it does not stay upright.
     Overload(overload::OverloadArgs),
 }
@@ -57,6 +70,9 @@ fn main() -> anyhow::Result<()> {
     match command {
         Command::Checkpoint(args) => args.run(),
         Command::Steps(args) => args.run(),
+        Command::Peers(args) => args.run(),
+        Command::Paper(args) => runtime.block_on(args.run()),
+        Command::Typeahead(args) => runtime.block_on(args.run()),
         Command::Load(args) => runtime.block_on(args.run()),
         Command::Typing(args) => runtime.block_on(args.run()),
         Command::Overload(args) => runtime.block_on(args.run()),

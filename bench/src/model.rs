@@ -1,6 +1,6 @@
 //! The two models that are measured, and the flags that every command has.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -78,13 +78,26 @@ pub struct Model {
     text: Text,
 }
 
+impl Setting {
+    /// The checkpoint of a model.
+    pub fn checkpoint(&self, name: Name) -> &Path {
+        match name {
+            Name::Demo => &self.demo,
+            Name::Gpt2 => &self.gpt2,
+        }
+    }
+}
+
 impl Model {
+    /// The same model in another bundle.
+    pub fn with_bundle(&self, bundle: PathBuf, manifest: Manifest) -> Result<Self> {
+        let text = Text::of_bundle(&std::fs::read_to_string(bundle.join(TOKENIZER_FILE))?, &manifest)?;
+        Ok(Self { name: self.name, bundle, manifest, server_args: self.server_args.clone(), text })
+    }
+
     /// Builds the model's bundle if it isn't there, and reads its tokenizer.
     pub fn open(name: Name, setting: &Setting) -> Result<Self> {
-        let folder = match name {
-            Name::Demo => &setting.demo,
-            Name::Gpt2 => &setting.gpt2,
-        };
+        let folder = setting.checkpoint(name);
         let hint = "the random GPT-2 is made by `foretype-bench checkpoint`";
         let source = bundle::identify(folder).with_context(|| hint)?;
         let options = IntakeOptions { for_gpu: setting.for_gpu, ..IntakeOptions::new(setting.cache.clone()) };

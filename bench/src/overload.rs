@@ -215,7 +215,7 @@ impl OverloadArgs {
         let lines = bounds.map(|(holds, what)| format!("{}  {what}", if holds { "holds " } else { "BROKEN" }));
         let title =
             format!("Overload, {}: {} times the capacity for {} s", self.model.text(), self.times, self.seconds);
-        let (folder, name) = (&self.setting.results, format!("overload-{}", self.model.text()));
+        let (folder, name) = (&self.setting.results, format!("load-overload-{}", self.model.text()));
         let rows = [row];
         Report::new(title, &rows).write(folder, &name, &format!("{}\n\n{}", table(&rows[0])?, lines.join("\n")))?;
         report::write_csv(folder, &name, &rows)?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 
-/// A measurement's results, as written to `load-NAME.*`.
+/// A measurement's results, as written to `NAME.*`.
 #[derive(Debug, Serialize)]
 pub struct Report<'a, R> {
     /// What was measured, in a sentence.
@@ -48,9 +48,9 @@ pub fn write_csv<R: Serialize>(folder: &Path, name: &str, rows: &[R]) -> Result<
     Ok(writer.flush()?)
 }
 
-/// `load-NAME.EXTENSION`.
+/// `NAME.EXTENSION`.
 pub fn file(folder: &Path, name: &str, extension: &str) -> PathBuf {
-    folder.join(format!("load-{name}.{extension}"))
+    folder.join(format!("{name}.{extension}"))
 }
 
 /// An empty table.

@@ -111,11 +111,8 @@ impl Server {
         self.signal("-CONT")
     }
 
-    fn signal(&self, signal: &str) -> Result<()> {
-        // The shell has `kill` built in; a bare machine may have no other.
-        let status = Command::new("sh").args(["-c", &format!("kill {signal} {}", self.child.id())]).status()?;
-        ensure!(status.success(), "kill {signal}: {status}");
-        Ok(())
+    fn signal(&self, name: &str) -> Result<()> {
+        signal(self.child.id().cast_signed(), name)
     }
 
     /// Memory that it has in use, in MiB, mapped files included.
@@ -124,6 +121,14 @@ impl Server {
         let line = status.lines().find(|line| line.starts_with("VmRSS"))?;
         Some(line.split_whitespace().nth(1)?.parse::<f64>().ok()? / 1024.0)
     }
+}
+
+/// Sends a signal, such as `-STOP`, to a process, or to a group of them by its negated id.
+pub fn signal(process: i32, name: &str) -> Result<()> {
+    // The shell has `kill` built in; a bare machine may have no other.
+    let status = Command::new("sh").args(["-c", &format!("kill {name} {process}")]).status()?;
+    ensure!(status.success(), "kill {name}: {status}");
+    Ok(())
 }
 
 impl Drop for Server {

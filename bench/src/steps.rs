@@ -66,13 +66,13 @@ impl StepsArgs {
         }
         let folder = &self.setting.results;
         let title = format!("Time of one model step, one new token a row behind {} positions", self.past);
-        Report::new(title, &rows).write(folder, "steps", &table(&rows))?;
-        report::write_csv(folder, "steps", &rows)?;
+        Report::new(title, &rows).write(folder, "load-steps", &table(&rows))?;
+        report::write_csv(folder, "load-steps", &rows)?;
         for &name in &self.models {
             let of_model = rows.iter().filter(|row| row.model == name);
             let points = of_model.map(|row| (row.rows as f64, row.median_ms)).collect();
             let caption = format!("Time of one model step, {}", name.text());
-            let path = report::file(folder, &format!("steps-{}", name.text()), "svg");
+            let path = report::file(folder, &format!("load-steps-{}", name.text()), "svg");
             let line = Line { name: "median".into(), points };
             plot::lines(&path, &Words { caption: &caption, x: "rows", y: "milliseconds" }, &[line])?;
         }

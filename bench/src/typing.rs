@@ -97,10 +97,13 @@ struct Row {
 
 /// A key that is due.
 #[derive(Clone, Debug)]
-struct Keystroke {
-    due: Duration,
-    person: usize,
-    text: String,
+pub struct Keystroke {
+    /// From the start.
+    pub due: Duration,
+    /// Who types it.
+    pub person: usize,
+    /// All that has been typed with it.
+    pub text: String,
 }
 
 /// What the keystrokes' tasks write into.
@@ -127,7 +130,7 @@ impl TypingArgs {
             self.suggestions,
             self.max_new_tokens
         );
-        let (folder, name) = (&self.setting.results, format!("typing-{}", self.model.text()));
+        let (folder, name) = (&self.setting.results, format!("load-typing-{}", self.model.text()));
         Report::new(title, &rows).write(folder, &name, &table(&rows))?;
         report::write_csv(folder, &name, &rows)?;
         let line = |name: &str, of: fn(&Row) -> f64| Line {
@@ -261,7 +264,7 @@ impl Seen {
 }
 
 /// All keystrokes of all people, by when they are due.
-fn schedule(mut texts: Texts, people: usize, warmup: Duration, until: Duration) -> Vec<Keystroke> {
+pub fn schedule(mut texts: Texts, people: usize, warmup: Duration, until: Duration) -> Vec<Keystroke> {
     let mut keystrokes = Vec::new();
     for person in 0..people {
         let mut rng = StdRng::seed_from_u64(person as u64);

@@ -1,0 +1,20 @@
+-- Posts the bodies of a file, one a line, in turn; says at the end what was counted, as JSON.
+-- usage: wrk -s bodies.lua URL -- FILE
+local bodies, at = {}, 0
+
+function init(args)
+    for line in io.lines(args[1]) do bodies[#bodies + 1] = line end
+end
+
+function request()
+    at = at % #bodies + 1
+    return wrk.format("POST", "/invocations", { ["Content-Type"] = "application/json" }, bodies[at])
+end
+
+function done(summary, latency, requests)
+    local failed = summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.timeout
+    io.write(string.format(
+        '\nsummary {"requests": %d, "refused": %d, "failed": %d, "seconds": %f, "mean_ms": %f, "p50_ms": %f, "p99_ms": %f, "max_ms": %f}\n',
+        summary.requests, summary.errors.status, failed, summary.duration / 1e6, latency.mean / 1e3,
+        latency:percentile(50) / 1e3, latency:percentile(99) / 1e3, latency.max / 1e3))
+end

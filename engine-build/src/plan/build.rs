@@ -142,7 +142,7 @@ fn inspect(network: &Network, model: &ModelInfo) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The shapes of the graph's inputs: `input_ids` [B, S], `past_len` [B], `select` [R], `past_*` [B, KV heads, C, D].
+/// The shapes of the graph's inputs: `input_ids [B, S]`, `past_len [B]`, `select [R]`, `past_* [B, KV heads, C, D]`.
 fn optimization_profile(
     network: &Network,
     model: &ModelInfo,

@@ -22,6 +22,7 @@ mod kill;
 mod on_gpu;
 mod parity;
 mod plans;
+mod quality;
 mod replay;
 mod simulator;
 mod stop;

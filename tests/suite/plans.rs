@@ -29,13 +29,15 @@ fn text(path: &Path) -> &str {
 fn mistakes_are_answered_before_anything_is_built() {
     let folder = tempfile::tempdir().unwrap();
     let (plain, out) = (repository("tests/goldens/plain"), folder.path().join("bundle"));
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["--target", "cuda"], "[possible values: onnxruntime, tensorrt, tensorrt-rtx]"),
         (&["--target", "tensorrt-rtx", "--sm", "86,ampere"], "`ampere` is no GPU architecture: 75, 80, 86 and 89 are"),
         (&["--target", "tensorrt-rtx", "--prefill-batch", "1,20,10"], "`1,20,10` is not MIN,OPT,MAX"),
         (&["--target", "tensorrt-rtx", "--decode-batch", "0,1,10"], "`0,1,10` is not MIN,OPT,MAX"),
         (&["--target", "tensorrt-rtx", "--prefill-tokens", "8"], "`8` is not MIN,OPT,MAX"),
         (&["--target", "tensorrt", "--dtype", "f32"], "built from f16: leave out --dtype"),
+        (&["--target", "tensorrt", "--quantize", "int8"], "leave out --operators and --quantize"),
+        (&["--target", "tensorrt", "--operators", "foretype"], "leave out --operators and --quantize"),
     ];
     for (flags, message) in cases {
         let error = refusal(&[&["build", text(&plain), "--out", text(&out)], flags].concat());

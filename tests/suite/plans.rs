@@ -1,7 +1,7 @@
 //! `foretype build --target`: TensorRT plans as a person builds them. With NVIDIA's own TensorRT-RTX, which needs no GPU for it:
 //! `FORETYPE_TENSORRT_RTX` names its folder, as `tools/tensorrt_rtx.sh` fetches it; `make test` does that.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::repository;
@@ -72,7 +72,7 @@ fn a_plan_is_built_added_to_packed_and_refused_when_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let (demo, bundle) = (repository("models/demo"), folder.path().join("bundle"));
     let library =
-        std::env::var_os("FORETYPE_TENSORRT_RTX").map_or_else(|| repository("target/tensorrt-rtx"), PathBuf::from);
+        std::env::var_os("FORETYPE_TENSORRT_RTX").map_or_else(|| repository("target/tensorrt-rtx"), Into::into);
     let rtx = ["--target", "tensorrt-rtx", "--tensorrt", text(&library)];
     let built = foretype(&[&["build", text(&demo), "--out", text(&bundle), "--sm", "75"], &rtx[..]].concat());
     assert!(built.status.success(), "{built:?}");

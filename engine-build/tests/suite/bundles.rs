@@ -21,9 +21,9 @@ fn weights(tiny: &Tiny) -> Vec<u8> {
     fs::read(tiny.out().join(WEIGHTS_FILE)).expect("the weights")
 }
 
-/// Builds in ONNX's own operators, which take matrices as they are.
-fn build_plain(tiny: &Tiny) -> Manifest {
-    build(&BuildOptions { operators: Some(Operators::Onnx), ..tiny.options() }, &()).expect("a bundle")
+/// Options for a graph of ONNX's own operators, whose weights are stored as in the checkpoint.
+fn standard(tiny: &Tiny) -> BuildOptions {
+    BuildOptions { operators: Some(Operators::Onnx), ..tiny.options() }
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
@@ -67,7 +67,7 @@ fn options_shape_the_bundle() {
 #[test]
 fn weights_are_the_checkpoints_padded_and_on_pages() {
     let tiny = Tiny::new();
-    build_plain(&tiny);
+    build(&standard(&tiny), &()).expect("a bundle");
     let stored = tensors("");
     let bytes = weights(&tiny);
     let vocabulary = floats(&bytes[..264 * HIDDEN * 4]);
@@ -135,7 +135,7 @@ fn half_precision_checkpoints_widen_exactly() {
                 tensor.dtype = dtype;
             }
         });
-        let manifest = build_plain(&tiny);
+        let manifest = build(&standard(&tiny), &()).expect("a bundle");
         assert_eq!(manifest.source.dtype, if dtype == StoredDtype::F16 { "F16" } else { "BF16" });
         let widen =
             |v: f32| if dtype == StoredDtype::F16 { f16::from_f32(v).to_f32() } else { bf16::from_f32(v).to_f32() };

@@ -26,14 +26,14 @@ pub struct IntakeOptions {
     pub cache: PathBuf,
     /// Positions of a lane; the builder's default if absent.
     pub context: Option<u32>,
+    /// Whether the graph is for a GPU: in f16, of ONNX's operators only.
+    pub for_gpu: bool,
     /// The graph's operators; the builder's default if absent.
     pub operators: Option<Operators>,
     /// How the graph's matrices are stored.
     pub quantization: Quantization,
     /// How a quantized bundle is compared with the model.
     pub gate: Gate,
-    /// Whether the graph is for a GPU: in f16, of ONNX's operators only.
-    pub for_gpu: bool,
 }
 
 impl IntakeOptions {
@@ -42,10 +42,10 @@ impl IntakeOptions {
         Self {
             cache,
             context: None,
+            for_gpu: false,
             operators: None,
             quantization: Quantization::None,
             gate: Gate::default(),
-            for_gpu: false,
         }
     }
 }
@@ -242,6 +242,7 @@ mod tests {
         let options = [
             plain.clone(),
             IntakeOptions { context: Some(7), ..plain.clone() },
+            IntakeOptions { for_gpu: true, ..plain.clone() },
             IntakeOptions { quantization: Quantization::Int8, ..plain.clone() },
             IntakeOptions { operators: Some(Operators::Onnx), ..plain.clone() },
             IntakeOptions { operators: Some(Operators::Foretype), ..plain.clone() },

@@ -29,8 +29,8 @@
 //! * Every queue is bounded, and a full one is an ordinary error.
 //! * What the tree holds, and what shares a forward, never changes an answer, only its price.
 //! * Every request that was accepted is answered, whatever becomes of the engine.
-//! * `unsafe` is where memory meets native code: `model/onnxruntime/raw.rs`, `model/onnxruntime/operators/context.rs`, and the CUDA
-//!   driver's wrapper, `model/cuda`.
+//! * `unsafe` is where memory meets native code: `model/onnxruntime/raw.rs` and `operators/context.rs` beside it, and where devices
+//!   are driven: `model/cuda`, `model/tensorrt` and `model/onnxruntime/cuda.rs`.
 //!
 //! # Deliberately absent
 //!

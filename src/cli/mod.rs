@@ -169,10 +169,10 @@ impl ModelArgs {
         let (backend, for_gpu) = self.gpu.choose(source, &cache, self.onnxruntime())?;
         let intake = IntakeOptions {
             context: self.context,
+            for_gpu,
             operators: self.operators.into(),
             quantization: self.quantize.into(),
             gate: Gate { library: self.onnxruntime.clone(), ..Gate::default() },
-            for_gpu,
             ..IntakeOptions::new(cache)
         };
         Ok((intake, self.engine(backend)))

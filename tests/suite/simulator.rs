@@ -92,6 +92,9 @@ impl StandIn {
     }
 }
 
+#[cfg(feature = "tensorrt")]
+static KEPT: std::sync::Mutex<Vec<tensorrt::Library>> = std::sync::Mutex::new(Vec::new());
+
 /// The simulator of one flavour, on a driver of its own.
 #[cfg(feature = "tensorrt")]
 pub struct Simulator {
@@ -99,6 +102,7 @@ pub struct Simulator {
     /// TensorRT's file.
     pub path: PathBuf,
     library: Library,
+    opened: tensorrt::Library,
     pub stand_in: StandIn,
 }
 
@@ -109,7 +113,10 @@ impl Simulator {
         let name = if flavour == Flavour::Rtx { "libtensorrt_rtx.so" } else { "libtensorrt.so" };
         let path = copied(name, stand_in._folder.path());
         let library = open(&path);
-        Self { flavour, path, library, stand_in }
+        let opened = tensorrt::Library::open(flavour, Some(&path)).unwrap();
+        // Libraries stay for good, and what they keep would look lost to a leak checker.
+        KEPT.lock().unwrap().push(opened.clone());
+        Self { flavour, path, library, opened, stand_in }
     }
 
     /// Objects of TensorRT that were not destroyed.
@@ -134,7 +141,7 @@ impl Simulator {
 
     /// Writes what this simulator takes for a plan of a bundle, and its record.
     pub fn write_plan(&self, bundle: &Path, manifest: &Manifest, shapes: PlanShapes) -> PathBuf {
-        let version = tensorrt::Library::open(self.flavour, Some(&self.path)).unwrap().version();
+        let version = self.opened.version();
         let mut plan = format!("simulated plan 1\nlibrary {} {version}\nsm 86\n", self.flavour.name());
         writeln!(plan, "graph {}", bundle.join(GRAPH_FILE).display()).unwrap();
         for profile in [shapes.prefill, shapes.decode] {
@@ -163,7 +170,7 @@ impl Simulator {
     }
 
     fn write_record(&self, bundle: &Path, manifest: &Manifest, shapes: PlanShapes, plan: &str) -> PathBuf {
-        let version = tensorrt::Library::open(self.flavour, Some(&self.path)).unwrap().version().to_string();
+        let version = self.opened.version().to_string();
         let name = format!("{}-{version}-sm86.plan", self.flavour.name());
         let sha256: String = Sha256::digest(plan).iter().map(|byte| format!("{byte:02x}")).collect();
         let graph: Vec<_> = [GRAPH_FILE, WEIGHTS_FILE].iter().map(|file| manifest.file(file).unwrap()).collect();

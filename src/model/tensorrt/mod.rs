@@ -11,7 +11,7 @@ mod plan;
 mod runner;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use engine_build::manifest::{Dtype, Manifest, ModelInfo};
 use engine_build::plan::{PlanError, PlanShapes};
@@ -85,7 +85,7 @@ impl From<tensorrt::LoadError> for LoadError {
 pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box<dyn Backend>, LoadError> {
     let device = Driver::load(options.driver.as_deref())?.open(options.device)?;
     device.make_current()?;
-    let library = Library::open(options.flavour, options.library.as_deref())?;
+    let library = library(options)?;
     let (engine, shapes) = plan::engine(bundle, manifest, &library, &device, options)?;
     check_tensors(&engine, &manifest.model)?;
     let (kv, limits) = dimensions(manifest, options, &shapes);
@@ -95,6 +95,21 @@ pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box
         chunk = backend.limits().chunk, graphs = options.graphs, "TensorRT is ready"
     );
     Ok(backend)
+}
+
+/// The library, opened once for each place: it stays, and so does its log.
+fn library(options: &Options) -> Result<Library, LoadError> {
+    static OPENED: Mutex<Vec<(Flavour, Option<PathBuf>, Library)>> = Mutex::new(Vec::new());
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let same = |(flavour, place, _): &&(Flavour, Option<PathBuf>, Library)| {
+        *flavour == options.flavour && *place == options.library
+    };
+    if let Some((_, _, library)) = opened.iter().find(same) {
+        return Ok(library.clone());
+    }
+    let library = Library::open(options.flavour, options.library.as_deref())?;
+    opened.push((options.flavour, options.library.clone(), library.clone()));
+    Ok(library)
 }
 
 /// What an engine will be able to hold and do if a plan is built for these options.

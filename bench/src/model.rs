@@ -84,7 +84,7 @@ impl Model {
         };
         let hint = "the random GPT-2 is made by `foretype-bench checkpoint`";
         let source = bundle::identify(folder).with_context(|| hint)?;
-        let options = IntakeOptions { cache: setting.cache.clone(), context: None };
+        let options = IntakeOptions::new(setting.cache.clone());
         let (bundle, manifest) = bundle::open(&source, &options, &())?;
         let text = Text::of_bundle(&std::fs::read_to_string(bundle.join(TOKENIZER_FILE))?, &manifest)?;
         let own = if name == Name::Gpt2 { setting.gpt2_args.as_str() } else { "" };

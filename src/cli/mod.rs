@@ -2,6 +2,7 @@
 //! doc line that `--help` shows.
 
 mod build;
+mod choices;
 mod complete;
 mod evaluate;
 mod local_endpoint;
@@ -17,10 +18,12 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use self::choices::{OperatorsChoice, QuantizeChoice};
 use self::telemetry::LogFormat;
 use crate::bundle::{self, IntakeOptions, Source};
 use crate::engine::{EngineOptions, RequestOptions};
 use crate::model::onnxruntime;
+use crate::quality::Gate;
 use crate::schedule::PoolOptions;
 
 /// Completes search queries as people type them, with a GPT-style language model.
@@ -82,6 +85,12 @@ pub struct ModelArgs {
     /// Positions per query when a checkpoint is built on start. Default: 128, or what the model has.
     #[arg(long, env = "FORETYPE_CONTEXT", value_name = "TOKENS")]
     context: Option<u32>,
+    /// Operators of a graph that is built on start: ONNX's own, or foretype's fused ones for CPUs.
+    #[arg(long, env = "FORETYPE_OPERATORS", value_enum, default_value = "auto")]
+    operators: OperatorsChoice,
+    /// How weights are stored when a checkpoint is built on start: as they are, or in 8 bits if that changes the model little.
+    #[arg(long, env = "FORETYPE_QUANTIZE", value_enum, default_value = "none")]
+    quantize: QuantizeChoice,
     /// The ONNX Runtime library (libonnxruntime.so). Default: looked for beside this binary.
     #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
     onnxruntime: Option<PathBuf>,
@@ -150,7 +159,13 @@ impl ModelArgs {
     }
 
     fn intake(&self) -> IntakeOptions {
-        IntakeOptions { cache: self.cache.clone().unwrap_or_else(bundle::default_cache), context: self.context }
+        IntakeOptions {
+            context: self.context,
+            operators: self.operators.into(),
+            quantization: self.quantize.into(),
+            gate: Gate { library: self.onnxruntime.clone(), ..Gate::default() },
+            ..IntakeOptions::new(self.cache.clone().unwrap_or_else(bundle::default_cache))
+        }
     }
 
     fn engine(&self) -> EngineOptions {

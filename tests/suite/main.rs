@@ -20,6 +20,7 @@ mod http_schemas;
 mod kill;
 mod parity;
 mod plans;
+mod quality;
 mod replay;
 mod simulator;
 mod stop;

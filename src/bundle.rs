@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use engine_build::extras::{BLOCKLIST_FILE, POPULAR_SOURCE};
 use engine_build::manifest::{Manifest, ManifestError};
-use engine_build::{BuildError, BuildOptions, Operators, Progress, Quantization, is_bundle, is_checkpoint};
+use engine_build::{BuildError, BuildOptions, Dtype, Operators, Progress, Quantization, is_bundle, is_checkpoint};
 
 use crate::quality::{self, Gate};
 
@@ -26,6 +26,8 @@ pub struct IntakeOptions {
     pub cache: PathBuf,
     /// Positions of a lane; the builder's default if absent.
     pub context: Option<u32>,
+    /// Whether the graph is for a GPU: in f16, of ONNX's operators only.
+    pub for_gpu: bool,
     /// The graph's operators; the builder's default if absent.
     pub operators: Option<Operators>,
     /// How the graph's matrices are stored.
@@ -37,7 +39,14 @@ pub struct IntakeOptions {
 impl IntakeOptions {
     /// The defaults, with bundles kept in a folder.
     pub fn new(cache: PathBuf) -> Self {
-        Self { cache, context: None, operators: None, quantization: Quantization::None, gate: Gate::default() }
+        Self {
+            cache,
+            context: None,
+            for_gpu: false,
+            operators: None,
+            quantization: Quantization::None,
+            gate: Gate::default(),
+        }
     }
 }
 
@@ -141,6 +150,7 @@ fn build_options(checkpoint: &Path, out: PathBuf, options: &IntakeOptions) -> Bu
     let mut build = BuildOptions::new(checkpoint, out);
     build.name = Some(model_name(checkpoint));
     build.context = options.context;
+    build.dtype = if options.for_gpu { Dtype::F16 } else { Dtype::F32 };
     build.operators = options.operators;
     build.quantization = options.quantization;
     let beside = |name: &str| Some(checkpoint.join(name)).filter(|file| file.exists());
@@ -232,6 +242,7 @@ mod tests {
         let options = [
             plain.clone(),
             IntakeOptions { context: Some(7), ..plain.clone() },
+            IntakeOptions { for_gpu: true, ..plain.clone() },
             IntakeOptions { quantization: Quantization::Int8, ..plain.clone() },
             IntakeOptions { operators: Some(Operators::Onnx), ..plain.clone() },
             IntakeOptions { operators: Some(Operators::Foretype), ..plain.clone() },

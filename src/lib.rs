@@ -29,7 +29,8 @@
 //! * Every queue is bounded, and a full one is an ordinary error.
 //! * What the tree holds, and what shares a forward, never changes an answer, only its price.
 //! * Every request that was accepted is answered, whatever becomes of the engine.
-//! * `unsafe` is in two places: `model/onnxruntime/raw.rs` and the CUDA driver's wrapper, `model/cuda`.
+//! * `unsafe` is in `model/onnxruntime/raw.rs`, and elsewhere only where devices are driven: `model/cuda`,
+//!   `model/tensorrt` and `model/onnxruntime/cuda.rs`.
 //!
 //! # Deliberately absent
 //!

@@ -18,6 +18,8 @@ mod http_openai;
 mod http_page;
 mod http_schemas;
 mod kill;
+#[cfg(feature = "tensorrt")]
+mod on_gpu;
 mod parity;
 mod plans;
 mod quality;
@@ -25,4 +27,8 @@ mod replay;
 mod simulator;
 mod stop;
 mod support;
+#[cfg(feature = "tensorrt")]
+mod tensorrt;
+#[cfg(feature = "tensorrt")]
+mod tensorrt_refusals;
 mod tuning;

@@ -246,7 +246,6 @@ mod tests {
             IntakeOptions { quantization: Quantization::Int8, ..plain.clone() },
             IntakeOptions { operators: Some(Operators::Onnx), ..plain.clone() },
             IntakeOptions { operators: Some(Operators::Foretype), ..plain.clone() },
-            IntakeOptions { for_gpu: true, ..plain.clone() },
         ];
         let names: std::collections::HashSet<_> =
             options.iter().map(|options| cache_name(folder.path(), options).unwrap()).collect();

@@ -151,8 +151,7 @@ mod tests {
 
     #[test]
     fn jmeters_samples_are_counted_by_what_was_answered() {
-        let sample =
-            |started_ms, elapsed_ms, code: &str| Sample { started_ms, elapsed_ms, code: code.to_owned() };
+        let sample = |started_ms, elapsed_ms, code: &str| Sample { started_ms, elapsed_ms, code: code.to_owned() };
         let counted = count(&[
             sample(1000, 500, "200"),
             sample(1500, 300, "429"),

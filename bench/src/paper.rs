@@ -277,8 +277,19 @@ fn relate(rows: &mut [Row]) {
 
 fn table(rows: &[Row]) -> String {
     let header = [
-        "server", "tool", "clients", "nginx", "answers", "QPS", "mean ms", "p50 ms", "p99 ms", "max ms", "foretype QPS x",
-        "foretype latency /", "failed",
+        "server",
+        "tool",
+        "clients",
+        "nginx",
+        "answers",
+        "QPS",
+        "mean ms",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+        "foretype QPS x",
+        "foretype latency /",
+        "failed",
     ];
     let mut table = report::table(&header);
     for row in rows {

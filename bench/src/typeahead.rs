@@ -53,8 +53,8 @@ pub struct TypeaheadArgs {
     #[arg(long, default_value_t = 4)]
     max_new_tokens: usize,
     /// Queries that the one person types.
-    #[arg(long, default_value_t = 10)]
-    queries: usize,
+    #[arg(long = "typed", value_name = "N", default_value_t = 10)]
+    typed_queries: usize,
     /// Most milliseconds of the 99th percentile for which a number of people counts as sustained.
     #[arg(long, default_value_t = 100.0)]
     p99_ms: f64,
@@ -115,7 +115,8 @@ impl TypeaheadArgs {
     /// Measures and writes `peers-typeahead-MODEL.*`, again after each server.
     pub async fn run(mut self) -> Result<()> {
         if self.quick {
-            (self.queries, self.seconds, self.to) = (self.queries.min(3), self.seconds.min(6.0), self.to.min(32));
+            (self.typed_queries, self.seconds, self.to) =
+                (self.typed_queries.min(3), self.seconds.min(6.0), self.to.min(32));
         }
         std::fs::create_dir_all(self.setting.results.join("tmp"))?;
         let model = Model::open(self.model, &self.setting)?;
@@ -124,7 +125,9 @@ impl TypeaheadArgs {
             ("foretype int8".to_owned(), Kind::Foretype("")),
             ("foretype int8, tree off".to_owned(), Kind::Foretype(WITHOUT_TREE)),
         ];
-        kinds.extend(wanted(&self.against)?.into_iter().map(|peer| (format!("{} wrapper", peer.name), Kind::Peer(peer))));
+        kinds.extend(
+            wanted(&self.against)?.into_iter().map(|peer| (format!("{} wrapper", peer.name), Kind::Peer(peer))),
+        );
         let (mut rows, mut keys) = (Vec::<Row>::new(), None);
         for (name, kind) in kinds {
             let row = self.server(&model, &name, &kind, &mut keys).await;
@@ -169,7 +172,8 @@ impl TypeaheadArgs {
         match kind {
             Kind::Foretype(more) => {
                 let program = Program::find(&self.setting)?;
-                let arguments: Vec<&str> = self.foretype_args.split_whitespace().chain(more.split_whitespace()).collect();
+                let arguments: Vec<&str> =
+                    self.foretype_args.split_whitespace().chain(more.split_whitespace()).collect();
                 Service::foretype(program.start(model, &arguments).await?, &logs).await
             }
             Kind::Peer(peer) => {
@@ -194,7 +198,7 @@ impl TypeaheadArgs {
         let mut texts = Texts::new(Queries::load(&self.setting.queries)?, self.setting.seed);
         let mut connection = Connection::open(service.address).await?;
         let mut keys = Vec::new();
-        for _ in 0..self.queries {
+        for _ in 0..self.typed_queries {
             let query: Vec<char> = texts.query().chars().collect();
             let half = query.len().div_ceil(2).min(MAX_KEYS / 2);
             let own: String = query[..half].iter().collect();
@@ -242,11 +246,13 @@ impl TypeaheadArgs {
         let texts = Texts::new(Queries::load(&self.setting.queries)?, self.setting.seed + 7);
         let keystrokes = schedule(texts, people, warmup, warmup + Duration::from_secs_f64(self.seconds));
         let due_in_all = keystrokes.iter().filter(|key| key.due >= warmup).count() as u64;
-        let (pool, seen) = (Arc::new(Pool::new(service.address)), Arc::new(Mutex::new((Latencies::default(), Tally::default()))));
+        let (pool, seen) =
+            (Arc::new(Pool::new(service.address)), Arc::new(Mutex::new((Latencies::default(), Tally::default()))));
         let (mut tasks, started) = (JoinSet::new(), Instant::now());
         for key in keystrokes {
             tokio::time::sleep_until(started + key.due).await;
-            let invocation = Invocation { session: Some(format!("person-{}", key.person)), ..self.invocation(&key.text) };
+            let invocation =
+                Invocation { session: Some(format!("person-{}", key.person)), ..self.invocation(&key.text) };
             let (pool, seen) = (Arc::clone(&pool), Arc::clone(&seen));
             tasks.spawn(async move {
                 let outcome = pool.complete(&invocation).await;
@@ -288,8 +294,18 @@ fn prefixes(text: &str, from: usize) -> impl Iterator<Item = String> + '_ {
 
 fn table(rows: &[Row]) -> String {
     let header = [
-        "server", "keys", "key p50 ms", "p99 ms", "agreeing", "agreeing p50 ms", "p99 ms", "x foretype", "people", "p99 ms",
-        "next p99 ms", "failed",
+        "server",
+        "keys",
+        "key p50 ms",
+        "p99 ms",
+        "agreeing",
+        "agreeing p50 ms",
+        "p99 ms",
+        "x foretype",
+        "people",
+        "p99 ms",
+        "next p99 ms",
+        "failed",
     ];
     let mut table = report::table(&header);
     for row in rows {

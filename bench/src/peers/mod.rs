@@ -105,7 +105,9 @@ impl std::str::FromStr for Cell {
             Ok(&[prompt, rows, new]) if prompt > 0 && (1..=LANES).contains(&rows) && new > 1 => {
                 Ok(Self { prompt, rows, new })
             }
-            _ => Err(format!("a cell is PROMPTxROWSxNEW, such as 8x10x16, with at most {LANES} rows and 2 or more new tokens")),
+            _ => Err(format!(
+                "a cell is PROMPTxROWSxNEW, such as 8x10x16, with at most {LANES} rows and 2 or more new tokens"
+            )),
         }
     }
 }

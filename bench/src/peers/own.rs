@@ -15,7 +15,12 @@ pub const LANES: usize = 10;
 const CHUNK: usize = 64;
 
 /// The bundle of a checkpoint for a context and a precision, built on first use.
-pub fn bundle(checkpoint: &Path, cache: &Path, context: u32, quantization: Quantization) -> Result<(PathBuf, Manifest)> {
+pub fn bundle(
+    checkpoint: &Path,
+    cache: &Path,
+    context: u32,
+    quantization: Quantization,
+) -> Result<(PathBuf, Manifest)> {
     let kind = match quantization {
         Quantization::None => "fp32",
         Quantization::Int8 => "int8",

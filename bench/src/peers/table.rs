@@ -35,8 +35,7 @@ fn cells(rows: &[Row]) -> Vec<Cell> {
 fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     for cell in cells(rows) {
-        let of_cell =
-            rows.iter().filter(|row| (row.prompt, row.rows, row.new) == (cell.prompt, cell.rows, cell.new));
+        let of_cell = rows.iter().filter(|row| (row.prompt, row.rows, row.new) == (cell.prompt, cell.rows, cell.new));
         let header = [
             "engine",
             "precision",

@@ -7,6 +7,8 @@
 #   make lint          formatting, clippy, documentation, licences and advisories, shell scripts
 #   make parity        a real-size GPT-2 (124M, random weights) against Hugging Face transformers
 #   make parity-tensorrt  every model through NVIDIA's TensorRT-RTX, which needs no GPU to build; a 124M plan within 60 s and 4 GiB
+#   make gpu-test      the engines on this machine's GPU against ONNX Runtime on the CPU; nothing where there is none
+#   make gpu-bench     step times and throughput on this machine's GPU, into bench/results/gpu-*; nothing where there is none
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
 #   make replay        10,000 keystrokes answered from memory and cold, compared
 #   make bench-load    throughput, typing, overload and step times of a release build, into bench/results/load-* (an hour)
@@ -25,7 +27,7 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test test-container local-endpoint lint parity parity-tensorrt evaluate replay bench-load bench bench-http bench-check fuzz page-picture demo-model goldens
+.PHONY: serve test test-container local-endpoint lint parity parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -40,8 +42,10 @@ test:
 	FORETYPE_TENSORRT_RTX="$$(realpath $(TARGET)/tensorrt-rtx)" \
 	FORETYPE_GPT2_VOCAB="$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)" \
 	    cargo test --workspace $(CHECKED)
+	tests/simulator/leaks.sh $(TARGET)
 	tools/check_graphs.sh $(TARGET)
 	tests/e2e/run.sh $(TARGET)/checked
+	tests/docs/run.sh $(TARGET)/checked
 	tests/page/run.sh $(TARGET)
 
 test-container:
@@ -65,6 +69,13 @@ parity-tensorrt:
 	tools/tensorrt_rtx.sh $(TARGET)/tensorrt-rtx
 	cargo build $(CHECKED) -p foretype -p foretype-bench
 	tests/parity/tensorrt.sh $(TARGET)
+
+# Both need an NVIDIA GPU, and say so where there is none.
+gpu-test:
+	tests/gpu/run.sh test $(TARGET)
+
+gpu-bench:
+	tests/gpu/run.sh bench $(TARGET)
 
 evaluate:
 	tools/setup.sh $(TARGET)/release

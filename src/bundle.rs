@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use engine_build::extras::{BLOCKLIST_FILE, POPULAR_SOURCE};
 use engine_build::manifest::{Manifest, ManifestError};
-use engine_build::{BuildError, BuildOptions, Dtype, Progress, is_bundle, is_checkpoint};
+use engine_build::{BuildError, BuildOptions, Dtype, Operators, Progress, Quantization, is_bundle, is_checkpoint};
+
+use crate::quality::{self, Gate};
 
 /// What is in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,12 +20,34 @@ pub enum Source {
 }
 
 /// How checkpoints are built on first use. The bundle's own manifest says it for bundles.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug)]
 pub struct IntakeOptions {
     /// Where built bundles are kept.
     pub cache: PathBuf,
     /// Positions of a lane; the builder's default if absent.
     pub context: Option<u32>,
+    /// Whether the graph is for a GPU: in f16, of ONNX's operators only.
+    pub for_gpu: bool,
+    /// The graph's operators; the builder's default if absent.
+    pub operators: Option<Operators>,
+    /// How the graph's matrices are stored.
+    pub quantization: Quantization,
+    /// How a quantized bundle is compared with the model.
+    pub gate: Gate,
+}
+
+impl IntakeOptions {
+    /// The defaults, with bundles kept in a folder.
+    pub fn new(cache: PathBuf) -> Self {
+        Self {
+            cache,
+            context: None,
+            for_gpu: false,
+            operators: None,
+            quantization: Quantization::None,
+            gate: Gate::default(),
+        }
+    }
 }
 
 /// Why there is no bundle.
@@ -102,7 +126,7 @@ pub fn open(
             Ok((path, manifest))
         }
         Source::Checkpoint(path) => {
-            let built = options.cache.join(cache_name(path, options));
+            let built = options.cache.join(cache_name(path, options)?);
             if is_bundle(&built)
                 && let Ok(found) = load(&built)
             {
@@ -112,16 +136,26 @@ pub fn open(
                 |e: std::io::Error| IntakeError::Cache { path: options.cache.clone(), reason: e.to_string() };
             std::fs::create_dir_all(&options.cache).map_err(no_cache)?;
             tracing::info!(checkpoint = %path.display(), bundle = %built.display(), "building the bundle");
-            let mut build = BuildOptions::new(path, &built);
-            build.context = options.context;
-            build.dtype = Dtype::F32;
-            build.name = Some(model_name(path));
-            let beside = |name: &str| Some(path.join(name)).filter(|file| file.exists());
-            (build.blocklist, build.popular) = (beside(BLOCKLIST_FILE), beside(POPULAR_SOURCE));
-            engine_build::build(&build, progress)?;
+            let manifest = quality::build(&build_options(path, built.clone(), options), &options.gate, progress)?;
+            if let Some(measured) = &manifest.quality {
+                tracing::info!("{}", quality::describe(measured));
+            }
             load(&built)
         }
     }
+}
+
+/// How a checkpoint is built on first use.
+fn build_options(checkpoint: &Path, out: PathBuf, options: &IntakeOptions) -> BuildOptions {
+    let mut build = BuildOptions::new(checkpoint, out);
+    build.name = Some(model_name(checkpoint));
+    build.context = options.context;
+    build.dtype = if options.for_gpu { Dtype::F16 } else { Dtype::F32 };
+    build.operators = options.operators;
+    build.quantization = options.quantization;
+    let beside = |name: &str| Some(checkpoint.join(name)).filter(|file| file.exists());
+    (build.blocklist, build.popular) = (beside(BLOCKLIST_FILE), beside(POPULAR_SOURCE));
+    build
 }
 
 fn load(bundle: &Path) -> Result<(PathBuf, Manifest), IntakeError> {
@@ -137,9 +171,26 @@ fn model_name(checkpoint: &Path) -> String {
 }
 
 /// A name that changes with the checkpoint's files, the options and this program's version.
-fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> String {
+fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> Result<String, BuildError> {
+    let build = build_options(checkpoint, PathBuf::new(), options);
+    let operators = build.operators()?;
+    // Every field, by name: a new one doesn't compile until it is thought of here. The files are among the checkpoint's.
+    let BuildOptions {
+        checkpoint: _,
+        out: _,
+        name,
+        context,
+        top_k,
+        prompt_prefix,
+        dtype,
+        operators: _,
+        quantization,
+        blocklist: _,
+        popular: _,
+    } = build;
     let mut hasher = DefaultHasher::new();
-    (env!("CARGO_PKG_VERSION"), engine_build::manifest::FORMAT, options.context).hash(&mut hasher);
+    (env!("CARGO_PKG_VERSION"), engine_build::manifest::FORMAT).hash(&mut hasher);
+    (name, context, top_k, prompt_prefix, dtype, operators, quantization).hash(&mut hasher);
     checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned()).hash(&mut hasher);
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(checkpoint).into_iter().flatten().flatten().map(|e| e.path()).collect();
@@ -149,7 +200,7 @@ fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> String {
         (file.file_name(), about.as_ref().map(std::fs::Metadata::len), about.and_then(|a| a.modified().ok()))
             .hash(&mut hasher);
     }
-    format!("{}-{:016x}", model_name(checkpoint), hasher.finish())
+    Ok(format!("{}-{:016x}", model_name(checkpoint), hasher.finish()))
 }
 
 /// The cache folder for people who name none: the desktop convention's, or a temporary one.
@@ -177,10 +228,31 @@ mod tests {
         std::fs::create_dir(&inner).unwrap();
         std::fs::write(inner.join("config.json"), "{}").unwrap();
         assert_eq!(identify(folder.path()).unwrap(), Source::Checkpoint(inner.clone()));
-        let options = IntakeOptions { cache: folder.path().into(), context: None };
-        let before = cache_name(&inner, &options);
-        assert_eq!(before, cache_name(&inner, &options));
+        let options = IntakeOptions::new(folder.path().into());
+        let before = cache_name(&inner, &options).unwrap();
+        assert_eq!(before, cache_name(&inner, &options).unwrap());
         std::fs::write(inner.join("config.json"), "{ }").unwrap();
-        assert_ne!(before, cache_name(&inner, &options));
+        assert_ne!(before, cache_name(&inner, &options).unwrap());
+    }
+
+    #[test]
+    fn every_option_has_a_bundle_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let plain = IntakeOptions::new("cache".into());
+        let options = [
+            plain.clone(),
+            IntakeOptions { context: Some(7), ..plain.clone() },
+            IntakeOptions { for_gpu: true, ..plain.clone() },
+            IntakeOptions { quantization: Quantization::Int8, ..plain.clone() },
+            IntakeOptions { operators: Some(Operators::Onnx), ..plain.clone() },
+            IntakeOptions { operators: Some(Operators::Foretype), ..plain.clone() },
+            IntakeOptions { for_gpu: true, ..plain.clone() },
+        ];
+        let names: std::collections::HashSet<_> =
+            options.iter().map(|options| cache_name(folder.path(), options).unwrap()).collect();
+        // One of the operators is the default.
+        assert_eq!(names.len(), options.len() - 1);
+        let wrong = IntakeOptions { operators: Some(Operators::Onnx), quantization: Quantization::Int8, ..plain };
+        assert!(cache_name(folder.path(), &wrong).unwrap_err().to_string().contains("ask for foretype's"));
     }
 }

@@ -18,7 +18,8 @@
 //!
 //! Beside that path: [`metrics`] is everything that is counted, [`models`] is what a server holds, [`bundle`] finds or builds what
 //! `--model` names, [`error`] is what clients get to see, [`cli`] the commands, [`popular`] the most frequent queries, [`evaluate`]
-//! types queries at a model and measures, [`local_endpoint`] stands in for SageMaker.
+//! types queries at a model and measures, [`quality`] compares an int8 model with the f32 one when it is built,
+//! [`local_endpoint`] stands in for SageMaker.
 //! The bundle's format and its builder are the crate `engine-build`; the arithmetic of a step on a CPU is the crate `kernels`.
 //!
 //! # Invariants
@@ -28,7 +29,8 @@
 //! * Every queue is bounded, and a full one is an ordinary error.
 //! * What the tree holds, and what shares a forward, never changes an answer, only its price.
 //! * Every request that was accepted is answered, whatever becomes of the engine.
-//! * `unsafe` is in two places: `model/onnxruntime/raw.rs` and the CUDA driver's wrapper, `model/cuda`.
+//! * `unsafe` is where memory meets native code: `model/onnxruntime/raw.rs` and `operators/context.rs` beside it, and where devices
+//!   are driven: `model/cuda`, `model/tensorrt` and `model/onnxruntime/cuda.rs`.
 //!
 //! # Deliberately absent
 //!
@@ -46,5 +48,6 @@ pub mod metrics;
 pub mod model;
 pub mod models;
 pub mod popular;
+pub mod quality;
 pub mod schedule;
 pub mod text;

@@ -16,9 +16,12 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 for config in models/demo/config.json tests/goldens/*/config.json; do
     checkpoint=$(dirname "$config")
-    for dtype in f32 f16; do
-        bundle=$scratch/$(basename "$checkpoint")-$dtype
-        "$target/checked/foretype" build "$checkpoint" --out "$bundle" --dtype "$dtype" >/dev/null 2>&1
-    done
+    build() {
+        "$target/checked/foretype" build "$checkpoint" --out "$scratch/$(basename "$checkpoint")-$1" "${@:2}" >/dev/null 2>&1
+    }
+    build f32 --operators onnx
+    build f16 --dtype f16
+    build fused --operators foretype
+    build int8 --quantize int8 --force
 done
 "$venv/bin/python" engine-build/tests/check_onnx.py "$scratch"/*

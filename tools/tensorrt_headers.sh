@@ -26,10 +26,10 @@ edition = "2021"
 $CRATE = { version = "=$VERSION", default-features = false }
 TOML
 (cd "$scratch" && cargo vendor --quiet --versioned-dirs vendor >/dev/null)
-headers=$(echo "$scratch/vendor/$CRATE-$VERSION"*/TensorRT-Headers)
+headers=("$scratch/vendor/$CRATE-$VERSION"*/TensorRT-Headers)
 rm -rf "$dir"
 mkdir -p "$dir/enterprise" "$dir/rtx"
 # Enterprise has a folder of implementation headers that these do not need.
-cp "$headers/$ENTERPRISE"/*.h "$dir/enterprise/"
-cp "$headers/$RTX"/*.h "$dir/rtx/"
+cp "${headers[0]}/$ENTERPRISE"/*.h "$dir/enterprise/"
+cp "${headers[0]}/$RTX"/*.h "$dir/rtx/"
 echo "$stamp" >"$dir/complete"

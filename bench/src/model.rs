@@ -42,6 +42,9 @@ pub struct Setting {
     /// Where bundles built from the checkpoints are kept.
     #[arg(long, value_name = "DIR", default_value = "target/bench/bundles")]
     pub cache: PathBuf,
+    /// Build bundles from the checkpoints for a GPU: in f16, of ONNX's operators.
+    #[arg(long)]
+    pub for_gpu: bool,
     /// Queries that people type, one a line.
     #[arg(long, value_name = "FILE", default_value = "models/demo/queries/heldout_unseen.txt")]
     pub queries: PathBuf,
@@ -97,7 +100,7 @@ impl Model {
         let folder = setting.checkpoint(name);
         let hint = "the random GPT-2 is made by `foretype-bench checkpoint`";
         let source = bundle::identify(folder).with_context(|| hint)?;
-        let options = IntakeOptions { cache: setting.cache.clone(), context: None };
+        let options = IntakeOptions { for_gpu: setting.for_gpu, ..IntakeOptions::new(setting.cache.clone()) };
         let (bundle, manifest) = bundle::open(&source, &options, &())?;
         let text = Text::of_bundle(&std::fs::read_to_string(bundle.join(TOKENIZER_FILE))?, &manifest)?;
         let own = if name == Name::Gpt2 { setting.gpt2_args.as_str() } else { "" };

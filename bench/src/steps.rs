@@ -7,8 +7,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
-use foretype::model::onnxruntime::{self, Options};
-use foretype::model::{Backend, Batch, Outputs, Selected};
+use foretype::bundle::Source;
+use foretype::cli::gpu::GpuArgs;
+use foretype::model::onnxruntime::Options;
+use foretype::model::{Backend, Batch, Outputs, Selected, options};
 use foretype::text::TokenId;
 use serde::Serialize;
 
@@ -39,6 +41,8 @@ pub struct StepsArgs {
     /// The ONNX Runtime library. Default: looked for beside this binary.
     #[arg(long, value_name = "FILE", env = "FORETYPE_ONNXRUNTIME")]
     onnxruntime: Option<PathBuf>,
+    #[command(flatten)]
+    engine: GpuArgs,
 }
 
 /// One number of rows.
@@ -79,7 +83,7 @@ impl StepsArgs {
         let model = Model::open(name, &self.setting)?;
         let lanes = self.rows.iter().copied().max().unwrap_or(1);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let options = Options {
+        let onnxruntime = Options {
             library: self.onnxruntime.clone(),
             threads: self.threads.unwrap_or(cores),
             spin: false,
@@ -87,7 +91,9 @@ impl StepsArgs {
             chunk: self.past.max(1),
             pool_bytes: 0,
         };
-        let mut backend = onnxruntime::load(&model.bundle, &model.manifest, &options)?;
+        let source = Source::Bundle(model.bundle.clone());
+        let (engine, _) = self.engine.choose(&source, &self.setting.cache, onnxruntime).map_err(anyhow::Error::msg)?;
+        let mut backend = options::load(&model.bundle, &model.manifest, &engine).map_err(anyhow::Error::msg)?;
         forward(&mut *backend, lanes, 0, self.past)?;
         let mut times_ms = vec![Vec::new(); self.rows.len()];
         // The first round makes bindings and is not counted.

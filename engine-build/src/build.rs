@@ -16,8 +16,8 @@ use crate::extras;
 use crate::families::{GraphOptions, Model, Shape};
 use crate::fuse::fuse;
 use crate::manifest::{
-    Dtype, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quantization, SourceInfo, TOKENIZER_FILE, Tokens,
-    WEIGHTS_FILE,
+    Dtype, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quality, Quantization, SourceInfo, TOKENIZER_FILE,
+    Tokens, WEIGHTS_FILE,
 };
 use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
@@ -73,6 +73,23 @@ impl BuildOptions {
             popular: None,
         }
     }
+
+    /// The operators that the graph will have.
+    ///
+    /// # Errors
+    /// [`BuildError::OperatorsPrecision`] or [`BuildError::Quantization`] where the options contradict each other.
+    pub fn operators(&self) -> Result<Operators, BuildError> {
+        let quantized = self.quantization == Quantization::Int8;
+        match (self.dtype, self.operators) {
+            (Dtype::F16, Some(Operators::Foretype)) => Err(BuildError::OperatorsPrecision),
+            (Dtype::F16, _) if quantized => Err(BuildError::Quantization("the precision is f16; ask for f32")),
+            (_, Some(Operators::Onnx)) if quantized => {
+                Err(BuildError::Quantization("the operators are ONNX's; ask for foretype's"))
+            }
+            (Dtype::F16, _) => Ok(Operators::Onnx),
+            (Dtype::F32, operators) => Ok(operators.unwrap_or(Operators::Foretype)),
+        }
+    }
 }
 
 /// Hears how far a build is, and may end it. `()` listens to nothing.
@@ -107,6 +124,22 @@ pub fn default_context(positions: u32) -> u32 {
 /// A [`BuildError`] that says what is wrong with the checkpoint, the options or the output folder. Nothing is left
 /// behind then, and a bundle that was at `options.out` is still there.
 pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest, BuildError> {
+    build_checked(options, progress, |_, _| Ok(None))
+}
+
+/// Builds a bundle that `check` looks at before it is put in its place.
+///
+/// `check` gets the folder where the bundle's files lie for the moment, all but the manifest, and what will be in that. It may
+/// measure the bundle's quality, or refuse it.
+///
+/// # Errors
+/// As [`build`](fn@build), and [`BuildError::Refused`] with what `check` says.
+pub fn build_checked(
+    options: &BuildOptions,
+    progress: &dyn Progress,
+    check: impl FnOnce(&Path, &Manifest) -> Result<Option<Quality>, BuildError>,
+) -> Result<Manifest, BuildError> {
+    let operators = options.operators()?;
     progress.stage("read the checkpoint", 0);
     let folder = Folder::open(&options.checkpoint)?;
     let configs = Configs::read(&folder)?;
@@ -117,7 +150,6 @@ pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest
     let tokens = special_tokens(&configs, &tokenizer, shape.vocab)?;
     let weights = Weights::open(&folder)?;
     let graph_options = graph_options(options, shape)?;
-    let operators = operators(options)?;
     let graph = model.graph(&weights, &graph_options)?;
     let source = source_info(&graph.parameters);
     let graph = match operators {
@@ -136,7 +168,7 @@ pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest
     for (name, content) in extras {
         bundle.add(name, |file| file.write_all(&content).map_err(write_error(name)))?;
     }
-    let manifest = Manifest {
+    let mut manifest = Manifest {
         format: FORMAT,
         name: options.name.clone().unwrap_or_else(|| folder_name(&options.checkpoint)),
         family: model.family().to_owned(),
@@ -147,7 +179,9 @@ pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest
         prompt_prefix: options.prompt_prefix.clone(),
         files: bundle.files(),
         source,
+        quality: None,
     };
+    manifest.quality = check(bundle.folder(), &manifest)?;
     bundle.finish(&manifest)?;
     Ok(manifest)
 }
@@ -180,21 +214,6 @@ fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, B
         return Err(BuildError::TopK);
     }
     Ok(GraphOptions { context, top_k: options.top_k.min(shape.vocab), dtype: options.dtype })
-}
-
-/// The operators to build with, if the options go together.
-fn operators(options: &BuildOptions) -> Result<Operators, BuildError> {
-    let quantized = options.quantization == Quantization::Int8;
-    match (options.dtype, options.operators) {
-        (Dtype::F16, Some(Operators::Foretype)) => Err(BuildError::OperatorsPrecision),
-        (Dtype::F16, _) if quantized => Err(BuildError::Quantization("the precision is f16; ask for f32")),
-        (_, Some(Operators::Onnx)) if quantized => {
-            Err(BuildError::Quantization("the operators are ONNX's; ask for foretype's"))
-        }
-        (Dtype::F16, _) => Ok(Operators::Onnx),
-        (Dtype::F32, None) => Ok(Operators::Foretype),
-        (Dtype::F32, Some(operators)) => Ok(operators),
-    }
 }
 
 /// The start token and the ends of text, from the configuration files and failing that from the tokenizer.

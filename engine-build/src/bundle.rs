@@ -50,6 +50,11 @@ impl PartialBundle {
         Ok(())
     }
 
+    /// Where the files lie until the bundle is finished.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.partial
+    }
+
     /// The files added so far.
     pub(crate) fn files(&self) -> Vec<FileEntry> {
         self.files.clone()

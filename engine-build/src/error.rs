@@ -61,6 +61,9 @@ pub enum BuildError {
     /// Quantization without the operators that read it.
     #[error("int8 was asked for, but only foretype's own operators in f32 read it: {0}")]
     Quantization(&'static str),
+    /// Whoever asked for the bundle looked at it and doesn't want it.
+    #[error(transparent)]
+    Refused(Box<dyn std::error::Error + Send + Sync>),
     /// No token to start a sequence from.
     #[error(
         "no start token: add `bos_token_id` to config.json, or a token `<|endoftext|>` to the tokenizer, so that the \

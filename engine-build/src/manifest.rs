@@ -23,7 +23,7 @@ pub const TOKENIZER_FILE: &str = "tokenizer.json";
 pub const FORMAT: u32 = 2;
 
 /// Precision of a graph's matrices, attention and KV cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
     /// Everything in 32 bits: for CPUs.
@@ -79,6 +79,9 @@ pub struct Manifest {
     pub files: Vec<FileEntry>,
     /// What the bundle was made from.
     pub source: SourceInfo,
+    /// How near a quantized model is to the one it was made from, where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quality: Option<Quality>,
 }
 
 /// Sizes of the graph, which are also those of its inputs and outputs.
@@ -170,6 +173,24 @@ pub struct SourceInfo {
     pub parameters: u64,
     /// Type of the checkpoint's matrices: `F32`, `F16` or `BF16`.
     pub dtype: String,
+}
+
+/// A quantized model's next-token distributions against those of the model in f32, over texts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quality {
+    /// Texts.
+    pub texts: u64,
+    /// Distributions that were compared: one for each token, and one behind each text.
+    pub positions: u64,
+    /// Share of positions at which both put the same token first.
+    pub top1_agreement: f64,
+    /// Mean Kullback-Leibler divergence from the f32 model, in nats per position.
+    pub kl_nats: f64,
+    /// Perplexity of the texts' tokens.
+    pub perplexity: f64,
+    /// The f32 model's perplexity of the same tokens.
+    pub reference_perplexity: f64,
 }
 
 /// Why a bundle cannot be used.

@@ -4,10 +4,12 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use clap::Args;
-use engine_build::{BuildOptions, Dtype, is_bundle};
+use engine_build::{BuildOptions, Dtype, Operators, Quantization, is_bundle};
 
+use super::choices::{OperatorsChoice, QuantizeChoice};
 use super::plan::PlanArgs;
 use super::progress::Bar;
+use crate::quality::{self, Gate};
 
 /// Arguments of `build`.
 #[derive(Clone, Debug, Args)]
@@ -32,6 +34,22 @@ pub struct BuildArgs {
     /// Precision of weights and KV cache: f32 for CPUs, f16 for GPUs. Default: f16 for a TensorRT target, else f32.
     #[arg(long, env = "FORETYPE_DTYPE", value_parser = ["f32", "f16"])]
     dtype: Option<String>,
+    /// Operators of the graph: ONNX's own, or foretype's fused ones for CPUs.
+    #[arg(long, env = "FORETYPE_OPERATORS", value_enum, default_value = "auto")]
+    operators: OperatorsChoice,
+    /// How weights are stored: as they are, or in 8 bits, for CPUs. An 8-bit model is compared with the one it is made from, and
+    /// refused if it is too different.
+    #[arg(long, env = "FORETYPE_QUANTIZE", value_enum, default_value = "none")]
+    quantize: QuantizeChoice,
+    /// Texts on which an 8-bit model is compared, one a line. Default: the popular queries, or English sentences.
+    #[arg(long, env = "FORETYPE_QUALITY_TEXTS", value_name = "FILE")]
+    quality_texts: Option<PathBuf>,
+    /// Keep an 8-bit model however different it is.
+    #[arg(long, env = "FORETYPE_FORCE")]
+    force: bool,
+    /// The ONNX Runtime library (libonnxruntime.so), for the comparison. Default: looked for beside this binary.
+    #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
+    onnxruntime: Option<PathBuf>,
     /// Terms that are never suggested, one a line, as whole words; a `*` at the end stands for any ending. Default: none.
     #[arg(long, env = "FORETYPE_BLOCKLIST", value_name = "FILE")]
     blocklist: Option<PathBuf>,
@@ -49,6 +67,7 @@ impl BuildArgs {
         if self.plan.is_wanted() && !half {
             return Err("TensorRT plans are built from f16: leave out --dtype, or say --dtype f16".into());
         }
+        self.check_choices()?;
         let adds_only = self.plan.is_wanted() && is_bundle(&self.checkpoint);
         if self.out.is_none() && !adds_only {
             return Err("--out is missing: name the folder of the bundle to write".into());
@@ -65,7 +84,10 @@ impl BuildArgs {
         options.blocklist = self.blocklist;
         options.popular = self.popular;
         options.dtype = if half { Dtype::F16 } else { Dtype::F32 };
-        let manifest = engine_build::build(&options, &Bar::default())?;
+        options.operators = self.operators.into();
+        options.quantization = self.quantize.into();
+        let gate = Gate { texts: self.quality_texts, force: self.force, library: self.onnxruntime };
+        let manifest = quality::build(&options, &gate, &Bar::default())?;
         let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
         println!(
             "built {} ({}, {:.1} M parameters, {:.1} MiB, context {}) in {:.1} s: {}",
@@ -77,6 +99,24 @@ impl BuildArgs {
             started.elapsed().as_secs_f64(),
             out.display()
         );
+        if let Some(measured) = &manifest.quality {
+            println!("{}", quality::describe(measured));
+        }
         library.map_or(Ok(()), |library| self.plan.add(&out, &library))
+    }
+
+    /// Refuses what can't be built together.
+    fn check_choices(&self) -> Result<(), Box<dyn Error>> {
+        let (operators, quantization) = (Option::<Operators>::from(self.operators), Quantization::from(self.quantize));
+        let own = operators == Some(Operators::Foretype) || quantization == Quantization::Int8;
+        if self.plan.is_wanted() && own {
+            return Err(
+                "TensorRT plans are built from ONNX's own operators: leave out --operators and --quantize".into()
+            );
+        }
+        if quantization == Quantization::None && (self.quality_texts.is_some() || self.force) {
+            return Err("--quality-texts and --force are about 8-bit models; add --quantize int8".into());
+        }
+        Ok(())
     }
 }

@@ -39,8 +39,9 @@ pub struct CompleteArgs {
 impl CompleteArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let source = self.model.source()?;
-        let (path, manifest) = bundle::open(&source, &self.model.intake(), &Bar::default())?;
-        let engine = Engine::load(&path, &manifest, &self.model.engine(), &Metrics::new())?;
+        let (intake, options) = self.model.setup(&source)?;
+        let (path, manifest) = bundle::open(&source, &intake, &Bar::default())?;
+        let engine = Engine::load(&path, &manifest, &options, &Metrics::new())?;
         let completion = Completion {
             input: self.text,
             suggestions: self.suggestions,

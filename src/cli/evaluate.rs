@@ -16,7 +16,7 @@ use crate::engine::DEFAULT_MAX_NEW_TOKENS;
 use crate::evaluate::metrics::Keystroke;
 use crate::evaluate::report::{self, Run};
 use crate::evaluate::{Contender, Replay, ReplayOptions};
-use crate::model::onnxruntime;
+use crate::model::options;
 use crate::popular::Popular;
 use crate::schedule::calibrate::calibrate;
 use crate::schedule::scheduler::Scheduler;
@@ -51,10 +51,10 @@ pub struct EvaluateArgs {
 impl EvaluateArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let source = self.model.source()?;
-        let (path, manifest) = bundle::open(&source, &self.model.intake(), &Bar::default())?;
-        let options = self.model.engine();
+        let (intake, options) = self.model.setup(&source)?;
+        let (path, manifest) = bundle::open(&source, &intake, &Bar::default())?;
         let text = Arc::new(load_text(&path, &manifest)?);
-        let backend = onnxruntime::load(&path, &manifest, &options.backend)?;
+        let backend = options::load(&path, &manifest, &options.backend)?;
         let context = backend.limits().context;
         let mut scheduler = Scheduler::new(backend, options.requests.pool.tree_bytes);
         calibrate(&mut scheduler, text.prompt()[0])?;

@@ -2,8 +2,10 @@
 //! doc line that `--help` shows.
 
 mod build;
+mod choices;
 mod complete;
 mod evaluate;
+pub mod gpu;
 mod local_endpoint;
 mod pack;
 mod plan;
@@ -17,10 +19,14 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use self::choices::{OperatorsChoice, QuantizeChoice};
+use self::gpu::GpuArgs;
 use self::telemetry::LogFormat;
 use crate::bundle::{self, IntakeOptions, Source};
 use crate::engine::{EngineOptions, RequestOptions};
 use crate::model::onnxruntime;
+use crate::model::options::BackendOptions;
+use crate::quality::Gate;
 use crate::schedule::PoolOptions;
 
 /// Completes search queries as people type them, with a GPT-style language model.
@@ -82,6 +88,12 @@ pub struct ModelArgs {
     /// Positions per query when a checkpoint is built on start. Default: 128, or what the model has.
     #[arg(long, env = "FORETYPE_CONTEXT", value_name = "TOKENS")]
     context: Option<u32>,
+    /// Operators of a graph that is built on start: ONNX's own, or foretype's fused ones for CPUs.
+    #[arg(long, env = "FORETYPE_OPERATORS", value_enum, default_value = "auto")]
+    operators: OperatorsChoice,
+    /// How weights are stored when a checkpoint is built on start: as they are, or in 8 bits if that changes the model little.
+    #[arg(long, env = "FORETYPE_QUANTIZE", value_enum, default_value = "none")]
+    quantize: QuantizeChoice,
     /// The ONNX Runtime library (libonnxruntime.so). Default: looked for beside this binary.
     #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
     onnxruntime: Option<PathBuf>,
@@ -136,6 +148,8 @@ pub struct ModelArgs {
     /// A model step that takes longer makes /ping unhealthy until it comes back, in milliseconds.
     #[arg(long, env = "FORETYPE_HANG_AFTER_MS", value_name = "MS", default_value_t = 5_000)]
     hang_after_ms: u64,
+    #[command(flatten)]
+    gpu: GpuArgs,
 }
 
 /// SageMaker ends invocations after 60 s; nothing may be asked to take longer.
@@ -149,22 +163,37 @@ impl ModelArgs {
         Ok(bundle::identify(folder)?)
     }
 
-    fn intake(&self) -> IntakeOptions {
-        IntakeOptions { cache: self.cache.clone().unwrap_or_else(bundle::default_cache), context: self.context }
+    /// Chooses the engine for what `--model` names, says which and why, and how everything is to be loaded for it.
+    fn setup(&self, source: &Source) -> Result<(IntakeOptions, EngineOptions), String> {
+        let cache = self.cache.clone().unwrap_or_else(bundle::default_cache);
+        let (backend, for_gpu) = self.gpu.choose(source, &cache, self.onnxruntime())?;
+        let intake = IntakeOptions {
+            context: self.context,
+            for_gpu,
+            operators: self.operators.into(),
+            quantization: self.quantize.into(),
+            gate: Gate { library: self.onnxruntime.clone(), ..Gate::default() },
+            ..IntakeOptions::new(cache)
+        };
+        Ok((intake, self.engine(backend)))
     }
 
-    fn engine(&self) -> EngineOptions {
+    fn onnxruntime(&self) -> onnxruntime::Options {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        onnxruntime::Options {
+            library: self.onnxruntime.clone(),
+            threads: self.threads.map_or((cores / self.replicas.get()).max(1), NonZero::get),
+            spin: self.spin,
+            lanes: self.lanes.get(),
+            chunk: self.chunk.get(),
+            pool_bytes: self.kv_pool_mib << 20,
+        }
+    }
+
+    fn engine(&self, backend: BackendOptions) -> EngineOptions {
         let replicas = self.replicas.get();
         EngineOptions {
-            backend: onnxruntime::Options {
-                library: self.onnxruntime.clone(),
-                threads: self.threads.map_or((cores / replicas).max(1), NonZero::get),
-                spin: self.spin,
-                lanes: self.lanes.get(),
-                chunk: self.chunk.get(),
-                pool_bytes: self.kv_pool_mib << 20,
-            },
+            backend,
             requests: RequestOptions {
                 max_characters: self.max_characters,
                 beams: self.beams.get(),

@@ -186,9 +186,10 @@ fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Resul
         }
         other => unusable(other.to_string()),
     })?;
+    let (intake, options) = args.setup(&source).map_err(unusable)?;
     let (path, manifest) =
-        bundle::open(&source, &args.intake(), &Bar::default()).map_err(|error| unusable(error.to_string()))?;
-    let engine = Engine::load(&path, &manifest, &args.engine(), metrics).map_err(|error| match error {
+        bundle::open(&source, &intake, &Bar::default()).map_err(|error| unusable(error.to_string()))?;
+    let engine = Engine::load(&path, &manifest, &options, metrics).map_err(|error| match error {
         EngineError::Model(reason) => {
             tracing::error!(%reason, folder = %folder.display(), "the model can't be loaded");
             ClientError::new(Kind::Internal, "the model can't be loaded; the server's log says why")
@@ -235,8 +236,9 @@ impl Loading {
     fn load(&self) -> Result<Engine, String> {
         let source = self.source.as_ref().map_err(Clone::clone)?;
         let progress = Bar::cancelled_by(Arc::clone(&self.stopping));
-        let (path, manifest) = bundle::open(source, &self.args.intake(), &progress).map_err(|e| e.to_string())?;
-        Engine::load(&path, &manifest, &self.args.engine(), &self.metrics).map_err(|e| e.to_string())
+        let (intake, options) = self.args.setup(source)?;
+        let (path, manifest) = bundle::open(source, &intake, &progress).map_err(|e| e.to_string())?;
+        Engine::load(&path, &manifest, &options, &self.metrics).map_err(|e| e.to_string())
     }
 
     fn tell(&self) {

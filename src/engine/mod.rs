@@ -20,7 +20,7 @@ use crate::complete::mix::mix;
 use crate::complete::{Generated, Outcome, Product, Search, SearchOptions, Task};
 use crate::error::{Error, Kind};
 use crate::metrics::{self, Metrics, ModelMetrics};
-use crate::model::onnxruntime;
+use crate::model::options::{self, BackendOptions};
 use crate::popular::Popular;
 use crate::schedule::sessions::Sessions;
 use crate::schedule::{Answer, Finish, Health, Loader, Pool, PoolOptions, Request, Superseded, Usage};
@@ -59,7 +59,7 @@ pub struct RequestOptions {
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// The backend's part.
-    pub backend: onnxruntime::Options,
+    pub backend: BackendOptions,
     /// Bounds on requests.
     pub requests: RequestOptions,
 }
@@ -136,9 +136,8 @@ impl Engine {
             tracing::warn!(reason, "half-typed tokens are healed, not treated exactly");
         }
         let (folder, owned, backend) = (bundle.to_owned(), manifest.clone(), options.backend.clone());
-        let load: Loader =
-            Arc::new(move || onnxruntime::load(&folder, &owned, &backend).map_err(|error| error.to_string()));
-        let limits = onnxruntime::limits(manifest, &options.backend);
+        let load: Loader = Arc::new(move || options::load(&folder, &owned, &backend));
+        let limits = options::limits(manifest, &options.backend);
         let shape = Shape { context: limits.context, listed: limits.top_k };
         let mut engine = Self::start(&manifest.name, text, shape, &load, options.requests.clone(), metrics)?;
         engine.popular = popular.map(Arc::new);

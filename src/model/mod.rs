@@ -4,12 +4,19 @@
 //! knows no requests, no text, no time, and decides nothing. One thread owns it (`&mut`), so it holds no lock.
 //!
 //! * [`fake`] computes logits from a hash of the KV contents: deterministic, and wrong whenever the KV is wrong.
-//! * [`onnxruntime`] runs the bundle's graph on the CPU.
-//! * [`cuda`] is what engines on a GPU stand on: the driver, its memory and its streams.
+//! * [`onnxruntime`] runs the bundle's graph on the CPU, or on a GPU.
+//! * [`tensorrt`] runs a plan that was built of it, on a GPU.
+//! * [`device`] is what engines on a GPU share, and [`cuda`] what they stand on: the driver, its memory and its streams.
+//!
+//! [`choice`] says which of them a server takes, and why; [`options`] are what it is told of each.
 
+pub mod choice;
 pub mod cuda;
+pub mod device;
 pub mod fake;
 pub mod onnxruntime;
+pub mod options;
+pub mod tensorrt;
 
 use crate::text::TokenId;
 

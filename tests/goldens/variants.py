@@ -16,6 +16,7 @@ from transformers import (
     GPTNeoXForCausalLM,
     LlamaForCausalLM,
     MistralForCausalLM,
+    OPTForCausalLM,
     PreTrainedModel,
     Qwen2ForCausalLM,
 )
@@ -136,6 +137,23 @@ FAMILIES = {
         "biases of queries, keys and values, a tied head",
         num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, hidden_size=48, intermediate_size=52,
         tie_word_embeddings=True, gain=2.5, seed=2,
+    ),
+    "opt": small(
+        OPTForCausalLM,
+        "positions from row 2",
+        num_hidden_layers=2, num_attention_heads=3, hidden_size=48, ffn_dim=56, word_embed_proj_dim=48, gain=2.5,
+    ),
+    "opt_post": small(
+        OPTForCausalLM,
+        "norms behind the blocks, a narrower embedding",
+        num_hidden_layers=2, num_attention_heads=4, hidden_size=40, ffn_dim=52, word_embed_proj_dim=32,
+        do_layer_norm_before=False, tie_word_embeddings=False,
+    ),
+    "opt_bare": small(
+        OPTForCausalLM,
+        "no biases, no last norm, an untied head, gelu",
+        num_hidden_layers=2, num_attention_heads=2, hidden_size=32, ffn_dim=44, word_embed_proj_dim=32, enable_bias=False,
+        _remove_final_layer_norm=True, tie_word_embeddings=False, activation_function="gelu",
     ),
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <stdexcept>
 
 #define LIBRARY extern "C" __attribute__((visibility("default")))
@@ -118,7 +119,21 @@ ICudaEngine* Runtime::deserializeCudaEngine(void const* blob, std::size_t size) 
     }
 }
 
-Engine::Engine(Plan of, ILogger* log) : plan(std::move(of)), logger(log), graph(std::make_shared<Graph const>(plan.graph)) { mImpl = this; }
+namespace {
+
+// Engines of one graph share it: making one is then as cheap as tests that make a thousand need.
+std::shared_ptr<Graph const> graph_of(std::string const& path) {
+    static std::mutex lock;
+    static std::map<std::string, std::shared_ptr<Graph const>> graphs;
+    std::lock_guard<std::mutex> guard(lock);
+    auto& graph = graphs[path];
+    if (!graph) graph = std::make_shared<Graph const>(path);
+    return graph;
+}
+
+}  // namespace
+
+Engine::Engine(Plan of, ILogger* log) : plan(std::move(of)), logger(log), graph(graph_of(plan.graph)) { mImpl = this; }
 
 Engine::~Engine() noexcept {
     if (contexts > 0) error(logger, "an engine is destroyed before " + std::to_string(contexts) + " of its contexts: undefined behaviour");

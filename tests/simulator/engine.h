@@ -106,6 +106,7 @@ public:
     explicit Runtime(ILogger* logger) : m_logger(logger) { mImpl = this; }
     ICudaEngine* deserializeCudaEngine(void const* blob, std::size_t size) noexcept override;
 #ifdef SIMULATOR_RTX
+    int64_t getEngineHeaderSize() const noexcept override { return 16; }
     EngineValidity getEngineValidity(void const* blob, int64_t size, uint64_t* diagnostics) const noexcept override;
 #endif
 

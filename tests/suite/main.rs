@@ -18,9 +18,17 @@ mod http_openai;
 mod http_page;
 mod http_schemas;
 mod kill;
+#[cfg(feature = "tensorrt")]
+mod on_gpu;
 mod parity;
 mod plans;
+mod quality;
 mod replay;
 mod simulator;
 mod stop;
 mod support;
+#[cfg(feature = "tensorrt")]
+mod tensorrt;
+#[cfg(feature = "tensorrt")]
+mod tensorrt_refusals;
+mod tuning;

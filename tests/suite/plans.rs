@@ -1,7 +1,7 @@
 //! `foretype build --target`: TensorRT plans as a person builds them. With NVIDIA's own TensorRT-RTX, which needs no GPU for it:
 //! `FORETYPE_TENSORRT_RTX` names its folder, as `tools/tensorrt_rtx.sh` fetches it; `make test` does that.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::repository;
@@ -29,13 +29,15 @@ fn text(path: &Path) -> &str {
 fn mistakes_are_answered_before_anything_is_built() {
     let folder = tempfile::tempdir().unwrap();
     let (plain, out) = (repository("tests/goldens/plain"), folder.path().join("bundle"));
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["--target", "cuda"], "[possible values: onnxruntime, tensorrt, tensorrt-rtx]"),
         (&["--target", "tensorrt-rtx", "--sm", "86,ampere"], "`ampere` is no GPU architecture: 75, 80, 86 and 89 are"),
         (&["--target", "tensorrt-rtx", "--prefill-batch", "1,20,10"], "`1,20,10` is not MIN,OPT,MAX"),
         (&["--target", "tensorrt-rtx", "--decode-batch", "0,1,10"], "`0,1,10` is not MIN,OPT,MAX"),
         (&["--target", "tensorrt-rtx", "--prefill-tokens", "8"], "`8` is not MIN,OPT,MAX"),
         (&["--target", "tensorrt", "--dtype", "f32"], "built from f16: leave out --dtype"),
+        (&["--target", "tensorrt", "--quantize", "int8"], "leave out --operators and --quantize"),
+        (&["--target", "tensorrt", "--operators", "foretype"], "leave out --operators and --quantize"),
     ];
     for (flags, message) in cases {
         let error = refusal(&[&["build", text(&plain), "--out", text(&out)], flags].concat());
@@ -70,7 +72,7 @@ fn a_plan_is_built_added_to_packed_and_refused_when_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let (demo, bundle) = (repository("models/demo"), folder.path().join("bundle"));
     let library =
-        std::env::var_os("FORETYPE_TENSORRT_RTX").map_or_else(|| repository("target/tensorrt-rtx"), PathBuf::from);
+        std::env::var_os("FORETYPE_TENSORRT_RTX").map_or_else(|| repository("target/tensorrt-rtx"), Into::into);
     let rtx = ["--target", "tensorrt-rtx", "--tensorrt", text(&library)];
     let built = foretype(&[&["build", text(&demo), "--out", text(&bundle), "--sm", "75"], &rtx[..]].concat());
     assert!(built.status.success(), "{built:?}");

@@ -6,6 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+#[cfg(feature = "tensorrt")]
+use {
+    engine_build::Manifest,
+    engine_build::manifest::{GRAPH_FILE, WEIGHTS_FILE},
+    engine_build::plan::{ENGINES, PlanShapes, Range},
+    sha2::{Digest, Sha256},
+    std::fmt::Write,
+    tensorrt::Flavour,
+};
+
 use libloading::Library;
 
 use crate::support::repository;
@@ -16,7 +26,9 @@ fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let exe = std::env::current_exe().unwrap();
         let out = exe.parent().and_then(Path::parent).unwrap().join("simulator");
-        let headers = std::env::var("TENSORRT_HEADERS").unwrap_or_default();
+        // Where tools/tensorrt_headers.sh puts them: beside the profiles' folders.
+        let headers = out.ancestors().nth(2).map(|target| target.join("tensorrt-headers"));
+        let headers = headers.filter(|folder| folder.is_dir()).unwrap_or_default();
         let done = Command::new(repository("tests/simulator/build.sh")).arg(&out).arg(headers).status().unwrap();
         assert!(done.success(), "tests/simulator/build.sh failed: {done}");
         out
@@ -77,6 +89,101 @@ impl StandIn {
     pub fn recover(&self) {
         // SAFETY: as above.
         unsafe { self.driver.get::<unsafe extern "C" fn()>(b"standin_recover\0").unwrap()() }
+    }
+}
+
+#[cfg(feature = "tensorrt")]
+static KEPT: std::sync::Mutex<Vec<tensorrt::Library>> = std::sync::Mutex::new(Vec::new());
+
+/// The simulator of one flavour, on a driver of its own.
+#[cfg(feature = "tensorrt")]
+pub struct Simulator {
+    pub flavour: Flavour,
+    /// TensorRT's file.
+    pub path: PathBuf,
+    library: Library,
+    opened: tensorrt::Library,
+    pub stand_in: StandIn,
+}
+
+#[cfg(feature = "tensorrt")]
+impl Simulator {
+    pub fn new(flavour: Flavour) -> Self {
+        let stand_in = StandIn::new();
+        let name = if flavour == Flavour::Rtx { "libtensorrt_rtx.so" } else { "libtensorrt.so" };
+        let path = copied(name, stand_in._folder.path());
+        let library = open(&path);
+        let opened = tensorrt::Library::open(flavour, Some(&path)).unwrap();
+        // Libraries stay for good, and what they keep would look lost to a leak checker.
+        KEPT.lock().unwrap().push(opened.clone());
+        Self { flavour, path, library, opened, stand_in }
+    }
+
+    /// Objects of TensorRT that were not destroyed.
+    pub fn alive(&self) -> i64 {
+        number(&self.library, b"simulator_alive\0")
+    }
+
+    /// Engines can't be captured from now on.
+    pub fn refuse_capture(&self) {
+        self.set(b"simulator_refuse_capture\0", 1);
+    }
+
+    /// The GPU's architecture, as TensorRT sees it.
+    pub fn architecture(&self, architecture: i32) {
+        self.set(b"simulator_architecture\0", architecture);
+    }
+
+    fn set(&self, name: &[u8], value: i32) {
+        // SAFETY: both functions take an int and return nothing, in engine.cpp.
+        unsafe { self.library.get::<unsafe extern "C" fn(i32)>(name).unwrap()(value) }
+    }
+
+    /// Writes what this simulator takes for a plan of a bundle, and its record.
+    pub fn write_plan(&self, bundle: &Path, manifest: &Manifest, shapes: PlanShapes) -> PathBuf {
+        let version = self.opened.version();
+        let mut plan = format!("simulated plan 1\nlibrary {} {version}\nsm 86\n", self.flavour.name());
+        writeln!(plan, "graph {}", bundle.join(GRAPH_FILE).display()).unwrap();
+        for profile in [shapes.prefill, shapes.decode] {
+            plan.push_str("profile\n");
+            let [batch, tokens, select] = [profile.batch, profile.tokens, profile.select];
+            let mut input = |name: &str, extents: &[Range]| {
+                let numbers = [|r: &Range| r.min, |r: &Range| r.opt, |r: &Range| r.max]
+                    .map(|pick| extents.iter().map(|r| pick(r).to_string()).collect::<Vec<_>>().join(" "));
+                writeln!(plan, "input {name} {} {}", extents.len(), numbers.join(" ")).unwrap();
+            };
+            input("input_ids", &[batch, tokens]);
+            input("past_len", &[batch]);
+            input("select", &[select]);
+            let fixed = |size| Range::new(size, size, size);
+            let model = &manifest.model;
+            let cache = [batch, fixed(model.kv_heads), fixed(model.context), fixed(model.head_dim)];
+            for layer in 0..model.layers {
+                input(&format!("past_k_{layer}"), &cache);
+                input(&format!("past_v_{layer}"), &cache);
+            }
+        }
+        let fnv =
+            plan.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        writeln!(plan, "checksum {fnv:016x}").unwrap();
+        self.write_record(bundle, manifest, shapes, &plan)
+    }
+
+    fn write_record(&self, bundle: &Path, manifest: &Manifest, shapes: PlanShapes, plan: &str) -> PathBuf {
+        let version = self.opened.version().to_string();
+        let name = format!("{}-{version}-sm86.plan", self.flavour.name());
+        let sha256: String = Sha256::digest(plan).iter().map(|byte| format!("{byte:02x}")).collect();
+        let graph: Vec<_> = [GRAPH_FILE, WEIGHTS_FILE].iter().map(|file| manifest.file(file).unwrap()).collect();
+        let record = serde_json::json!({
+            "format": 1, "flavour": self.flavour.name(), "version": version, "architectures": [86], "shapes": shapes,
+            "plan": { "path": name, "bytes": plan.len(), "sha256": sha256 }, "graph": graph, "tool": "the simulator's tests",
+        });
+        let engines = bundle.join(ENGINES);
+        std::fs::create_dir_all(&engines).unwrap();
+        let path = engines.join(name);
+        std::fs::write(&path, plan).unwrap();
+        std::fs::write(path.with_extension("json"), record.to_string()).unwrap();
+        path
     }
 }
 

@@ -36,6 +36,15 @@ fn connect(folder: &Path) -> UnixStream {
     }
 }
 
+/// What the server in `folder` says to a request without a body.
+fn status(folder: &Path, request: &str) -> u16 {
+    let mut connection = connect(folder);
+    connection.write_all(format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap()
+}
+
 /// Stops a server; how it ended, after how long, and what it logged.
 fn stop(mut server: Child) -> (ExitStatus, Duration, String) {
     let asked = Instant::now();
@@ -95,8 +104,11 @@ fn a_model_that_is_being_loaded_by_name_is_answered_before_the_server_ends() {
             body.len()
         );
         connection.write_all(request.as_bytes()).unwrap();
-        // Time to be read: a request that the server hasn't seen when it is stopped is none.
-        std::thread::sleep(Duration::from_millis(100) + after);
+        // A request that the server hasn't read when it is stopped is none.
+        while status(folder.path(), "DELETE /models/demo") == 404 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(after);
         let answer = std::thread::spawn(move || {
             let mut answer = String::new();
             connection.read_to_string(&mut answer).map(|_| answer)

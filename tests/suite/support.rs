@@ -29,7 +29,7 @@ pub fn backend_options() -> Options {
 
 /// The server's defaults, near enough.
 pub fn engine_options() -> EngineOptions {
-    EngineOptions { backend: backend_options(), requests: request_options() }
+    EngineOptions { backend: backend_options().into(), requests: request_options() }
 }
 
 pub fn request_options() -> RequestOptions {

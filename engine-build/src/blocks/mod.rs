@@ -109,7 +109,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The computing precision to f32.
-    fn widen(&mut self, x: Value) -> Value {
+    pub(crate) fn widen(&mut self, x: Value) -> Value {
         match self.dtype {
             Dtype::F32 => x,
             Dtype::F16 => self.cast(&x, Element::F32),

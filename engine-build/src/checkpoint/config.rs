@@ -42,7 +42,7 @@ pub enum ConfigError {
         expected: &'static str,
     },
     /// `model_type` or `architectures` names something else.
-    #[error("config.json describes {found}, which is not supported: supported is {supported}")]
+    #[error("config.json describes {found}, which is not supported: supported are {supported}")]
     Architecture {
         /// What it names.
         found: String,

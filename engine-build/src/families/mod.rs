@@ -9,6 +9,7 @@ mod gpt_neo;
 mod gpt_neox;
 mod gptj;
 mod llama;
+mod opt;
 mod rope;
 
 use std::fmt::Debug;
@@ -108,7 +109,7 @@ struct Entry {
     read: fn(&Config) -> Result<Box<dyn Family>, ConfigError>,
 }
 
-const FAMILIES: [Entry; 7] = [
+const FAMILIES: [Entry; 8] = [
     Entry { model_type: "gpt2", architecture: "GPT2LMHeadModel", read: gpt2::read },
     Entry { model_type: "gpt_neo", architecture: "GPTNeoForCausalLM", read: gpt_neo::read },
     Entry { model_type: "gptj", architecture: "GPTJForCausalLM", read: gptj::read },
@@ -116,6 +117,7 @@ const FAMILIES: [Entry; 7] = [
     Entry { model_type: "llama", architecture: "LlamaForCausalLM", read: llama::read },
     Entry { model_type: "mistral", architecture: "MistralForCausalLM", read: llama::read_mistral },
     Entry { model_type: "qwen2", architecture: "Qwen2ForCausalLM", read: llama::read_qwen2 },
+    Entry { model_type: "opt", architecture: "OPTForCausalLM", read: opt::read },
 ];
 
 /// A model of one of the families.
@@ -166,8 +168,7 @@ fn find(config: &Config) -> Result<&'static Entry, ConfigError> {
             (_, Some(name)) => format!("the architecture `{name}`"),
             (name, None) => format!("the model type `{}`", name.unwrap_or_default()),
         };
-        let name = |entry: &Entry| format!("{} (model_type `{}`)", entry.architecture, entry.model_type);
-        ConfigError::Architecture { found, supported: FAMILIES.iter().map(name).collect::<Vec<_>>().join(", ") }
+        ConfigError::Architecture { found, supported: FAMILIES.map(|entry| entry.architecture).join(", ") }
     })
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use super::embedding::offset_positions;
 use super::rewriter::{Rewriter, attribute, input, int};
 use super::step;
 use crate::onnx::proto::NodeProto;
@@ -70,7 +71,7 @@ impl Forms {
             return None;
         }
         if let Some(table) = r.parameter(data) {
-            let per_token = indices == step::INPUT_IDS || step::clipped_positions(r, indices).is_some();
+            let per_token = indices == step::INPUT_IDS || offset_positions(r, indices).is_some();
             return (per_token && table.shape.len() == 2).then(|| Form { rows: Rows::Tokens, width: table.shape[1] });
         }
         let flat = self.get(data).filter(|form| form.rows == Rows::Flat)?;

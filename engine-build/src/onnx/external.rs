@@ -32,9 +32,12 @@ pub(crate) fn write_parameters(
         match &parameter.panels {
             Some(panels) => {
                 let found = panels.pack((&parameter.source, parameter.element), weights, |packed| {
+                    if progress.is_cancelled() {
+                        return Err(BuildError::Cancelled);
+                    }
                     file.write_all(packed).map_err(BuildError::WriteWeights)?;
                     progress.advance(packed.len() as u64);
-                    Ok::<_, BuildError>(())
+                    Ok(())
                 })?;
                 scales.insert(parameter.name.as_str(), found);
             }

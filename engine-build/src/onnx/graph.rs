@@ -255,7 +255,9 @@ impl Graph {
     /// The finished model, whose large tensors are in `weights_file`, and those tensors in file order.
     pub(crate) fn finish(mut self, name: &str, weights_file: &str) -> (ModelProto, Vec<Parameter>) {
         lay_out(&mut self.parameters);
-        let domains: BTreeSet<&str> = self.nodes.iter().map(|node| node.domain.as_str()).collect();
+        let domains = self.nodes.iter().map(|node| node.domain.as_str());
+        // ONNX's own comes first, whether or not there is a node of it: readers take it for granted.
+        let domains: BTreeSet<&str> = domains.chain([""]).collect();
         let opset_import = domains.into_iter().map(operator_set).collect();
         let mut initializer = self.constants;
         initializer.extend(self.parameters.iter().map(|parameter| external_tensor(parameter, weights_file)));

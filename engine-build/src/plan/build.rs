@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -141,7 +142,7 @@ fn inspect(network: &Network, model: &ModelInfo) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The shapes of the graph's inputs: `input_ids` [B, S], `past_len` [B], `select` [R], `past_*` [B, KV heads, C, D].
+/// The shapes of the graph's inputs: `input_ids [B, S]`, `past_len [B]`, `select [R]`, `past_* [B, KV heads, C, D]`.
 fn optimization_profile(
     network: &Network,
     model: &ModelInfo,
@@ -184,7 +185,9 @@ fn write(engines: &Path, record: &PlanRecord, plan: &[u8]) -> Result<PathBuf, Pl
         return Err(io(&record_path)(source));
     }
     for (path, bytes) in [(&path, plan), (&record_path, json.as_slice())] {
-        let mut partial = tempfile::NamedTempFile::new_in(engines).map_err(io(engines))?;
+        // Readable as the bundle's other files are: temporary files are their owner's alone unless this is said.
+        let readable = fs::Permissions::from_mode(0o666);
+        let mut partial = tempfile::Builder::new().permissions(readable).tempfile_in(engines).map_err(io(engines))?;
         partial.write_all(bytes).and_then(|()| partial.as_file().sync_all()).map_err(io(path))?;
         partial.persist(path).map_err(|error| io(path)(error.error))?;
     }

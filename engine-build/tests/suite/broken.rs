@@ -50,7 +50,11 @@ const CONFIG: [Case; 18] = [
         },
         &["no `model_type`"],
     ),
-    ("other model type", |t| t.set("model_type", json!("mamba")), &["`mamba`", "GPT2LMHeadModel", "gpt_neox"]),
+    (
+        "other model type",
+        |t| t.set("model_type", json!("mamba")),
+        &["`mamba`", "GPT2LMHeadModel", "GPTNeoXForCausalLM"],
+    ),
     (
         "other architecture",
         |t| t.set("architectures", json!(["GPT2ForSequenceClassification"])),

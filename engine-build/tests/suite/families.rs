@@ -71,7 +71,7 @@ type Case = (&'static str, &'static str, Value, &'static [&'static str]);
 
 #[test]
 fn impossible_configurations_are_refused_in_one_sentence() {
-    let cases: [Case; 23] = [
+    let cases: [Case; 26] = [
         ("gptj", "/rotary_dim", json!(7), &["7 of a head's 16", "even"]),
         ("gptj", "/rotary_dim", json!(18), &["18 of a head's 16"]),
         ("gptj", "/n_head", json!(5), &["`n_embd` 48", "`n_head` 5"]),
@@ -100,15 +100,18 @@ fn impossible_configurations_are_refused_in_one_sentence() {
         ("llama", "/head_dim", json!(7), &["7 of a head's 7", "even"]),
         ("llama", "/head_dim", json!(16_777_216), &["`num_attention_heads` 6 times `head_dim` 16777216"]),
         ("llama", "/mlp_bias", json!(true), &["no tensor model.layers.0.mlp.up_proj.bias"]),
-        (
-            "llama",
-            "/model_type",
-            json!("mistral"),
-            &["`LlamaForCausalLM`", "MistralForCausalLM (model_type `mistral`)"],
-        ),
+        ("llama", "/model_type", json!("mistral"), &["`LlamaForCausalLM`", "MistralForCausalLM"]),
         ("llama_wide", "/rope_parameters/factor", json!(null), &["no `factor`"]),
         ("llama_wide", "/rope_parameters/low_freq_factor", json!(-1), &["`low_freq_factor`", "above 0"]),
         ("llama_wide", "/rope_parameters/high_freq_factor", json!(1), &["`high_freq_factor`", "`low_freq_factor`"]),
+        (
+            "opt",
+            "/layer_norm_elementwise_affine",
+            json!(false),
+            &["`layer_norm_elementwise_affine`", "normalizations with weights"],
+        ),
+        ("opt", "/word_embed_proj_dim", json!(32), &["model.decoder.embed_tokens.weight", "[281, 48]", "[281, 32]"]),
+        ("opt_post", "/ffn_dim", json!(null), &["no `ffn_dim`"]),
         ("qwen2", "/rms_norm_eps", json!(0), &["`rms_norm_eps`", "above 0"]),
     ];
     for (name, pointer, value, fragments) in cases {
@@ -173,6 +176,7 @@ fn manifests_say_how_many_heads_the_cache_has() {
         ("llama_wide", "llama", 3, 1, 16, 36),
         ("mistral", "mistral", 4, 2, 10, 40),
         ("qwen2", "qwen2", 6, 3, 8, 48),
+        ("opt_post", "opt", 4, 4, 10, 40),
     ] {
         let manifest = Golden::copy(name).build().expect(name);
         let model = &manifest.model;
@@ -201,7 +205,7 @@ proptest! {
 
     #[test]
     fn any_fields_of_any_family(
-        name in proptest::sample::select(vec!["gptj", "neo", "neox", "llama", "llama_wide", "mistral", "qwen2"]),
+        name in proptest::sample::select(vec!["gptj", "neo", "neox", "llama", "llama_wide", "mistral", "opt_post", "qwen2"]),
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), json_value()), 1..4),
     ) {
         let golden = Golden::copy(name);

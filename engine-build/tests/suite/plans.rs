@@ -2,6 +2,7 @@
 //! `tools/tensorrt_rtx.sh` fetches them; `make test` does that.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -223,6 +224,8 @@ fn a_record_says_what_the_plan_is() {
     let engines = folder.path().join("elsewhere");
     let options = PlanOptions { engines: Some(engines), shapes: PlanShapes::for_server(32, 64), ..options(&[89, 86]) };
     let (path, record) = build_plan(folder.path(), &library(), &options, Arc::new(())).expect("a plan");
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode();
+    assert_eq!(mode(&path.with_extension("plan")), mode(&folder.path().join("manifest.json")));
     let read: PlanRecord = serde_json::from_slice(&fs::read(path).expect("a record")).expect("JSON");
     assert_eq!(read, record);
     assert_eq!((record.flavour.as_str(), record.version.as_str()), ("tensorrt-rtx", "1.7.1"));

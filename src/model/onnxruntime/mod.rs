@@ -3,6 +3,7 @@
 //! `library` finds and loads the library, `operators` computes the fused operators of bundles for the CPU, `raw` is the fenced part
 //! that binds memory, `kv` holds lanes and pages. This file puts a batch into the bound memory, runs the graph and reads the results.
 
+pub mod cuda;
 mod kv;
 mod library;
 mod operators;

@@ -208,7 +208,7 @@ pub fn c_name(name: String) -> CString {
 }
 
 /// Takes ownership of a status and makes it a result.
-fn check(status: sys::OrtStatusPtr) -> Result<(), ort::Error> {
+pub(super) fn check(status: sys::OrtStatusPtr) -> Result<(), ort::Error> {
     // SAFETY: every status comes straight from a call of the C API and is used nowhere else.
     unsafe { ort::Error::result_from_status(status) }
 }

@@ -1,0 +1,95 @@
+//! What every engine on a CUDA device has in common: KV caches and pages in the device's memory, staging, one stream.
+//!
+//! A [`Runner`] is the engine proper: it puts one run on the stream, over [`Buffers`] at fixed addresses. Around it, a step is one
+//! upload, one run, one download of top-k and logsumexp, and one of the logits rows that somebody asked for. KV copies are only put
+//! on the stream: the next step comes behind them.
+
+mod buffers;
+mod kv;
+
+use std::sync::Arc;
+
+pub use self::buffers::{Buffers, Results, Shapes, Sizes};
+pub use self::kv::{DeviceKv, KvShape};
+use super::cuda::{CudaError, Stream};
+use super::{Backend, BackendError, Batch, KvCopy, Limits, Outputs, check_numbers};
+
+impl From<CudaError> for BackendError {
+    fn from(error: CudaError) -> Self {
+        Self::Engine(error.to_string())
+    }
+}
+
+/// An engine on a device.
+pub trait Runner: Send {
+    /// Puts one run on the buffers' stream: inputs, keys and values, and results are where `buffers` says.
+    ///
+    /// # Errors
+    /// The engine's. Nothing of the run is on the stream then, or the stream has failed, too.
+    fn run(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError>;
+}
+
+/// A backend around a runner.
+pub struct DeviceBackend<R> {
+    /// Declared first: an engine goes before the memory that it works on.
+    runner: R,
+    limits: Limits,
+    buffers: Buffers,
+    /// Whether a step ended early, so that staging memory may still be in use.
+    is_unsettled: bool,
+}
+
+impl<R: Runner> DeviceBackend<R> {
+    /// Puts a runner together with its memory.
+    pub fn new(runner: R, limits: Limits, buffers: Buffers) -> Self {
+        Self { runner, limits, buffers, is_unsettled: false }
+    }
+
+    fn stream(&self) -> &Arc<Stream> {
+        self.buffers.stream()
+    }
+
+    fn step(&mut self, batch: &Batch) -> Result<Results, BackendError> {
+        let shapes = Shapes::of(batch);
+        self.buffers.upload(batch, shapes)?;
+        self.runner.run(shapes, &self.buffers)?;
+        let results = self.buffers.download(batch, shapes)?;
+        self.stream().synchronize()?;
+        Ok(results)
+    }
+}
+
+impl<R: Runner> Backend for DeviceBackend<R> {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn forward(&mut self, batch: &Batch, out: &mut Outputs) -> Result<(), BackendError> {
+        batch.check(&self.limits)?;
+        out.clear();
+        self.stream().device().make_current()?;
+        if self.is_unsettled {
+            self.stream().synchronize()?;
+        }
+        self.is_unsettled = true;
+        let results = self.step(batch)?;
+        self.is_unsettled = false;
+        self.buffers.read(batch, results, out);
+        check_numbers(out)
+    }
+
+    fn copy_kv(&mut self, copies: &[KvCopy]) -> Result<(), BackendError> {
+        self.stream().device().make_current()?;
+        self.buffers.kv.copy(copies)
+    }
+}
+
+impl<R> Drop for DeviceBackend<R> {
+    fn drop(&mut self) {
+        let stream = self.buffers.stream();
+        // Contexts and graphs must not go while their work runs.
+        if let Err(error) = stream.device().make_current().and_then(|()| stream.synchronize()) {
+            tracing::warn!(%error, "the device's work is not finished cleanly");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The plan that fits the machine: the bundle's own, one that was built here before, or one that is built now.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine_build::Progress;
+use engine_build::manifest::{GRAPH_FILE, Manifest};
+use engine_build::plan::{
+    ENGINES, FoundPlan, PlanError, PlanNeeds, PlanOptions, PlanShapes, build_plan, find_plan, read_plan,
+};
+use tensorrt::{Engine, Library, Runtime, Sm, Validity};
+
+use super::{LoadError, Options};
+use crate::model::cuda::Device;
+
+/// Replicas load side by side; one of them builds, and the others find what it built.
+static BUILDING: Mutex<()> = Mutex::new(());
+
+/// An engine of the bundle's graph on the current device, and the shapes that it takes.
+///
+/// # Errors
+/// There is no plan that fits, and none can be built; or TensorRT refuses the one that fits.
+pub(super) fn engine(
+    bundle: &Path,
+    manifest: &Manifest,
+    library: &Library,
+    device: &Device,
+    options: &Options,
+) -> Result<(Engine, PlanShapes), LoadError> {
+    let found = find_or_build(bundle, manifest, library, device, options)?;
+    let bytes = read_plan(&found)?;
+    let runtime = Runtime::new(library)?;
+    if let Ok(Validity::Invalid(why)) = runtime.validity(&bytes) {
+        let reason = format!("{} can't be used: {why}", found.path.display());
+        return Err(tensorrt::Error::Argument(reason).into());
+    }
+    // SAFETY: the plan is, by its checksum, what TensorRT wrote.
+    let engine = unsafe { runtime.deserialize(&bytes) }?;
+    Ok((engine, found.record.shapes))
+}
+
+/// The shapes of a plan that is built for these options.
+pub(super) fn wanted(options: &Options, manifest: &Manifest) -> PlanShapes {
+    let size = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    PlanShapes::for_server(size(options.lanes), size(options.chunk)).within(manifest.model.context)
+}
+
+fn find_or_build(
+    bundle: &Path,
+    manifest: &Manifest,
+    library: &Library,
+    device: &Device,
+    options: &Options,
+) -> Result<FoundPlan, LoadError> {
+    let architecture = Sm(device.capability());
+    let needs =
+        PlanNeeds { flavour: library.flavour(), version: library.version(), architecture, lanes: None, chunk: None };
+    let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let misfit = match find_plan(&bundle.join(ENGINES), manifest, &needs) {
+        Ok(found) => match read_plan(&found) {
+            Ok(_) => return Ok(found),
+            Err(damaged) => damaged,
+        },
+        Err(misfit) => misfit,
+    };
+    let engines = kept(options, manifest);
+    // What was built here was built for these options, or for others.
+    let shapes = wanted(options, manifest);
+    let exact = PlanNeeds { lanes: Some(shapes.lanes()), chunk: Some(shapes.chunk()), ..needs };
+    if let Ok(found) = find_plan(&engines, manifest, &exact)
+        && read_plan(&found).is_ok()
+    {
+        return Ok(found);
+    }
+    tracing::warn!(reason = %misfit, "there is no plan for this machine: building one, which takes a while");
+    let architectures = vec![architecture];
+    let build = PlanOptions { architectures, shapes, engines: Some(engines), ..PlanOptions::default() };
+    let (path, record) =
+        build_plan(bundle, library, &build, Arc::new(Announced)).map_err(|error| Unbuilt { misfit, error })?;
+    Ok(FoundPlan { path, record })
+}
+
+/// Where plans of this graph that were built here are.
+fn kept(options: &Options, manifest: &Manifest) -> PathBuf {
+    let graph = manifest.file(GRAPH_FILE).map_or("", |file| file.sha256.as_str());
+    options.engines.join(format!("{}-{}", manifest.name, &graph[..graph.len().min(16)]))
+}
+
+/// A plan that was needed and couldn't be built.
+#[derive(Debug, thiserror::Error)]
+#[error("{misfit}; building one here failed: {error}")]
+struct Unbuilt {
+    misfit: PlanError,
+    error: PlanError,
+}
+
+impl From<Unbuilt> for LoadError {
+    fn from(unbuilt: Unbuilt) -> Self {
+        Self::Unbuilt(unbuilt.to_string())
+    }
+}
+
+/// Tells the log how a build gets on.
+struct Announced;
+
+impl Progress for Announced {
+    fn stage(&self, name: &str, _total_bytes: u64) {
+        tracing::info!(stage = name, "building the plan");
+    }
+
+    fn advance(&self, _bytes: u64) {}
+}

@@ -1,0 +1,292 @@
+//! Builds of int8 bundles, compared with the same model in f32 before they take their place.
+//!
+//! Both models read the same texts, and at every token their next-token distributions are compared. A bundle that is beyond the
+//! bounds is refused, so that nobody serves a model that quantization broke without having said so.
+
+mod comparison;
+
+use std::path::{Path, PathBuf};
+
+use engine_build::extras::read_popular;
+use engine_build::manifest::{Manifest, Quality, TOKENIZER_FILE};
+use engine_build::{BuildError, BuildOptions, Progress, Quantization, build_checked};
+
+use self::comparison::Comparison;
+use crate::model::onnxruntime::{self, LoadError};
+use crate::model::{Backend, BackendError, Batch, Outputs, Selected};
+use crate::text::{Text, TextError, TokenId};
+
+/// Least share of positions at which both models put the same token first.
+pub const MIN_TOP1_AGREEMENT: f64 = 0.9;
+/// Largest mean divergence from the f32 model, in nats.
+pub const MAX_KL_NATS: f64 = 0.05;
+/// Largest perplexity in multiples of the f32 model's.
+pub const MAX_PERPLEXITY_RATIO: f64 = 1.05;
+
+/// Texts that are read; of more, so many at even distances, or the most popular ones.
+const MAX_TEXTS: usize = 200;
+/// Tokens of one forward.
+const CHUNK: usize = 64;
+/// Sentences for models that come without queries.
+const SAMPLE: &str = include_str!("sample.txt");
+
+/// How an int8 bundle is compared, and what then.
+#[derive(Clone, Debug, Default)]
+pub struct Gate {
+    /// Texts to read, one a line. Else the popular queries that the bundle gets, or English sentences.
+    pub texts: Option<PathBuf>,
+    /// Keep the bundle however different it is, and where it can't be compared.
+    pub force: bool,
+    /// The ONNX Runtime library; without it, it is looked for beside the binary.
+    pub library: Option<PathBuf>,
+}
+
+/// Why an int8 bundle was not kept.
+#[derive(Debug, thiserror::Error)]
+pub enum QualityError {
+    /// It is beyond the bounds.
+    #[error(
+        "int8 changes this model too much: {0}; build it without int8, measure on texts of its own, or use --force"
+    )]
+    Beyond(String),
+    /// The texts can't be read.
+    #[error("the texts to compare on, {}, can't be read: {reason}", path.display())]
+    Texts {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's words.
+        reason: String,
+    },
+    /// There is nothing to compare.
+    #[error("the texts to compare on have no tokens; name others with --quality-texts")]
+    NoTokens,
+    /// The tokenizer can't be used.
+    #[error(transparent)]
+    Tokenizer(#[from] TextError),
+    /// A model can't be loaded.
+    #[error("int8 can't be compared with f32: {0}")]
+    Load(#[from] LoadError),
+    /// A model fails.
+    #[error("int8 can't be compared with f32: {0}")]
+    Forward(#[from] BackendError),
+}
+
+/// Builds a bundle; one in int8 only if it is near enough to the model in f32.
+///
+/// # Errors
+/// A build's, and [`BuildError::Refused`] with a [`QualityError`]. A bundle that was at the place is still there then.
+pub fn build(options: &BuildOptions, gate: &Gate, progress: &dyn Progress) -> Result<Manifest, BuildError> {
+    if options.quantization == Quantization::None {
+        return engine_build::build(options, progress);
+    }
+    build_checked(options, progress, |folder, manifest| {
+        let reference = Reference::build(options, folder, progress)?;
+        progress.stage("compare with f32", 0);
+        let quality = match measure(options, gate, ((folder, manifest), &reference)) {
+            Ok(quality) => quality,
+            Err(error) if gate.force => {
+                tracing::warn!(%error, "the int8 model is kept without a comparison");
+                return Ok(None);
+            }
+            Err(error) => return Err(BuildError::Refused(error.into())),
+        };
+        match beyond(&quality) {
+            Some(reason) if !gate.force => Err(BuildError::Refused(QualityError::Beyond(reason).into())),
+            _ => Ok(Some(quality)),
+        }
+    })
+}
+
+/// The figures in a sentence.
+pub fn describe(quality: &Quality) -> String {
+    format!(
+        "int8 against f32 on {} texts ({} positions): the same first token at {:.1} %, divergence {:.4} nats, perplexity {:.3} \
+         against {:.3}",
+        quality.texts,
+        quality.positions,
+        100.0 * quality.top1_agreement,
+        quality.kl_nats,
+        quality.perplexity,
+        quality.reference_perplexity
+    )
+}
+
+/// Which bounds the figures break.
+fn beyond(quality: &Quality) -> Option<String> {
+    let Quality { top1_agreement, kl_nats, .. } = *quality;
+    let ratio = quality.perplexity / quality.reference_perplexity;
+    let mut broken = Vec::new();
+    // What is no number is in no range.
+    if !(MIN_TOP1_AGREEMENT..=1.0).contains(&top1_agreement) {
+        broken.push(format!("the first token agrees at {top1_agreement:.3} of positions, below {MIN_TOP1_AGREEMENT}"));
+    }
+    if !(0.0..=MAX_KL_NATS).contains(&kl_nats) {
+        broken.push(format!("the divergence is {kl_nats:.4} nats, above {MAX_KL_NATS}"));
+    }
+    if !(0.0..=MAX_PERPLEXITY_RATIO).contains(&ratio) {
+        broken.push(format!("the perplexity is {ratio:.3} times as high, above {MAX_PERPLEXITY_RATIO}"));
+    }
+    (!broken.is_empty()).then(|| broken.join("; "))
+}
+
+/// The same model in f32, in a folder that is removed in the end.
+struct Reference {
+    folder: PathBuf,
+    manifest: Manifest,
+}
+
+impl Reference {
+    fn build(options: &BuildOptions, candidate: &Path, progress: &dyn Progress) -> Result<Self, BuildError> {
+        let mut name = candidate.file_name().unwrap_or_default().to_os_string();
+        name.push("-f32");
+        let folder = candidate.with_file_name(name);
+        let mut plain = BuildOptions::new(&options.checkpoint, &folder);
+        plain.context = options.context;
+        plain.prompt_prefix.clone_from(&options.prompt_prefix);
+        let manifest = engine_build::build(&plain, progress)?;
+        Ok(Self { folder, manifest })
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+            tracing::warn!(folder = %self.folder.display(), %error, "the f32 model for the comparison can't be removed");
+        }
+    }
+}
+
+/// Has both models read the texts.
+fn measure(
+    options: &BuildOptions,
+    gate: &Gate,
+    ((folder, manifest), reference): ((&Path, &Manifest), &Reference),
+) -> Result<Quality, QualityError> {
+    let texts = texts(options, gate)?;
+    let tokenizer = folder.join(TOKENIZER_FILE);
+    let unreadable = |error: std::io::Error| QualityError::Texts { path: tokenizer.clone(), reason: error.to_string() };
+    let text = Text::of_bundle(&std::fs::read_to_string(&tokenizer).map_err(unreadable)?, manifest)?;
+    let settings = settings(gate);
+    let mut models = [
+        onnxruntime::load(&reference.folder, &reference.manifest, &settings)?,
+        onnxruntime::load(folder, manifest, &settings)?,
+    ];
+    let mut comparison = Comparison::default();
+    let mut count = 0;
+    for line in &texts {
+        let tokens = text.encode(line);
+        if !tokens.is_empty() {
+            read(&mut models, (text.prompt(), &tokens), &mut comparison)?;
+            count += 1;
+        }
+    }
+    comparison.quality(count).ok_or(QualityError::NoTokens)
+}
+
+fn settings(gate: &Gate) -> onnxruntime::Options {
+    onnxruntime::Options {
+        library: gate.library.clone(),
+        threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        spin: false,
+        lanes: 1,
+        chunk: CHUNK,
+        pool_bytes: 0,
+    }
+}
+
+/// The texts to read, at most [`MAX_TEXTS`].
+fn texts(options: &BuildOptions, gate: &Gate) -> Result<Vec<String>, QualityError> {
+    if let Some(path) = &gate.texts {
+        let wrong = |error: std::io::Error| QualityError::Texts { path: path.clone(), reason: error.to_string() };
+        return Ok(spread(&std::fs::read_to_string(path).map_err(wrong)?));
+    }
+    let Some(path) = &options.popular else { return Ok(spread(SAMPLE)) };
+    let counts =
+        read_popular(path).map_err(|error| QualityError::Texts { path: path.clone(), reason: error.to_string() })?;
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    Ok(counts.into_iter().take(MAX_TEXTS).map(|(query, _)| query).collect())
+}
+
+/// The lines that say something; of many, [`MAX_TEXTS`] at even distances.
+fn spread(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let count = lines.len().min(MAX_TEXTS);
+    (0..count).map(|i| lines[i * lines.len() / count].to_owned()).collect()
+}
+
+/// Has both models read one text behind the prompt, cut to the context, and compares them from the prompt's last token on.
+fn read(
+    models: &mut [Box<dyn Backend>; 2],
+    (prompt, text): (&[TokenId], &[TokenId]),
+    comparison: &mut Comparison,
+) -> Result<(), BackendError> {
+    let limits = models[0].limits().clone();
+    let tokens: Vec<TokenId> = prompt.iter().chain(text).copied().take(limits.context).collect();
+    let mut outputs = [Outputs::default(), Outputs::default()];
+    for start in (0..tokens.len()).step_by(limits.chunk) {
+        let chunk = start..tokens.len().min(start + limits.chunk);
+        let mut batch = Batch::default();
+        batch.push_row(start, tokens[chunk.clone()].iter().copied());
+        let wanted = chunk.clone().filter(|position| position + 1 >= prompt.len());
+        batch.selected.extend(wanted.clone().map(|at| Selected { row: 0, offset: at - start, full: true }));
+        if batch.selected.is_empty() {
+            batch.selected.push(Selected { row: 0, offset: 0, full: false });
+        }
+        for (model, output) in models.iter_mut().zip(&mut outputs) {
+            model.forward(&batch, output)?;
+        }
+        let [reference, candidate] = &outputs;
+        let rows = reference.logits.chunks(limits.vocab).zip(candidate.logits.chunks(limits.vocab));
+        for (position, (reference, candidate)) in wanted.zip(rows) {
+            comparison.add((reference, candidate), tokens.get(position + 1).copied());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: Quality = Quality {
+        texts: 1,
+        positions: 10,
+        top1_agreement: 0.95,
+        kl_nats: 0.01,
+        perplexity: 10.1,
+        reference_perplexity: 10.0,
+    };
+
+    #[test]
+    fn bounds_are_told_apart_and_what_is_no_number_breaks_them() {
+        assert_eq!(beyond(&GOOD), None);
+        let broken = |change: fn(&mut Quality)| {
+            let mut quality = GOOD;
+            change(&mut quality);
+            beyond(&quality).unwrap()
+        };
+        assert!(broken(|q| q.top1_agreement = 0.89).contains("first token"));
+        assert!(broken(|q| q.kl_nats = 0.06).contains("divergence"));
+        assert!(broken(|q| q.kl_nats = f64::NAN).contains("divergence"));
+        assert!(broken(|q| q.perplexity = 10.6).contains("perplexity"));
+    }
+
+    #[test]
+    fn texts_are_taken_at_even_distances_and_queries_by_their_counts() {
+        let many: String = (0..1000).map(|i| format!("text {i}\n\n")).collect();
+        let taken = spread(&many);
+        assert_eq!((taken.len(), taken[0].as_str(), taken[199].as_str()), (200, "text 0", "text 995"));
+        assert!(spread("").is_empty());
+        assert!(spread(SAMPLE).len() >= 40);
+
+        let folder = tempfile::tempdir().unwrap();
+        let popular = folder.path().join("popular.tsv");
+        std::fs::write(&popular, "rare\t1\noften\t9\n").unwrap();
+        let mut options = BuildOptions::new("c", "b");
+        options.popular = Some(popular);
+        assert_eq!(texts(&options, &Gate::default()).unwrap(), ["often", "rare"]);
+        let gate = Gate { texts: Some(folder.path().join("none")), ..Gate::default() };
+        assert!(texts(&options, &gate).unwrap_err().to_string().contains("can't be read"));
+    }
+}

@@ -1,0 +1,110 @@
+//! On a real GPU, with a real engine: the same answers as ONNX Runtime on the CPU. `make gpu-test` says which engine, in
+//! FORETYPE_GPU_BACKEND; without it there is nothing to do, and that is said.
+
+use std::path::{Path, PathBuf};
+
+use ::tensorrt::Flavour;
+use engine_build::Manifest;
+use foretype::model::onnxruntime::cuda::CudaOptions;
+use foretype::model::options::{self, BackendOptions};
+use foretype::model::{Backend, Batch, Outputs, Selected, onnxruntime, tensorrt};
+use foretype::text::TokenId;
+
+use crate::goldens::{max_difference, read_expected};
+use crate::support::{all_logits, backend_options, repository};
+use crate::tensorrt::bundle;
+
+/// Both sides compute in f16, in another order: twice the largest error that was measured against f64, 6e-3 (goldens' logits are
+/// about ten times as large as those that were measured).
+const TOLERANCE: f32 = 0.12;
+
+/// The engine that was asked for.
+fn engine(bundle: &Path, graphs: bool) -> Option<BackendOptions> {
+    let Ok(backend) = std::env::var("FORETYPE_GPU_BACKEND") else {
+        println!("on_gpu: FORETYPE_GPU_BACKEND names no engine; `make gpu-test` does where there is a GPU: skipped");
+        return None;
+    };
+    let onnxruntime = onnxruntime::Options { pool_bytes: 1 << 20, ..backend_options() };
+    let flavour = match backend.as_str() {
+        "onnxruntime" => {
+            let library = std::env::var_os("FORETYPE_ONNXRUNTIME_GPU").map(PathBuf::from);
+            let cuda = CudaOptions { graphs, ..CudaOptions::default() };
+            return Some(BackendOptions::OnnxRuntimeCuda(onnxruntime::Options { library, ..onnxruntime }, cuda));
+        }
+        other => other.parse::<Flavour>().unwrap(),
+    };
+    Some(BackendOptions::TensorRt(tensorrt::Options {
+        flavour,
+        library: std::env::var_os("FORETYPE_TENSORRT").map(PathBuf::from),
+        driver: None,
+        device: 0,
+        lanes: 16,
+        chunk: 64,
+        pool_bytes: 1 << 20,
+        graphs,
+        engines: bundle.join("built-here"),
+    }))
+}
+
+fn on_cpu(bundle: &Path, manifest: &Manifest) -> Box<dyn Backend> {
+    // One process has one ONNX Runtime; the GPU build has the CPU, too.
+    let library = std::env::var_os("FORETYPE_ONNXRUNTIME_GPU").map(PathBuf::from);
+    let options = onnxruntime::Options { library, pool_bytes: 1 << 20, ..backend_options() };
+    onnxruntime::load(bundle, manifest, &options).unwrap()
+}
+
+#[test]
+fn goldens_and_the_demo_have_the_logits_of_the_cpu() {
+    for checkpoint in
+        ["tests/goldens/plain", "tests/goldens/fp16", "tests/goldens/relu", "tests/goldens/untied", "models/demo"]
+    {
+        let (_folder, bundle, manifest) = bundle(checkpoint);
+        let Some(options) = engine(&bundle, true) else { return };
+        if manifest.model.hidden < 32 {
+            println!("on_gpu: {checkpoint}: hidden size below 32, which TensorRT-RTX can't build: left out");
+            continue;
+        }
+        let mut reference = on_cpu(&bundle, &manifest);
+        let mut backend = options::load(&bundle, &manifest, &options).unwrap();
+        let expected = repository(checkpoint).join("expected.safetensors");
+        let prompts: Vec<Vec<u32>> = if expected.is_file() {
+            read_expected(&expected).into_iter().take(6).map(|golden| golden.prompt).collect()
+        } else {
+            (1..6u32).map(|i| (0..4 * i).map(|t| (31 * i + 7 * t) % manifest.model.vocab).collect()).collect()
+        };
+        let mut worst = 0f32;
+        for prompt in &prompts {
+            let rows = all_logits(&mut *backend, 0, prompt);
+            for (row, expected) in rows.iter().zip(all_logits(&mut *reference, 0, prompt)) {
+                worst = worst.max(max_difference(row, &expected));
+            }
+        }
+        println!("on_gpu: {checkpoint}: largest difference {worst:.1e}");
+        assert!(worst <= TOLERANCE, "{checkpoint}: {worst}");
+    }
+}
+
+#[test]
+fn replayed_graphs_equal_runs_one_by_one() {
+    let (_folder, bundle, manifest) = bundle("models/demo");
+    let run = |graphs| -> Option<Vec<Outputs>> {
+        let mut backend = options::load(&bundle, &manifest, &engine(&bundle, graphs)?).unwrap();
+        let steps = (0..12u32).map(|step| {
+            let mut batch = Batch::default();
+            for row in 0..10 {
+                let tokens = (0..if step == 0 { 4 } else { 1 }).map(|t| TokenId(50 + 7 * row + t + step));
+                batch.push_row(if step == 0 { 0 } else { 3 + step as usize }, tokens);
+                batch.selected.push(Selected { row: row as usize, offset: 0, full: false });
+            }
+            let mut out = Outputs::default();
+            backend.forward(&batch, &mut out).unwrap();
+            out
+        });
+        Some(steps.collect())
+    };
+    let Some(replayed) = run(true) else { return };
+    for (step, (a, b)) in replayed.iter().zip(&run(false).unwrap()).enumerate() {
+        assert_eq!(a.top_ids, b.top_ids, "step {step}");
+        assert!(max_difference(&a.top_logits, &b.top_logits) <= 1e-3, "step {step}");
+    }
+}

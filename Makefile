@@ -133,7 +133,7 @@ bench-http:
 
 RENEW ?=
 bench-check:
-	cargo build --profile checked --locked -p foretype-bench
+	cargo build $(CHECKED) -p foretype -p foretype-bench
 	bench/check.sh $(TARGET)/checked/foretype-bench $(RENEW)
 
 SECONDS ?= 60

@@ -12,6 +12,9 @@
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
 #   make replay        10,000 keystrokes answered from memory and cold, compared
 #   make bench-load    throughput, typing, overload and step times of a release build, into bench/results/load-* (an hour)
+#   make bench         other engines beside foretype's, whole servers, typing, HTTP, into bench/results/peers-* (BENCH_QUICK=1:
+#                      minutes; BENCH_ONLY=engine|server|typing|http: a part)
+#   make bench-check   instructions of the hot paths against bench/check.txt (RENEW=--renew writes it anew)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
 #   make page-picture  a new screenshot of the page for the README, docs/page.png
 #   make demo-model    rebuild the demo model from its corpus
@@ -24,7 +27,7 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test test-container local-endpoint lint parity parity-tensorrt gpu-test gpu-bench evaluate replay bench-load fuzz page-picture demo-model goldens
+.PHONY: serve test test-container local-endpoint lint parity parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -104,6 +107,34 @@ bench-load:
 	$(BENCH) typing $(BENCH_MODELS) --model demo $(TYPING)
 	$(BENCH) typing $(BENCH_MODELS) --model gpt2 $(TYPING_GPT2)
 	$(BENCH) overload $(BENCH_MODELS) --model demo $(OVERLOAD)
+
+# Python with PyTorch and transformers may be lent: FORETYPE_TORCH_VENV=DIR.
+BENCH_QUICK ?=
+BENCH_ONLY ?= engine server typing http
+PEERS_FOLDER = $(TARGET)/bench/peers
+PEERS_FLAGS = --peers $(PEERS_FOLDER)
+quick = $(if $(BENCH_QUICK),--quick)
+
+bench:
+	tools/setup.sh $(TARGET)/release
+	cargo build --release --locked -p foretype -p foretype-bench
+	bench/setup.sh
+	$(BENCH) checkpoint $(TARGET)/bench/gpt2-random \
+	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)"
+	$(if $(filter engine server typing,$(BENCH_ONLY)),bench/peers/setup.sh $(PEERS_FOLDER) $(TARGET)/bench/gpt2-random gpt2 models/demo demo)
+	$(if $(filter engine,$(BENCH_ONLY)),$(BENCH) peers $(PEERS_FLAGS) --checkpoint $(TARGET)/bench/gpt2-random --cache $(TARGET)/bench/bundles $(quick))
+	$(if $(filter server,$(BENCH_ONLY)),$(BENCH) paper $(PEERS_FLAGS) $(BENCH_MODELS) $(quick))
+	$(if $(filter typing,$(BENCH_ONLY)),$(BENCH) typeahead $(PEERS_FLAGS) $(BENCH_MODELS) --model demo --peer-models demo $(quick))
+	$(if $(filter typing,$(BENCH_ONLY)),$(BENCH) typeahead $(PEERS_FLAGS) $(BENCH_MODELS) $(quick))
+	$(if $(filter http,$(BENCH_ONLY)),$(BENCH) http $(if $(BENCH_QUICK),--seconds 3))
+
+bench-http:
+	$(MAKE) bench BENCH_ONLY=http
+
+RENEW ?=
+bench-check:
+	cargo build $(CHECKED) -p foretype -p foretype-bench
+	bench/check.sh $(TARGET)/checked/foretype-bench $(RENEW)
 
 SECONDS ?= 60
 fuzz:

@@ -5,15 +5,22 @@
 //!   single model steps without a server.
 //! * [`typing`] is an open loop of people who type: a keystroke is sent when it is typed, answered or not.
 //! * [`overload`] sends more than the server can answer and checks that it degrades as it should.
+//! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who type.
+//! * [`http`] measures everything but the model, [`hot`] is what `bench/check.sh` counts instructions of.
 //!
-//! Beneath them: [`server`] starts and ends servers, [`client`] speaks HTTP, [`workload`] makes texts, [`latency`] and [`tally`]
-//! count, [`metrics`] reads what the server says of itself, [`report`] and [`plot`] write results, [`machine`] says where.
+//! Beneath them: [`server`] starts and ends servers, [`wrapper`] those of others, [`fake_server`] one without a model; [`client`]
+//! speaks HTTP, [`load_tools`] runs wrk and JMeter, [`workload`] makes texts; [`latency`], [`tally`] and [`summary`] count,
+//! [`bandwidth`] reads memory, [`metrics`] reads what the server says of itself, [`report`] and [`plot`] write results, [`machine`]
+//! says where.
 //!
 //! Deliberately absent: any policy of the server. What is measured is what a client sees.
 
 mod bandwidth;
 mod checkpoint;
 mod client;
+mod fake_server;
+mod hot;
+mod http;
 mod latency;
 mod load;
 mod load_tools;
@@ -60,6 +67,10 @@ enum Command {
     Paper(Box<paper::PaperArgs>),
     /// People who type, on foretype and on others' engines in the obvious wrapper.
     Typeahead(Box<typeahead::TypeaheadArgs>),
+    /// HTTP, JSON, queue and search without a model.
+    Http(http::HttpArgs),
+    /// A hot path so many times, for counting its instructions.
+    Hot(hot::HotArgs),
     /// Several times the load that the server can answer; fails if it does not stay upright.
     Overload(overload::OverloadArgs),
 }
@@ -73,6 +84,8 @@ fn main() -> anyhow::Result<()> {
         Command::Peers(args) => args.run(),
         Command::Paper(args) => runtime.block_on(args.run()),
         Command::Typeahead(args) => runtime.block_on(args.run()),
+        Command::Http(args) => runtime.block_on(args.run()),
+        Command::Hot(args) => runtime.block_on(args.run()),
         Command::Load(args) => runtime.block_on(args.run()),
         Command::Typing(args) => runtime.block_on(args.run()),
         Command::Overload(args) => runtime.block_on(args.run()),

@@ -53,8 +53,8 @@ pub struct TypeaheadArgs {
     #[arg(long, default_value_t = 4)]
     max_new_tokens: usize,
     /// Queries that the one person types.
-    #[arg(long, default_value_t = 10)]
-    queries: usize,
+    #[arg(long = "typed", value_name = "N", default_value_t = 10)]
+    typed_queries: usize,
     /// Most milliseconds of the 99th percentile for which a number of people counts as sustained.
     #[arg(long, default_value_t = 100.0)]
     p99_ms: f64,
@@ -115,7 +115,8 @@ impl TypeaheadArgs {
     /// Measures and writes `peers-typeahead-MODEL.*`, again after each server.
     pub async fn run(mut self) -> Result<()> {
         if self.quick {
-            (self.queries, self.seconds, self.to) = (self.queries.min(3), self.seconds.min(6.0), self.to.min(32));
+            (self.typed_queries, self.seconds, self.to) =
+                (self.typed_queries.min(3), self.seconds.min(6.0), self.to.min(32));
         }
         std::fs::create_dir_all(self.setting.results.join("tmp"))?;
         let model = Model::open(self.model, &self.setting)?;
@@ -197,7 +198,7 @@ impl TypeaheadArgs {
         let mut texts = Texts::new(Queries::load(&self.setting.queries)?, self.setting.seed);
         let mut connection = Connection::open(service.address).await?;
         let mut keys = Vec::new();
-        for _ in 0..self.queries {
+        for _ in 0..self.typed_queries {
             let query: Vec<char> = texts.query().chars().collect();
             let half = query.len().div_ceil(2).min(MAX_KEYS / 2);
             let own: String = query[..half].iter().collect();

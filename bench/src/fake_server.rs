@@ -1,0 +1,98 @@
+//! foretype's own server and scheduler over the fake engine, in this process: everything but the model, for measuring just that.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use foretype::engine::{Engine, RequestOptions};
+use foretype::http::{self, ModelState, ServerOptions};
+use foretype::metrics::Metrics;
+use foretype::model::Limits;
+use foretype::model::fake::FakeBackend;
+use foretype::schedule::{Loader, PoolOptions};
+use foretype::text::{Text, TokenId};
+use tokio::sync::watch;
+
+/// How far the fake engine's logits differ.
+const SCALE: f32 = 5.0;
+
+/// A tokenizer file, with `<|endoftext|>` as its start and end.
+pub fn text(tokenizer: &Path) -> Result<Text> {
+    let json = std::fs::read_to_string(tokenizer).with_context(|| tokenizer.display().to_string())?;
+    let parsed: serde_json::Value = serde_json::from_str(&json)?;
+    let end = parsed["model"]["vocab"]["<|endoftext|>"].as_u64();
+    let end = TokenId(end.context("a tokenizer with <|endoftext|> in its vocabulary")? as u32);
+    Ok(Text::from_json(&json, end, &[end], "")?)
+}
+
+/// The fake engine for a vocabulary.
+pub fn backend(vocab: usize) -> FakeBackend {
+    let limits =
+        Limits { lanes: 32, context: 64, chunk: 64, selected: 64, vocab, top_k: 24, pages: 4096, page_bytes: 64 };
+    FakeBackend::hashed(limits, 1, SCALE)
+}
+
+/// A server that runs until it is dropped.
+pub struct FakeServer {
+    /// Where it listens.
+    pub address: SocketAddr,
+    handle: actix_web::dev::ServerHandle,
+    /// Keeps the server's model.
+    _state: watch::Sender<ModelState>,
+}
+
+impl FakeServer {
+    /// Starts it with the flags' defaults, but without preparing while idle: what is measured must not compete with that.
+    pub fn start(tokenizer: &Path) -> Result<Self> {
+        let text = text(tokenizer)?;
+        let vocab = text.vocab();
+        let load: Loader = Arc::new(move || Ok(Box::new(backend(vocab))));
+        let metrics = Metrics::new();
+        let engine = Engine::from_parts("fake", text, &load, request_options(), &metrics)?;
+        let (state, model) = watch::channel(ModelState::Ready(Arc::new(engine)));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let (sender, receiver) = mpsc::channel();
+        std::thread::Builder::new().name("server".into()).spawn(move || {
+            actix_web::rt::System::new().block_on(async move {
+                let options = ServerOptions { workers: 2, max_body_bytes: 1 << 20, page: false, metrics };
+                let server = http::start(listener, model, &options);
+                drop(sender.send(server.as_ref().map(actix_web::dev::Server::handle).map_err(ToString::to_string)));
+                if let Ok(server) = server {
+                    drop(server.await);
+                }
+            });
+        })?;
+        let handle = receiver.recv()?.map_err(anyhow::Error::msg)?;
+        Ok(Self { address, handle, _state: state })
+    }
+}
+
+impl Drop for FakeServer {
+    fn drop(&mut self) {
+        // Told, not waited for: the process ends or goes on without it.
+        drop(self.handle.stop(false));
+    }
+}
+
+fn request_options() -> RequestOptions {
+    RequestOptions {
+        max_characters: 1000,
+        beams: 16,
+        default_deadline: Duration::from_secs(10),
+        max_deadline: Duration::from_secs(60),
+        popular_weight: 0.3,
+        pool: PoolOptions {
+            max_queued: 256,
+            patience: Duration::from_millis(100),
+            max_batch: 64,
+            step_tokens: 128,
+            replicas: 1,
+            lookahead: false,
+            tree_bytes: 128 << 20,
+            hang_after: Duration::from_secs(5),
+        },
+    }
+}

@@ -1,0 +1,89 @@
+//! `hot`: the hot paths, so many times, for `bench/check.sh` to count their instructions. Prints nothing and measures no time.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use foretype::complete::{Search, SearchOptions};
+use foretype::schedule::scheduler::Scheduler;
+use foretype::text::{Method, Text};
+
+use crate::client::{Connection, Invocation, Outcome};
+use crate::fake_server::{self, FakeServer};
+
+/// What someone types.
+const TYPED: &str = "wireless charging";
+
+/// A hot path.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum HotPath {
+    /// A request over HTTP whose answer is in memory: both sides of the connection, JSON, queue, search.
+    Http,
+    /// Searches whose nodes are all in the tree: the replay that a keystroke is.
+    Replay,
+}
+
+/// Arguments of `hot`.
+#[derive(Clone, Debug, Args)]
+pub struct HotArgs {
+    /// Which path.
+    path: HotPath,
+    /// How many times.
+    #[arg(long, default_value_t = 100)]
+    times: usize,
+    /// The tokenizer of the fake model.
+    #[arg(long, value_name = "FILE", default_value = "tests/goldens/plain/tokenizer.json")]
+    tokenizer: PathBuf,
+}
+
+impl HotArgs {
+    /// Runs it.
+    pub async fn run(self) -> Result<()> {
+        match self.path {
+            HotPath::Http => http(&self.tokenizer, self.times).await,
+            HotPath::Replay => replay(&self.tokenizer, self.times),
+        }
+    }
+}
+
+async fn http(tokenizer: &Path, times: usize) -> Result<()> {
+    let server = FakeServer::start(tokenizer)?;
+    let mut connection = Connection::open(server.address).await?;
+    let invocation =
+        Invocation { input: "wire".into(), suggestions: Some(1), max_new_tokens: Some(1), ..Invocation::default() };
+    for _ in 0..times {
+        let outcome = connection.complete(&invocation).await?;
+        ensure!(matches!(outcome, Outcome::Answered(_)), "{outcome:?}");
+    }
+    Ok(())
+}
+
+/// Types the text `times` times, key by key; the engine computes in the first round only.
+fn replay(tokenizer: &Path, times: usize) -> Result<()> {
+    let text = Arc::new(fake_server::text(tokenizer)?);
+    let mut scheduler = Scheduler::new(Box::new(fake_server::backend(text.vocab())), 64 << 20);
+    let mut after_first = 0;
+    for round in 0..times {
+        for end in 1..=TYPED.len() {
+            search(&mut scheduler, &text, &TYPED[..end])?;
+        }
+        if round == 0 {
+            after_first = scheduler.positions_computed();
+        }
+    }
+    ensure!(scheduler.positions_computed() == after_first, "a replay computed positions: the tree forgot some");
+    Ok(())
+}
+
+fn search(scheduler: &mut Scheduler, text: &Arc<Text>, typed: &str) -> Result<()> {
+    let options = SearchOptions { suggestions: 10, beams: 10, max_new_tokens: 4, context: 64, method: Method::Exact };
+    let job = scheduler.add(Search::new(Arc::clone(text), typed.to_owned(), options));
+    for _ in 0..1000 {
+        if scheduler.step()?.done.contains(&job) {
+            scheduler.remove(job);
+            return Ok(());
+        }
+    }
+    bail!("the search did not end")
+}

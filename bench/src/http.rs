@@ -1,0 +1,151 @@
+//! `http`: what HTTP, JSON, queue and search cost beside the model: foretype's own server over the fake engine, whose answers are
+//! in memory after the first. One client for the latency, many for the throughput; client and server share the machine.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use serde::Serialize;
+
+use crate::client::{Connection, Invocation, Outcome};
+use crate::fake_server::FakeServer;
+use crate::latency::Latencies;
+use crate::load::capacity;
+use crate::load_tools::{Load, Tool};
+use crate::report::{self, Report, maybe};
+
+const NAME: &str = "peers-http";
+
+/// Arguments of `http`.
+#[derive(Clone, Debug, Args)]
+pub struct HttpArgs {
+    /// The tokenizer of the fake model.
+    #[arg(long, value_name = "FILE", default_value = "tests/goldens/plain/tokenizer.json")]
+    tokenizer: PathBuf,
+    /// Where results are written.
+    #[arg(long, value_name = "DIR", default_value = "bench/results")]
+    results: PathBuf,
+    /// The folder that holds wrk/bodies.lua.
+    #[arg(long, value_name = "DIR", default_value = "bench")]
+    bench: PathBuf,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Clients of the throughput.
+    #[arg(long, default_value_t = 64)]
+    clients: usize,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    request: &'static str,
+    clients: usize,
+    client: &'static str,
+    per_second: f64,
+    p50_us: f64,
+    p99_us: Option<f64>,
+    failed: u64,
+}
+
+/// A request, small: one suggestion of one token. All else is the way there and back.
+fn invocation() -> Invocation {
+    Invocation { input: "wire".into(), suggestions: Some(1), max_new_tokens: Some(1), ..Invocation::default() }
+}
+
+impl HttpArgs {
+    /// Measures and writes `peers-http.*`.
+    pub async fn run(self) -> Result<()> {
+        let server = FakeServer::start(&self.tokenizer)?;
+        let mut rows = vec![self.one(&server, true).await?, self.one(&server, false).await?];
+        rows.push(self.many(&server).await);
+        if Tool::Wrk.is_installed() {
+            rows.push(self.wrk(&server)?);
+        } else {
+            println!("wrk is not installed: skipped");
+        }
+        let title = "HTTP, JSON, queue and search without a model (fake engine, answers in memory)";
+        Report::new(title, &rows).write(&self.results, NAME, &table(&rows))?;
+        report::write_csv(&self.results, NAME, &rows)
+    }
+
+    /// One client, one request after the other.
+    async fn one(&self, server: &FakeServer, ping: bool) -> Result<Row> {
+        let mut connection = Connection::open(server.address).await?;
+        let mut latencies = Vec::new();
+        let (time, invocation) = (Duration::from_secs(self.seconds), invocation());
+        let started = Instant::now();
+        while started.elapsed() < time {
+            let sent = Instant::now();
+            if ping {
+                ensure!(connection.get("/ping").await?.0 == 200, "/ping is not healthy");
+            } else {
+                let outcome = connection.complete(&invocation).await?;
+                ensure!(matches!(outcome, Outcome::Answered(_)), "{outcome:?}");
+            }
+            latencies.push(sent.elapsed());
+        }
+        // The first ones find nothing in memory and connections cold.
+        let counted = &latencies[latencies.len() / 10..];
+        let mut histogram = Latencies::default();
+        counted.iter().for_each(|latency| histogram.record(*latency));
+        Ok(Row {
+            request: if ping { "GET /ping" } else { "POST /invocations" },
+            clients: 1,
+            client: "in process",
+            per_second: latencies.len() as f64 / started.elapsed().as_secs_f64(),
+            p50_us: histogram.percentile_ms(50.0) * 1000.0,
+            p99_us: Some(histogram.percentile_ms(99.0) * 1000.0),
+            failed: 0,
+        })
+    }
+
+    async fn many(&self, server: &FakeServer) -> Row {
+        let measured = capacity(server.address, self.clients, Duration::from_secs(self.seconds), invocation).await;
+        Row {
+            request: "POST /invocations",
+            clients: self.clients,
+            client: "in process",
+            per_second: measured.qps,
+            p50_us: measured.latencies.percentile_ms(50.0) * 1000.0,
+            p99_us: Some(measured.latencies.percentile_ms(99.0) * 1000.0),
+            failed: 0,
+        }
+    }
+
+    fn wrk(&self, server: &FakeServer) -> Result<Row> {
+        let scratch = self.results.join("tmp");
+        std::fs::create_dir_all(&scratch)?;
+        let bodies = scratch.join("bodies-http.jsonl");
+        writeln!(std::fs::File::create(&bodies)?, "{}", serde_json::to_string(&invocation())?)?;
+        let load = Load { address: server.address, clients: self.clients, seconds: self.seconds, bodies: &bodies };
+        let counted = tokio::task::block_in_place(|| Tool::Wrk.run(&load, &self.bench, &scratch))?;
+        Ok(Row {
+            request: "POST /invocations",
+            clients: self.clients,
+            client: "wrk",
+            per_second: counted.qps(),
+            p50_us: counted.p50_ms * 1000.0,
+            p99_us: Some(counted.p99_ms * 1000.0),
+            failed: counted.refused + counted.failed,
+        })
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut table = report::table(&["request", "clients", "client", "requests/s", "p50 us", "p99 us", "failed"]);
+    for row in rows {
+        table.add_row([
+            row.request.to_owned(),
+            row.clients.to_string(),
+            row.client.to_owned(),
+            format!("{:.0}", row.per_second),
+            format!("{:.0}", row.p50_us),
+            maybe(row.p99_us, |us| format!("{us:.0}")),
+            row.failed.to_string(),
+        ]);
+    }
+    table.to_string()
+}

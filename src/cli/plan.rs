@@ -16,7 +16,7 @@ use super::progress::Bar;
 #[command(next_help_heading = "TensorRT")]
 pub(super) struct PlanArgs {
     /// What the bundle is for: onnxruntime, tensorrt, or tensorrt-rtx. The latter two add a plan to the bundle.
-    #[arg(long, env = "FORETYPE_TARGET", value_name = "TARGET", default_value = "onnxruntime",
+    #[arg(long, env = "FORETYPE_BUILD_TARGET", value_name = "TARGET", default_value = "onnxruntime",
         value_parser = ["onnxruntime", "tensorrt", "tensorrt-rtx"])]
     target: String,
     /// GPU architectures that the plan is for, such as 75,86,89, or `current`: this machine's. TensorRT builds for no other.

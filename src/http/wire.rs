@@ -53,8 +53,9 @@ pub(super) fn whole<'de, D: Deserializer<'de>, T: TryFrom<i128>>(deserializer: D
             if value.fract() != 0.0 {
                 return Err(E::invalid_type(Unexpected::Float(value), &self));
             }
-            // Too large ones end at the limits of i128, which fit nothing.
-            self.fit(value as i128, Unexpected::Float(value))
+            // What is at the edge of i64 and no i64 was rounded to it. Larger ones end at the limits of i128, which fit nothing.
+            let beyond = value <= i64::MIN as f64;
+            self.fit(if beyond { i128::MIN } else { value as i128 }, Unexpected::Float(value))
         }
         fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
             Ok(None)
@@ -169,6 +170,16 @@ mod tests {
             assert!(suggestions(wrong).unwrap_err().contains("invalid value"), "{wrong}");
         }
         assert!(suggestions("\"5\"").unwrap_err().contains("invalid type: string"));
+    }
+
+    #[test]
+    fn the_smallest_whole_number_is_not_the_one_below() {
+        #[derive(Debug, serde::Deserialize)]
+        struct Seed(#[serde(deserialize_with = "whole")] Option<i64>);
+        let seed = |number: &str| serde_json::from_str::<Seed>(number).map(|seed| seed.0).ok();
+        assert_eq!(seed("-9223372036854775808"), Some(Some(i64::MIN)));
+        assert_eq!(seed("-9223372036854775809"), None);
+        assert_eq!((seed("9223372036854775807"), seed("9223372036854775808")), (Some(Some(i64::MAX)), None));
     }
 
     #[test]

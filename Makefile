@@ -6,6 +6,7 @@
 #   make local-endpoint  SageMaker's runtime API on port 8081, in front of what `make serve` serves
 #   make lint          formatting, clippy, documentation, licences and advisories, shell scripts
 #   make parity        a real-size GPT-2 (124M, random weights) against Hugging Face transformers
+#   make parity-large  memory of building a 3-billion-parameter checkpoint: 18 GB of disk for some minutes, deleted again
 #   make parity-tensorrt  every model through NVIDIA's TensorRT-RTX, which needs no GPU to build; a 124M plan within 60 s and 4 GiB
 #   make gpu-test      the engines on this machine's GPU against ONNX Runtime on the CPU; nothing where there is none
 #   make gpu-bench     step times and throughput on this machine's GPU, into bench/results/gpu-*; nothing where there is none
@@ -27,7 +28,7 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test test-container local-endpoint lint parity parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fuzz page-picture demo-model goldens
+.PHONY: serve test test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -63,6 +64,10 @@ parity:
 	tools/setup.sh $(TARGET)/checked
 	cargo build $(CHECKED)
 	FORETYPE=$(TARGET)/checked/foretype tests/parity/parity.sh
+
+parity-large:
+	cargo build --release --locked
+	FORETYPE=$(TARGET)/release/foretype tests/parity/large.sh
 
 parity-tensorrt:
 	tools/setup.sh $(TARGET)/checked

@@ -15,10 +15,13 @@ const VOCAB: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
 const FILES: &str = "vocab.json with merges.txt";
 
+/// What tokenizers that only run in Python are stored in: SentencePiece models, and a plain vocabulary.
+const SLOW_FILES: [&str; 4] = ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt"];
+
 /// Reads the older files of a checkpoint that has no `tokenizer.json`.
 pub(super) fn read(folder: &Folder) -> Result<TokenizerFiles, TokenizerError> {
     let (Some(vocab), Some(merges)) = (folder.read(VOCAB)?, folder.read(MERGES)?) else {
-        return Err(TokenizerError::Missing(folder.path().to_owned()));
+        return Err(missing(folder)?);
     };
     let bpe = bpe(&vocab, &merges)?;
     let settings = folder.read("tokenizer_config.json")?.unwrap_or_else(|| b"{}".to_vec());
@@ -31,6 +34,16 @@ pub(super) fn read(folder: &Folder) -> Result<TokenizerFiles, TokenizerError> {
     add_tokens(&mut tokenizer, &added_tokens(folder, &settings)?)?;
     let json = tokenizer.to_string(false).map_err(|error| invalid(FILES, error))?.into_bytes();
     Ok(TokenizerFiles { tokenizer, json })
+}
+
+/// Why there is no tokenizer: the folder may have one of another kind.
+fn missing(folder: &Folder) -> Result<TokenizerError, TokenizerError> {
+    for file in SLOW_FILES {
+        if folder.file(file)?.is_some() {
+            return Ok(TokenizerError::SlowOnly { file });
+        }
+    }
+    Ok(TokenizerError::Missing(folder.path().to_owned()))
 }
 
 fn bpe(vocab: &[u8], merges: &[u8]) -> Result<BPE, TokenizerError> {

@@ -32,6 +32,15 @@ pub enum TokenizerError {
          same folder with `tokenizer.save_pretrained`)"
     )]
     Missing(std::path::PathBuf),
+    /// Only the files of a tokenizer that runs in Python.
+    #[error(
+        "the tokenizer is only in {file}, which is not read here: load the folder with transformers' \
+         `AutoTokenizer.from_pretrained` and write it back with `save_pretrained`, which makes a tokenizer.json"
+    )]
+    SlowOnly {
+        /// The file.
+        file: &'static str,
+    },
     /// The file is no tokenizer.
     #[error("{file} is not a tokenizer that can be read: {reason}")]
     Invalid {

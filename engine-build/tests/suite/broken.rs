@@ -195,7 +195,7 @@ const LINKS: [Case; 2] = [
     ),
 ];
 
-const TOKENIZER: [Case; 14] = [
+const TOKENIZER: [Case; 15] = [
     (
         "generation configuration of a wrong type",
         |t| t.write_json("generation_config.json", &json!({"eos_token_id": "x"})),
@@ -207,6 +207,14 @@ const TOKENIZER: [Case; 14] = [
         &["generation_config.json is not JSON"],
     ),
     ("no tokenizer", |t| t.remove("tokenizer.json"), &["has no tokenizer", "merges.txt"]),
+    (
+        "a tokenizer that only Python runs",
+        |t| {
+            t.remove("tokenizer.json");
+            t.write("tokenizer.model", "\n\u{e}");
+        },
+        &["only in tokenizer.model", "AutoTokenizer.from_pretrained", "tokenizer.json"],
+    ),
     (
         "no merges",
         |t| {

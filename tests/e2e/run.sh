@@ -30,6 +30,8 @@ trap finish EXIT
 
 # start ARGUMENT...: starts a server and sets $url when it is ready.
 start() {
+    # What the server before it wrote must be gone before this looks: the background process may be slow to open the file.
+    : >"$scratch/out"
     "$target_dir/foretype" serve --port 0 --cache "$scratch/cache" "$@" >"$scratch/out" 2>"$scratch/log" &
     server=$!
     for _ in $(seq 600); do

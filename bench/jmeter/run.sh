@@ -3,7 +3,7 @@
 # usage: bench/jmeter/run.sh JMETER_ARGUMENTS...
 set -euo pipefail
 readonly packaged=/usr/share/jmeter/bin/ApacheJMeter.jar
-if [ "$(readlink -f "$(command -v jmeter)")" = /usr/bin/jmeter ] && [ -e "$packaged" ]; then
+if [[ $(readlink -f "$(command -v jmeter)") == /usr/share/jmeter/* ]]; then
     exec java -cp "$packaged" "$(dirname "$0")/Run.java" "$@"
 fi
 exec jmeter "$@"

@@ -91,7 +91,7 @@ impl PaperArgs {
     /// Measures and writes `peers-paper.*`, again after each number of clients.
     pub async fn run(mut self) -> Result<()> {
         if self.quick {
-            (self.clients, self.seconds) = (vec![1, 4], 10);
+            (self.clients, self.seconds) = (vec![1, 4], 6);
         }
         let logs = self.setting.results.join("tmp");
         fs::create_dir_all(&logs)?;

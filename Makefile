@@ -129,7 +129,7 @@ bench:
 	$(if $(filter engine server typing,$(BENCH_ONLY)),bench/peers/setup.sh $(PEERS_FOLDER) $(TARGET)/bench/gpt2-random gpt2 models/demo demo)
 	$(if $(filter engine,$(BENCH_ONLY)),$(BENCH) peers $(PEERS_FLAGS) --checkpoint $(TARGET)/bench/gpt2-random --cache $(TARGET)/bench/bundles $(quick))
 	$(if $(filter server,$(BENCH_ONLY)),$(BENCH) paper $(PEERS_FLAGS) $(BENCH_MODELS) $(quick))
-	$(if $(filter typing,$(BENCH_ONLY)),$(BENCH) typeahead $(PEERS_FLAGS) $(BENCH_MODELS) --model demo --peer-models demo $(quick))
+	$(if $(filter typing,$(if $(BENCH_QUICK),,$(BENCH_ONLY))),$(BENCH) typeahead $(PEERS_FLAGS) $(BENCH_MODELS) --model demo --peer-models demo $(quick))
 	$(if $(filter typing,$(BENCH_ONLY)),$(BENCH) typeahead $(PEERS_FLAGS) $(BENCH_MODELS) $(quick))
 	$(if $(filter http,$(BENCH_ONLY)),$(BENCH) http $(if $(BENCH_QUICK),--seconds 3))
 

@@ -23,30 +23,34 @@ as_root() {
 }
 
 # The last line of a log that says something, as the reason.
-reason() { grep -v '^[[:space:]]*$' "$1" | tail -n 1 | cut -c 1-200; }
+reason() { { grep -v '^[[:space:]]*$' "$1" || echo 'it said nothing'; } | tail -n 1 | cut -c 1-200; }
 
 site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+
+# In a condition `set -e` means nothing, so each step says what follows from its failure.
+make_environment() {
+    local name=$1 venv=$2 list=$here/requirements/$1.txt
+    # llama.cpp comes as source.
+    if [ "$name" = llama ] && ! command -v g++ >/dev/null; then as_root apt-get install -y -qq g++ || return; fi
+    python3 -m venv "$venv" || return
+    if [ "$name" = torch ] && [ -n "${FORETYPE_TORCH_VENV:-}" ]; then
+        site_packages "$FORETYPE_TORCH_VENV" >"$(site_packages "$venv")/lent.pth" || return
+        grep -v '^-r' "$list" >"$venv/more.txt"
+        list=$venv/more.txt
+    fi
+    # Of llama.cpp only the library: neither its images nor its server.
+    CMAKE_ARGS="-DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_BUILD_COMMON=OFF ${CMAKE_ARGS:-}" "$venv/bin/pip" install \
+        --quiet --disable-pip-version-check --no-cache-dir --requirement "$list" || return
+    "$venv/bin/pip" freeze >"$venv/installed.partial" || return
+    mv "$venv/installed.partial" "$venv/installed.txt"
+}
 
 install() {
     local name=$1 venv=$folder/$1 log=$folder/$1.log
     [ ! -e "$venv/installed.txt" ] && [ ! -e "$venv/failed.txt" ] || return 0
     say "installing $name"
     mkdir -p "$venv"
-    if (
-        set -e
-        # llama.cpp comes as source.
-        if [ "$name" = llama ] && ! command -v g++ >/dev/null; then as_root apt-get install -y -qq g++; fi
-        python3 -m venv "$venv"
-        local list=$here/requirements/$name.txt
-        if [ "$name" = torch ] && [ -n "${FORETYPE_TORCH_VENV:-}" ]; then
-            site_packages "$FORETYPE_TORCH_VENV" >"$(site_packages "$venv")/lent.pth"
-            grep -v '^-r' "$list" >"$venv/more.txt"
-            list=$venv/more.txt
-        fi
-        # Of llama.cpp only the library: neither its images nor its server.
-        CMAKE_ARGS="-DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_BUILD_COMMON=OFF ${CMAKE_ARGS:-}" "$venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir --requirement "$list"
-        "$venv/bin/pip" freeze >"$venv/installed.txt"
-    ) >"$log" 2>&1; then
+    if make_environment "$name" "$venv" >"$log" 2>&1; then
         rm -f "$log"
     else
         reason "$log" >"$venv/failed.txt"

@@ -80,7 +80,7 @@ impl Tool {
     pub fn run(self, load: &Load<'_>, bench: &Path, scratch: &Path) -> Result<Counted> {
         match self {
             Self::Wrk => wrk(load, &bench.join("wrk/bodies.lua")),
-            Self::Jmeter => jmeter(load, &bench.join("jmeter/paper.jmx"), scratch),
+            Self::Jmeter => jmeter(load, &bench.join("jmeter"), scratch),
         }
     }
 }
@@ -109,17 +109,28 @@ struct Sample {
     code: String,
 }
 
-fn jmeter(load: &Load<'_>, plan: &Path, scratch: &Path) -> Result<Counted> {
+fn jmeter(load: &Load<'_>, folder: &Path, scratch: &Path) -> Result<Counted> {
     let results = scratch.join("jmeter.jtl");
     drop(std::fs::remove_file(&results));
     let bodies = load.bodies.canonicalize()?;
-    let mut command = Command::new("jmeter");
-    command.arg("-n").arg("-t").arg(plan).arg("-l").arg(&results).arg("-j").arg(scratch.join("jmeter.log"));
+    let mut command = Command::new(folder.join("run.sh"));
+    command
+        .arg("-n")
+        .arg("-t")
+        .arg(folder.join("paper.jmx"))
+        .arg("-l")
+        .arg(&results)
+        .arg("-j")
+        .arg(scratch.join("jmeter.log"));
     command.arg(format!("-Jhost={}", load.address.ip())).arg(format!("-Jport={}", load.address.port()));
     command.arg(format!("-Jthreads={}", load.clients)).arg(format!("-Jseconds={}", load.seconds));
     command.arg(format!("-Jbodies={}", bodies.display())).arg("-Jjmeter.save.saveservice.output_format=csv");
+    command.arg("-Jjmeter.save.saveservice.print_field_names=true");
     let output = command.stdin(Stdio::null()).output().context("jmeter")?;
-    ensure!(output.status.success(), "jmeter: {}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    // It ends with 0 even where it could not start.
+    let error = || said.lines().find(|line| line.contains("Error")).unwrap_or("it wrote no results").trim().to_owned();
+    ensure!(output.status.success() && results.exists(), "jmeter: {}", error());
     let mut reader = csv::Reader::from_path(&results)?;
     let samples: Vec<Sample> = reader.deserialize().collect::<Result<_, _>>()?;
     count(&samples)

@@ -82,13 +82,23 @@ fn main() -> anyhow::Result<()> {
         Command::Checkpoint(args) => args.run(),
         Command::Steps(args) => args.run(),
         Command::Peers(args) => args.run(),
-        Command::Paper(args) => runtime.block_on(args.run()),
-        Command::Typeahead(args) => runtime.block_on(args.run()),
-        Command::Http(args) => runtime.block_on(args.run()),
-        Command::Hot(args) => runtime.block_on(args.run()),
-        Command::Load(args) => runtime.block_on(args.run()),
-        Command::Typing(args) => runtime.block_on(args.run()),
-        Command::Overload(args) => runtime.block_on(args.run()),
+        Command::Paper(args) => runtime.block_on(until_interrupted(args.run())),
+        Command::Typeahead(args) => runtime.block_on(until_interrupted(args.run())),
+        Command::Http(args) => runtime.block_on(until_interrupted(args.run())),
+        Command::Hot(args) => runtime.block_on(until_interrupted(args.run())),
+        Command::Load(args) => runtime.block_on(until_interrupted(args.run())),
+        Command::Typing(args) => runtime.block_on(until_interrupted(args.run())),
+        Command::Overload(args) => runtime.block_on(until_interrupted(args.run())),
+    }
+}
+
+/// Runs until it is over, or until someone stops this program: then the servers that were started are ended too.
+async fn until_interrupted(run: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        result = run => result,
+        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+        _ = terminated.recv() => anyhow::bail!("stopped"),
     }
 }
 

@@ -13,7 +13,7 @@ use engine_build::Quantization;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::load_tools::{Load, Tool};
+use crate::load_tools::{Counted, Load, Tool};
 use crate::model::{Model, Name, Setting};
 use crate::peers::worker::{PEERS, Peer};
 use crate::peers::{PeerSetting, own};
@@ -91,7 +91,7 @@ impl PaperArgs {
     /// Measures and writes `peers-paper.*`, again after each number of clients.
     pub async fn run(mut self) -> Result<()> {
         if self.quick {
-            (self.clients, self.seconds) = (vec![1, 4], 10);
+            (self.clients, self.seconds) = (vec![1, 4], 6);
         }
         let logs = self.setting.results.join("tmp");
         fs::create_dir_all(&logs)?;
@@ -159,6 +159,11 @@ impl PaperArgs {
             absent: None,
         };
         let row = match self.measure(side, tool, clients, bodies, logs).await {
+            Ok(counted) if counted.requests == counted.refused => {
+                let Counted { refused, failed, seconds, .. } = counted;
+                let absent = format!("no answer in {seconds:.0} s ({refused} refused, {failed} failed)");
+                Row { refused, failed, absent: Some(absent), ..empty }
+            }
             Ok(counted) => Row {
                 answers: counted.requests,
                 refused: counted.refused,
@@ -183,14 +188,7 @@ impl PaperArgs {
         row
     }
 
-    async fn measure(
-        &self,
-        side: &Side,
-        tool: Tool,
-        clients: usize,
-        bodies: &Path,
-        logs: &Path,
-    ) -> Result<crate::load_tools::Counted> {
+    async fn measure(&self, side: &Side, tool: Tool, clients: usize, bodies: &Path, logs: &Path) -> Result<Counted> {
         let service = side.service.as_ref().map_err(|reason| anyhow::anyhow!("{reason}"))?;
         service.resume()?;
         // The slow ones need time for a few answers at all.

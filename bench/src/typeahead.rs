@@ -116,7 +116,7 @@ impl TypeaheadArgs {
     pub async fn run(mut self) -> Result<()> {
         if self.quick {
             (self.typed_queries, self.seconds, self.to) =
-                (self.typed_queries.min(3), self.seconds.min(6.0), self.to.min(32));
+                (self.typed_queries.min(2), self.seconds.min(4.0), self.to.min(32));
         }
         std::fs::create_dir_all(self.setting.results.join("tmp"))?;
         let model = Model::open(self.model, &self.setting)?;
@@ -162,7 +162,7 @@ impl TypeaheadArgs {
                 break;
             }
             (row.sustained, row.sustained_p99_ms) = (people, Some(p99_ms));
-            people = (people * 3 / 2).max(people + 1);
+            people = if self.quick { people * 2 } else { (people * 3 / 2).max(people + 1) };
         }
         Ok(row)
     }

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// How long an idle thread waits awake: longer than the pauses inside a step, shorter than those between keystrokes.
 const AWAKE: Duration = Duration::from_micros(200);
+/// How long it keeps its core from others: the pauses between kernels. After that, those who write answers may need it.
+const EAGER: Duration = Duration::from_micros(10);
 
 /// The team. Dropping it ends its threads.
 #[derive(Debug)]
@@ -171,15 +173,20 @@ impl Team {
                 return true;
             }
             spins += 1;
-            if !self.spin && spins.is_multiple_of(64) && since.elapsed() > AWAKE {
+            if self.spin || !spins.is_multiple_of(64) {
+                spin_loop();
+                continue;
+            }
+            let idle = since.elapsed();
+            if idle > AWAKE {
                 self.asleep.fetch_add(1, SeqCst);
                 // Looked at once more after saying so: either this sees the new epoch, or `run` sees a sleeper.
                 while self.epoch.load(SeqCst) == seen && !self.ended.load(SeqCst) {
                     std::thread::park();
                 }
                 self.asleep.fetch_sub(1, SeqCst);
-            } else {
-                spin_loop();
+            } else if idle > EAGER {
+                std::thread::yield_now();
             }
         }
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
+use sha2::{Digest, Sha256};
 
 use crate::bundle::PartialBundle;
 use crate::checkpoint::config::ConfigError;
@@ -17,7 +18,7 @@ use crate::families::{GraphOptions, Model, Shape};
 use crate::fuse::fuse;
 use crate::manifest::{
     Dtype, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quality, Quantization, SourceInfo, TOKENIZER_FILE,
-    Tokens, WEIGHTS_FILE,
+    Tokens, WEIGHTS_FILE, hexadecimal,
 };
 use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
@@ -122,7 +123,8 @@ pub fn default_context(positions: u32) -> u32 {
 ///
 /// # Errors
 /// A [`BuildError`] that says what is wrong with the checkpoint, the options or the output folder. Nothing is left
-/// behind then, and a bundle that was at `options.out` is still there.
+/// behind then, and a bundle that was at `options.out` is still there. Only a build whose process is killed leaves `OUT.partial`,
+/// and the next one to the same place goes on from there if it is the same build.
 pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest, BuildError> {
     build_checked(options, progress, |_, _| Ok(None))
 }
@@ -161,7 +163,8 @@ pub fn build_checked(
     let extras = read_extras(options)?;
     let mut bundle = PartialBundle::create(&options.out)?;
     progress.stage("write the weights", parameters.iter().map(Parameter::bytes).sum());
-    bundle.add(WEIGHTS_FILE, |file| write_parameters(&parameters, &weights, file, progress))?;
+    let identity = identity(&parameters, &weights)?;
+    bundle.add_resumable(WEIGHTS_FILE, &identity, |file| write_parameters(&parameters, &weights, file, progress))?;
     progress.stage("write the graph", 0);
     bundle.add(GRAPH_FILE, |file| file.write_all(&graph.encode_to_vec()).map_err(write_error(GRAPH_FILE)))?;
     bundle.add(TOKENIZER_FILE, |file| file.write_all(&tokenizer.json).map_err(write_error(TOKENIZER_FILE)))?;
@@ -184,6 +187,17 @@ pub fn build_checked(
     manifest.quality = check(bundle.folder(), &manifest)?;
     bundle.finish(&manifest)?;
     Ok(manifest)
+}
+
+/// Names everything that the bytes of the weights file follow from: another checkpoint, graph or version has another name.
+fn identity(parameters: &[Parameter], weights: &Weights) -> Result<String, BuildError> {
+    let mut hasher = Sha256::new();
+    hasher.update(env!("CARGO_PKG_VERSION"));
+    hasher.update(weights.identity()?);
+    for parameter in parameters {
+        hasher.update(format!("{parameter:?}"));
+    }
+    Ok(hexadecimal(&hasher.finalize()))
 }
 
 /// The files that go into the bundle beside the model.

@@ -25,6 +25,7 @@ pub mod manifest;
 mod onnx;
 mod packing;
 pub mod plan;
+mod resume;
 mod tokenizer;
 
 pub use build::{BuildOptions, Progress, build, build_checked, default_context};

@@ -14,20 +14,26 @@ use super::{Element, Parameter, Source};
 use crate::Progress;
 use crate::checkpoint::Weights;
 use crate::error::BuildError;
+use crate::resume::Resumable;
 
 /// Elements that are encoded at a time: 1 MiB of f32, small enough to stay in cache between the steps.
 const PIECE_ELEMENTS: usize = 256 << 10;
 
-/// Writes the parameters in order, with zeros between them up to each one's offset. `file` is the whole weights file.
+/// Writes the parameters in order, with zeros between them up to each one's offset. `file` is the whole weights file; those that
+/// are in it already are left.
 pub(crate) fn write_parameters(
     parameters: &[Parameter],
     weights: &Weights,
-    file: &mut dyn Write,
+    file: &mut Resumable,
     progress: &dyn Progress,
 ) -> Result<(), BuildError> {
-    let mut position_bytes = 0;
+    let mut position_bytes = file.bytes();
     let mut scales = HashMap::new();
     for parameter in parameters {
+        if parameter.offset_bytes < position_bytes {
+            progress.advance(parameter.bytes());
+            continue;
+        }
         write_zeros(file, parameter.offset_bytes - position_bytes)?;
         match &parameter.panels {
             Some(panels) => {
@@ -39,11 +45,20 @@ pub(crate) fn write_parameters(
                     progress.advance(packed.len() as u64);
                     Ok(())
                 })?;
-                scales.insert(parameter.name.as_str(), found);
+                if !found.is_empty() {
+                    scales.insert(parameter.name.as_str(), found);
+                }
             }
             None => write_parameter(parameter, (weights, &scales), file, progress)?,
         }
         position_bytes = parameter.offset_bytes + parameter.bytes();
+        // Scales are known as long as this process lives: no other goes on between a matrix and them.
+        if let Source::Scales(matrix) = &parameter.source {
+            scales.remove(matrix.as_str());
+        }
+        if scales.is_empty() {
+            file.mark().map_err(BuildError::WriteWeights)?;
+        }
     }
     Ok(())
 }

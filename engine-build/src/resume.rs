@@ -175,7 +175,7 @@ mod tests {
         let (all, lines) = (std::fs::read(&data).unwrap(), std::fs::read(&journal).unwrap());
         let mut resumed = 0;
         for kept in 0..=all.len() {
-            for noted in (0..=lines.len()).step_by(11) {
+            for noted in (0..=lines.len()).step_by(37) {
                 let spoilt = kept % 3 == 0 && kept > 0;
                 let mut left = all[..kept].to_vec();
                 left.iter_mut().skip(kept / 2).take(usize::from(spoilt)).for_each(|byte| *byte ^= 1);
@@ -187,7 +187,7 @@ mod tests {
                 resumed += usize::from(found > 0);
             }
         }
-        assert!(resumed > 1000, "{resumed}");
+        assert!(resumed > 300, "{resumed}");
         assert_eq!(write(folder.path(), "a", &content, 70), 70, "all of it is there");
         assert_eq!(write(folder.path(), "b", &content, 70), 0, "another build starts over");
     }
@@ -198,7 +198,7 @@ mod tests {
         let folder = root.path().join("partial");
         let held = claim(&folder, "data").unwrap();
         assert!(held.is_some() && claim(&folder, "data").unwrap().is_none());
-        ["data", "other"].map(|name| std::fs::write(folder.join(name), "x").unwrap());
+        ["data", "other"].iter().for_each(|name| std::fs::write(folder.join(name), "x").unwrap());
         drop(held);
         assert!(claim(&folder, "data").unwrap().is_some());
         assert!(folder.join("data").exists() && !folder.join("other").exists());

@@ -27,7 +27,7 @@ mod packing;
 pub mod plan;
 mod tokenizer;
 
-pub use build::{BuildOptions, Progress, build, build_checked, default_context};
+pub use build::{BuildOptions, Progress, build, build_checked, default_context, is_encoder_decoder};
 pub use checkpoint::check_weights;
 pub use error::BuildError;
 pub use manifest::{Dtype, Manifest, ManifestError, Operators, Quantization, is_bundle, is_checkpoint};

@@ -2,7 +2,7 @@
 
 use super::Builder;
 use crate::error::WeightsError;
-use crate::onnx::{Attribute, Value};
+use crate::onnx::{Attribute, Element, Source, Value};
 
 /// Which normalization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,5 +40,27 @@ impl Builder<'_> {
     pub(crate) fn normed(&mut self, norm: &Norm, name: &str, x: &Value) -> Result<Value, WeightsError> {
         let normed = self.norm(norm, name, x)?;
         Ok(self.narrow(normed))
+    }
+
+    /// An RMSNorm times a factor, which becomes part of its weight: f32 `[.., E]` to f32 `[.., E]`.
+    #[expect(clippy::cast_possible_truncation, reason = "weights are f32")]
+    pub(crate) fn scaled_norm(
+        &mut self,
+        norm: &Norm,
+        name: &str,
+        x: &Value,
+        factor: f64,
+    ) -> Result<Value, WeightsError> {
+        let name = format!("{name}.weight");
+        let tensor = self.tensor(&name, &[u64::from(norm.hidden)])?;
+        let mut weight = Vec::new();
+        self.weights.read(&tensor, tensor.elements, |_, values| {
+            weight.extend(values.iter().map(|value| (f64::from(*value) * factor) as f32));
+            Ok::<_, WeightsError>(())
+        })?;
+        let source = Source::Computed(weight);
+        let weight = self.graph.parameter(&name, &[u64::from(norm.hidden)], Element::F32, source);
+        let attributes = [Attribute::Int("axis", -1), Attribute::Float("epsilon", norm.epsilon)];
+        Ok(self.graph.node("RMSNormalization", &[x, &weight], &attributes))
     }
 }

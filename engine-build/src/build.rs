@@ -16,8 +16,8 @@ use crate::extras;
 use crate::families::{GraphOptions, Model, Shape};
 use crate::fuse::fuse;
 use crate::manifest::{
-    Dtype, ENCODER_FILE, ENCODER_WEIGHTS_FILE, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quality, Quantization, SourceInfo, TOKENIZER_FILE,
-    Tokens, WEIGHTS_FILE,
+    Dtype, ENCODER_FILE, ENCODER_WEIGHTS_FILE, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quality,
+    Quantization, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE,
 };
 use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
@@ -242,9 +242,9 @@ fn check_encoder_decoder(options: &BuildOptions, model: &Model) -> Result<(), Bu
     if model.source_positions().is_none() {
         Ok(())
     } else if options.quantization == Quantization::Int8 {
-        refused("int8 was asked for", "there is no comparison with f32 for yet")
+        refused("int8", "and there is no comparison with f32 for those")
     } else if !options.prompt_prefix.is_empty() {
-        refused("a prompt prefix was asked for", "reads each request's text as it is")
+        refused("a prompt prefix", "which reads each request's text as it is")
     } else {
         Ok(())
     }

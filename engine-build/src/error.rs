@@ -62,7 +62,7 @@ pub enum BuildError {
     #[error("int8 was asked for, but only foretype's own operators in f32 read it: {0}")]
     Quantization(&'static str),
     /// Something that only decoders that stand alone can have.
-    #[error("{asked} for an encoder-decoder, which {why}: leave it out")]
+    #[error("{asked} was asked for, but the model is an encoder-decoder, {why}: leave it out")]
     EncoderDecoder {
         /// What was asked for.
         asked: &'static str,

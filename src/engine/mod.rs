@@ -141,7 +141,8 @@ impl Engine {
         let (folder, owned, backend) = (bundle.to_owned(), manifest.clone(), options.backend.clone());
         let load: Loader = Arc::new(move || options::load(&folder, &owned, &backend));
         let limits = options::limits(manifest, &options.backend);
-        let mut engine = Self::start(&manifest.name, text, Shape::of(&limits), &load, options.requests.clone(), metrics)?;
+        let mut engine =
+            Self::start(&manifest.name, text, Shape::of(&limits), &load, options.requests.clone(), metrics)?;
         engine.popular = popular.map(Arc::new);
         let kv = (limits.pages + limits.lanes * limits.context) * limits.page_bytes + options.requests.pool.tree_bytes;
         let sources = limits.source.map_or(0, |source| (source.slots + limits.lanes) * source.slot_bytes);

@@ -193,8 +193,17 @@ mod tests {
 
     #[test]
     fn logits_follow_the_kv_through_pages() {
-        let limits =
-            Limits { lanes: 2, context: 8, chunk: 8, selected: 2, vocab: 5, top_k: 5, pages: 2, page_bytes: 4, source: None };
+        let limits = Limits {
+            lanes: 2,
+            context: 8,
+            chunk: 8,
+            selected: 2,
+            vocab: 5,
+            top_k: 5,
+            pages: 2,
+            page_bytes: 4,
+            source: None,
+        };
         let mut fake = FakeBackend::hashed(limits, 7, 3.0);
         let (mut batch, mut cold, mut warm) = (Batch::default(), Outputs::default(), Outputs::default());
         batch.push_row(0, [1, 2, 3].map(TokenId));

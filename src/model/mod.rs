@@ -171,9 +171,7 @@ impl Batch {
 
 fn check_tokens(tokens: &[TokenId], limits: &Limits) -> Result<(), BackendError> {
     match tokens.iter().find(|token| token.0 as usize >= limits.vocab) {
-        Some(token) => {
-            Err(BackendError::Contract(format!("token {} in a vocabulary of {}", token.0, limits.vocab)))
-        }
+        Some(token) => Err(BackendError::Contract(format!("token {} in a vocabulary of {}", token.0, limits.vocab))),
         None => Ok(()),
     }
 }
@@ -292,7 +290,17 @@ mod tests {
     use super::*;
 
     fn limits() -> Limits {
-        Limits { lanes: 2, context: 8, chunk: 4, selected: 4, vocab: 10, top_k: 3, pages: 4, page_bytes: 1, source: None }
+        Limits {
+            lanes: 2,
+            context: 8,
+            chunk: 4,
+            selected: 4,
+            vocab: 10,
+            top_k: 3,
+            pages: 4,
+            page_bytes: 1,
+            source: None,
+        }
     }
 
     #[test]

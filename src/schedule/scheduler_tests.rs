@@ -19,7 +19,17 @@ fn text() -> Arc<Text> {
 
 fn limits(text: &Text, lanes: usize, chunk: usize, pages: usize) -> Limits {
     let vocab = text.vocab();
-    Limits { lanes, context: 16, chunk, selected: lanes.max(chunk), vocab, top_k: 6, pages, page_bytes: 64, source: None }
+    Limits {
+        lanes,
+        context: 16,
+        chunk,
+        selected: lanes.max(chunk),
+        vocab,
+        top_k: 6,
+        pages,
+        page_bytes: 64,
+        source: None,
+    }
 }
 
 fn search(text: &Arc<Text>, typed: &str, beams: usize, max_new_tokens: usize) -> Search {

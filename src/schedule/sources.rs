@@ -115,7 +115,10 @@ mod tests {
         assert!(is_new && third.slot == first.slot && third.name != first.name);
         sources.release(third.slot);
         let (again, is_new) = sources.hold(&a).unwrap();
-        assert!(is_new && again.name != first.name, "what was computed with the first reading is not taken for this one's");
+        assert!(
+            is_new && again.name != first.name,
+            "what was computed with the first reading is not taken for this one's"
+        );
     }
 
     #[test]

@@ -144,7 +144,8 @@ fn prompts_are_read_and_answered() {
         assert_eq!(answer.status, 200, "{}", answer.text);
         answer.json()
     };
-    let prompts = ["how to grow tomatoes", "the name of the song <extra_id_0> film", "how to grow", "\u{1f345} unknown\nlines"];
+    let prompts =
+        ["how to grow tomatoes", "the name of the song <extra_id_0> film", "how to grow", "\u{1f345} unknown\nlines"];
     let together = texts(&generate(json!(prompts), 5));
     for (prompt, text) in prompts.iter().zip(&together) {
         assert_eq!(texts(&generate(json!([prompt]), 5)), [text.clone()], "{prompt:?} beside others");

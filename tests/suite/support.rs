@@ -114,8 +114,17 @@ pub fn faulty_engine(
     let text = Text::from_json(&json, end, &[end], "").unwrap();
     let vocab = text.vocab();
     let poison: Vec<u32> = text.encode("50 %").iter().map(|token| token.0).collect();
-    let limits =
-        Limits { lanes: 16, context: 48, chunk: 48, selected: 48, vocab, top_k: 32, pages: 256, page_bytes: 64, source: None };
+    let limits = Limits {
+        lanes: 16,
+        context: 48,
+        chunk: 48,
+        selected: 48,
+        vocab,
+        top_k: 32,
+        pages: 256,
+        page_bytes: 64,
+        source: None,
+    };
     let load: Loader = Arc::new(move || {
         let poison = poison.clone();
         // End of text is likely, so that searches end.

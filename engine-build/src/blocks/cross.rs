@@ -73,7 +73,11 @@ impl Builder<'_> {
         let attributes = [Attribute::Int("axis", 1)];
         let outputs: [Value; 2] = graph.named("Split", &[&split, &sizes], &attributes, names.each_ref().map(|n| &**n));
         for output in &outputs {
-            graph.output(output, element, &[Dim::Fixed(1), Dim::Fixed(heads), Dim::Named(SOURCE), Dim::Fixed(head_dim)]);
+            graph.output(
+                output,
+                element,
+                &[Dim::Fixed(1), Dim::Fixed(heads), Dim::Named(SOURCE), Dim::Fixed(head_dim)],
+            );
         }
         Ok(())
     }

@@ -116,8 +116,37 @@ mod tests {
         RelativeBias { name: String::new(), heads: 1, buckets, max_distance }
     }
 
-    /// Distances at which the next bucket begins, in transformers' `T5Attention._relative_position_bucket`.
+    /// Distances at which the next bucket begins.
     fn beginnings(bucket: impl Fn(u32) -> u32) -> Vec<u32> {
         (1..600).filter(|&distance| bucket(distance) != bucket(distance - 1)).collect()
+    }
+
+    /// The numbers are those of transformers' `T5Attention._relative_position_bucket`.
+    #[test]
+    fn buckets_begin_where_the_reference_begins_them() {
+        let causal = |buckets, farthest| {
+            let bias = bias(buckets, farthest);
+            beginnings(move |distance| bias.causal_bucket(distance))
+        };
+        let behind = |buckets, farthest| {
+            let bias = bias(buckets, farthest);
+            beginnings(move |distance| bias.bidirectional_bucket(distance.into()))
+        };
+        let near = |until| (1..=until).collect::<Vec<u32>>();
+        let far = [19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113];
+        assert_eq!(causal(32, 128), [&near(16)[..], &far].concat());
+        assert_eq!(behind(32, 128), [&near(8)[..], &[12, 16, 23, 32, 46, 64, 91]].concat());
+        assert_eq!(causal(10, 23), [1, 2, 3, 4, 5, 7, 10, 13, 17]);
+        assert_eq!(behind(10, 23), [1, 2, 5, 11]);
+        let far = [21, 27, 35, 45, 59, 76, 98, 127, 164, 213, 275, 356, 461, 597];
+        assert_eq!(causal(32, 1000), [&near(16)[..], &far].concat());
+        assert_eq!(behind(6, 100), [1, 10]);
+    }
+
+    #[test]
+    fn half_of_the_buckets_are_for_what_comes_behind() {
+        let bias = bias(32, 128);
+        assert_eq!([-500, -1, 0, 1, 500].map(|offset| bias.bidirectional_bucket(offset)), [15, 1, 0, 17, 31]);
+        assert_eq!(bias.causal_bucket(500), 31);
     }
 }

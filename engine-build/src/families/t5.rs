@@ -16,6 +16,9 @@ use crate::onnx::Value;
 /// Tokens of a source, and of an answer, that the released models were made for. Their configurations call it `n_positions`.
 const POSITIONS: u32 = 512;
 
+/// The encoder's graph has a number for each distance.
+const MAX_POSITIONS: u32 = 16_384;
+
 #[derive(Debug)]
 struct T5 {
     /// The decoder's.
@@ -45,11 +48,12 @@ pub(super) fn read(config: &Config) -> Result<Box<dyn Family>, ConfigError> {
         kv_heads: heads,
         head_dim,
         hidden: config.dimension(&["d_model", "hidden_size"])?,
-        positions: config.dimension_opt("n_positions")?.unwrap_or(POSITIONS),
+        positions: positions(config)?,
         window: None,
         vocab: config.dimension(&["vocab_size"])?,
     };
-    let buckets = ("relative_attention_num_buckets", config.dimension_opt("relative_attention_num_buckets")?.unwrap_or(32));
+    let buckets =
+        ("relative_attention_num_buckets", config.dimension_opt("relative_attention_num_buckets")?.unwrap_or(32));
     let farthest =
         ("relative_attention_max_distance", config.dimension_opt("relative_attention_max_distance")?.unwrap_or(128));
     check_buckets(buckets, farthest)?;
@@ -64,6 +68,15 @@ pub(super) fn read(config: &Config) -> Result<Box<dyn Family>, ConfigError> {
         max_distance: farthest.1,
         scaled_head: scaled_head(config)?,
     }))
+}
+
+fn positions(config: &Config) -> Result<u32, ConfigError> {
+    let positions = config.dimension_opt("n_positions")?.unwrap_or(POSITIONS);
+    if positions > MAX_POSITIONS {
+        let (field, found) = ("n_positions", positions.to_string());
+        return Err(ConfigError::Unsupported { field, found, supported: "up to 16384" });
+    }
+    Ok(positions)
 }
 
 /// The first generation's head is scaled, and those are the checkpoints whose head is tied. Transformers 5 says that all are tied, and
@@ -256,7 +269,8 @@ impl Encoder for T5 {
     }
 
     fn cross(&self, index: u32) -> Linear {
-        let parts = ["k", "v"].map(|part| (format!("decoder.block.{index}.layer.1.EncDecAttention.{part}"), self.width()));
+        let parts =
+            ["k", "v"].map(|part| (format!("decoder.block.{index}.layer.1.EncDecAttention.{part}"), self.width()));
         Linear::stacked(parts, self.shape.hidden).bias(false)
     }
 }

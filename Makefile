@@ -14,7 +14,8 @@
 #   make replay        10,000 keystrokes answered from memory and cold, compared
 #   make bench-load    throughput, typing, overload and step times of a release build, into bench/results/load-* (an hour)
 #   make bench         other engines beside foretype's, whole servers, typing, HTTP, into bench/results/peers-* (BENCH_QUICK=1:
-#                      minutes; BENCH_ONLY=engine|server|typing|http: a part)
+#                      minutes; BENCH_ONLY=engine|server|typing|http: a part; BENCH_ONLY=grid: prompts of 50 to 1,000 tokens,
+#                      answers of 50 to 200, an hour and a half, not in the others)
 #   make bench-check   instructions of the hot paths against bench/check.txt (RENEW=--renew writes it anew)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
 #   make page-picture  a new screenshot of the page for the README, docs/page.png
@@ -120,18 +121,35 @@ PEERS_FOLDER = $(TARGET)/bench/peers
 PEERS_FLAGS = --peers $(PEERS_FOLDER)
 quick = $(if $(BENCH_QUICK),--quick)
 
+# GPT-2 with positions for the longest cell, and a GPT-J of a billion parameters: 4 GB of weights in PyTorch, 1 GB here.
+# Other arguments: GRID="--runs 20 --peer-runs 20 --precisions int8,fp32". Another size: delete the folder, and name GRID_GPTJ.
+GRID ?=
+GRID_GPTJ ?= --layers 16 --hidden 2048 --heads 16
+
 bench:
 	tools/setup.sh $(TARGET)/release
 	cargo build --release --locked -p foretype -p foretype-bench
 	bench/setup.sh
-	$(BENCH) checkpoint $(TARGET)/bench/gpt2-random \
-	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)"
+	$(if $(filter grid,$(BENCH_ONLY)),$(MAKE) bench-grid)
+	$(if $(filter-out grid http,$(BENCH_ONLY)),$(BENCH) checkpoint $(TARGET)/bench/gpt2-random \
+	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)")
 	$(if $(filter engine server typing,$(BENCH_ONLY)),bench/peers/setup.sh $(PEERS_FOLDER) $(TARGET)/bench/gpt2-random gpt2 models/demo demo)
 	$(if $(filter engine,$(BENCH_ONLY)),$(BENCH) peers $(PEERS_FLAGS) --checkpoint $(TARGET)/bench/gpt2-random --cache $(TARGET)/bench/bundles $(quick))
 	$(if $(filter server,$(BENCH_ONLY)),$(BENCH) paper $(PEERS_FLAGS) $(BENCH_MODELS) $(quick))
 	$(if $(filter typing,$(if $(BENCH_QUICK),,$(BENCH_ONLY))),$(BENCH) typeahead $(PEERS_FLAGS) $(BENCH_MODELS) --model demo --peer-models demo $(quick))
 	$(if $(filter typing,$(BENCH_ONLY)),$(BENCH) typeahead $(PEERS_FLAGS) $(BENCH_MODELS) $(quick))
 	$(if $(filter http,$(BENCH_ONLY)),$(BENCH) http $(if $(BENCH_QUICK),--seconds 3))
+
+# A part of `bench`, which builds what this needs.
+.PHONY: bench-grid
+bench-grid:
+	PEERS=torch bench/peers/setup.sh $(PEERS_FOLDER)
+	$(BENCH) checkpoint $(TARGET)/bench/grid/gpt2 --positions 2048 \
+	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)"
+	$(BENCH) checkpoint $(TARGET)/bench/grid/gptj --family gptj --positions 2048 $(GRID_GPTJ) \
+	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)"
+	$(BENCH) grid --checkpoints $(TARGET)/bench/grid/gpt2,$(TARGET)/bench/grid/gptj \
+	    --cache $(TARGET)/bench/bundles $(PEERS_FLAGS) $(quick) $(GRID)
 
 bench-http:
 	$(MAKE) bench BENCH_ONLY=http

@@ -2,7 +2,7 @@
 
 import torch
 import transformers
-from transformers import GPT2LMHeadModel
+from transformers import AutoModelForCausalLM
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -15,7 +15,7 @@ class Engine:
     def __init__(self, variant, models, threads):
         torch.set_num_threads(threads)
         checkpoint = (models / "checkpoint.txt").read_text().strip()
-        self.model = GPT2LMHeadModel.from_pretrained(checkpoint, dtype=TYPES[variant]).eval()
+        self.model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=TYPES[variant]).eval()
         # Nothing ends a row before its length.
         self.model.generation_config.eos_token_id = None
 

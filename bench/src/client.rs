@@ -105,12 +105,17 @@ impl Connection {
 
     /// `POST /invocations`.
     pub async fn complete(&mut self, invocation: &Invocation) -> Result<Outcome> {
-        let request = Request::post("/invocations").header(HOST, &self.host).header(CONTENT_TYPE, "application/json");
-        let (status, body) = self.send(request.body(Full::from(serde_json::to_vec(invocation)?))?).await?;
+        let (status, body) = self.post("/invocations", invocation).await?;
         Ok(match status {
             200 => Outcome::Answered(serde_json::from_slice(&body)?),
             status => Outcome::Status(status),
         })
+    }
+
+    /// `POST` of JSON: status and body.
+    pub async fn post(&mut self, path: &str, body: &impl Serialize) -> Result<(u16, Bytes)> {
+        let request = Request::post(path).header(HOST, &self.host).header(CONTENT_TYPE, "application/json");
+        self.send(request.body(Full::from(serde_json::to_vec(body)?))?).await
     }
 
     async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<(u16, Bytes)> {

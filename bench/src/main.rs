@@ -5,7 +5,8 @@
 //!   single model steps without a server.
 //! * [`typing`] is an open loop of people who type: a keystroke is sent when it is typed, answered or not.
 //! * [`overload`] sends more than the server can answer and checks that it degrades as it should.
-//! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who type.
+//! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who type; [`grid`]
+//!   does it by the lengths of prompts and answers.
 //! * [`http`] measures everything but the model, [`hot`] is what `bench/check.sh` counts instructions of.
 //!
 //! Beneath them: [`server`] starts and ends servers, [`wrapper`] those of others, [`fake_server`] one without a model; [`client`]
@@ -19,6 +20,7 @@ mod bandwidth;
 mod checkpoint;
 mod client;
 mod fake_server;
+mod grid;
 mod hot;
 mod http;
 mod latency;
@@ -53,7 +55,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Write a random GPT-2 checkpoint of the real size (124M), if it is not there yet.
+    /// Write a random checkpoint, if it is not there yet: GPT-2 of the real size (124M), or another shape.
     Checkpoint(checkpoint::CheckpointArgs),
     /// Closed loop: throughput and latency against concurrency, batched and one request at a time.
     Load(load::LoadArgs),
@@ -65,6 +67,8 @@ enum Command {
     Peers(Box<peers::PeersArgs>),
     /// The paper case's workload on whole servers: foretype's and others'.
     Paper(Box<paper::PaperArgs>),
+    /// Open-ended generation by the lengths of prompt and answer, on foretype's container and on others' servers.
+    Grid(Box<grid::GridArgs>),
     /// People who type, on foretype and on others' engines in the obvious wrapper.
     Typeahead(Box<typeahead::TypeaheadArgs>),
     /// HTTP, JSON, queue and search without a model.
@@ -83,6 +87,7 @@ fn main() -> anyhow::Result<()> {
         Command::Steps(args) => args.run(),
         Command::Peers(args) => args.run(),
         Command::Paper(args) => runtime.block_on(until_interrupted(args.run())),
+        Command::Grid(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Typeahead(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Http(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Hot(args) => runtime.block_on(until_interrupted(args.run())),

@@ -32,10 +32,18 @@ impl<'a, R: Serialize> Report<'a, R> {
 
     /// Writes text and JSON, and prints the text.
     pub fn write(&self, folder: &Path, name: &str, table: &str) -> Result<()> {
+        println!("\n{}", self.text(table));
+        self.save(folder, name, table)
+    }
+
+    fn text(&self, table: &str) -> String {
+        format!("{}\n{}\n{}\n\n{table}\n", self.title, self.machine.line(), self.command)
+    }
+
+    /// Writes text and JSON.
+    pub fn save(&self, folder: &Path, name: &str, table: &str) -> Result<()> {
         fs::create_dir_all(folder)?;
-        let text = format!("{}\n{}\n{}\n\n{table}\n", self.title, self.machine.line(), self.command);
-        println!("\n{text}");
-        fs::write(file(folder, name, "txt"), text)?;
+        fs::write(file(folder, name, "txt"), self.text(table))?;
         Ok(fs::write(file(folder, name, "json"), serde_json::to_vec_pretty(self)?)?)
     }
 }

@@ -31,12 +31,22 @@ pub struct Program {
 impl Program {
     /// The server named by the flags, or the one beside this program.
     pub fn find(setting: &Setting) -> Result<Self> {
-        let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name("foretype"));
-        let path = setting.server.clone().map_or_else(beside, Ok)?;
-        ensure!(path.is_file(), "there is no server at {}; build it, or name one with --server", path.display());
         let logs = setting.results.join("tmp");
         fs::create_dir_all(&logs)?;
-        Ok(Self { path, logs })
+        Self::at(setting.server.as_deref(), &logs)
+    }
+
+    /// The named server, or the one beside this program; its logs go into a folder that is there.
+    pub fn at(named: Option<&Path>, logs: &Path) -> Result<Self> {
+        let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name("foretype"));
+        let path = named.map(Path::to_owned).map_or_else(beside, Ok)?;
+        ensure!(path.is_file(), "there is no server at {}; build it, or name one with --server", path.display());
+        Ok(Self { path, logs: logs.to_owned() })
+    }
+
+    /// The folder that the server's program is in.
+    pub fn folder(&self) -> Result<PathBuf> {
+        Ok(self.path.canonicalize()?.parent().context("a program is in a folder")?.to_owned())
     }
 
     /// The flag that lets requests share model steps, or not.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::client::Connection;
 use crate::peers::worker::{Installed, Peer};
-use crate::server::{Server, signal};
+use crate::server::{Program, Server, signal};
 
 /// How long a model may take to load.
 const LOADING: Duration = Duration::from_secs(180);
@@ -27,6 +27,21 @@ impl Group {
         let output = File::create(log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
         Ok(Self(command.spawn().with_context(|| format!("{command:?}"))?))
+    }
+
+    /// Waits until it is healthy.
+    async fn wait(&mut self, address: SocketAddr, log: &Path) -> Result<()> {
+        let started = Instant::now();
+        while !is_healthy(address).await {
+            if let Some(status) = self.0.try_wait()? {
+                bail!("the server ended ({status}); see {}", log.display());
+            }
+            if started.elapsed() > LOADING {
+                bail!("not healthy within {} s; see {}", LOADING.as_secs(), log.display());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
     }
 
     fn signal(&self, name: &str) -> Result<()> {
@@ -45,6 +60,8 @@ impl Drop for Group {
 enum Behind {
     Peer(Group),
     Foretype(Server),
+    /// foretype and its own nginx, in one group.
+    Container(Group),
 }
 
 /// A running service.
@@ -69,17 +86,30 @@ impl Service {
         command.env("OMP_NUM_THREADS", threads.to_string()).env("PYTHONDONTWRITEBYTECODE", "1");
         let mut group = Group::start(&mut command, &log)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let started = Instant::now();
-        while !is_healthy(address).await {
-            if let Some(status) = group.0.try_wait()? {
-                bail!("gunicorn ended ({status}); see {}", log.display());
-            }
-            if started.elapsed() > LOADING {
-                bail!("not healthy within {} s; see {}", LOADING.as_secs(), log.display());
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        group.wait(address, &log).await?;
         Self::behind(Behind::Peer(group), address, logs).await
+    }
+
+    /// foretype as its container starts it: `entry` is `nginx/serve`, which puts the container's nginx in front.
+    pub async fn container(
+        program: &Program,
+        entry: &Path,
+        environment: &[(String, String)],
+        logs: &Path,
+    ) -> Result<Self> {
+        let nginx = nginx().context("nginx is not installed; bench/setup.sh installs it")?;
+        let port = free_port()?;
+        let log = logs.join(format!("container-{port}.log"));
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = [Some(program.folder()?), nginx.parent().map(Path::to_owned)].into_iter().flatten();
+        let mut command = Command::new("bash");
+        command.arg(entry).arg("serve").envs(environment.iter().cloned());
+        command.env("PATH", std::env::join_paths(folders.chain(std::env::split_paths(&path)))?);
+        command.env("SAGEMAKER_BIND_TO_PORT", port.to_string()).env("TMPDIR", logs.canonicalize()?);
+        let mut group = Group::start(&mut command, &log)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        group.wait(address, &log).await?;
+        Ok(Self { address, behind: Behind::Container(group), proxy: None })
     }
 
     /// foretype behind the same proxy.
@@ -114,13 +144,13 @@ impl Service {
 
     /// Whether nginx is in front.
     pub fn is_proxied(&self) -> bool {
-        self.proxy.is_some()
+        self.proxy.is_some() || matches!(self.behind, Behind::Container(_))
     }
 
     /// Stops its clock while another is measured.
     pub fn pause(&self) -> Result<()> {
         match &self.behind {
-            Behind::Peer(group) => group.signal("-STOP"),
+            Behind::Peer(group) | Behind::Container(group) => group.signal("-STOP"),
             Behind::Foretype(server) => server.pause(),
         }
     }
@@ -128,7 +158,7 @@ impl Service {
     /// Lets it go on.
     pub fn resume(&self) -> Result<()> {
         match &self.behind {
-            Behind::Peer(group) => group.signal("-CONT"),
+            Behind::Peer(group) | Behind::Container(group) => group.signal("-CONT"),
             Behind::Foretype(server) => server.resume(),
         }
     }

@@ -1,6 +1,8 @@
 //! Times the kernels of a decoder step of GPT-2's 124M shape, without a graph around them: the floor for everything above.
 //!
-//! usage: cargo run --release -p foretype-kernels --example step [-- THREADS]
+//! usage: cargo run --release -p foretype-kernels --example step [-- THREADS [PAST...]]
+//!
+//! With positions that rows have behind them, it times steps and chunks of prompts behind so many instead, in turns.
 
 use std::time::Instant;
 
@@ -15,8 +17,11 @@ const LAYERS: usize = 12;
 const HIDDEN: usize = 768;
 const VOCAB: usize = 50_257;
 const PADDED: usize = 50_264;
-const CONTEXT: usize = 128;
-const PAST: i64 = 20;
+/// Positions behind a row where none are named.
+const PAST: usize = 20;
+const ROUNDS: usize = 30;
+/// Rounds where steps are long.
+const LONG_ROUNDS: usize = 9;
 
 /// A matrix of numbers that don't matter.
 struct Weights {
@@ -46,9 +51,11 @@ impl Weights {
 }
 
 fn main() {
-    let threads = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(2);
+    let mut arguments = std::env::args().skip(1).filter_map(|argument| argument.parse::<usize>().ok());
+    let threads = arguments.next().unwrap_or(2);
+    let pasts: Vec<usize> = arguments.collect();
     let mut kernels = Kernels::new(threads, false);
-    println!("{:?}, {threads} threads; fastest and median of 30, ms", kernels.level());
+    println!("{:?}, {threads} threads; fastest and median, ms", kernels.level());
     for int8 in [true, false] {
         let bytes = LAYERS * 12 * HIDDEN * HIDDEN + VOCAB * HIDDEN;
         println!("{} ({} MB)", if int8 { "int8" } else { "f32" }, bytes * if int8 { 1 } else { 4 } / 1_000_000);
@@ -56,28 +63,49 @@ fn main() {
         let layers: Vec<_> =
             (0..LAYERS).map(layer).map(|maps| maps.map(|(from, to)| Weights::new(from, to, int8))).collect();
         let head = Weights::new(HIDDEN, VOCAB, int8);
-        for (rows, tokens) in
-            [(1, 1), (2, 1), (4, 1), (10, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 32), (10, 8), (10, 32)]
-        {
-            let mut parts = [vec![], vec![], vec![], vec![]];
-            let mut memory = Memory::new(rows, tokens);
-            for _ in 0..30 {
-                let times = step(&mut kernels, (&layers, &head), &mut memory, rows, tokens);
-                parts.iter_mut().zip(times).for_each(|(part, time)| part.push(time));
+        let weights = (layers.as_slice(), &head);
+        if pasts.is_empty() {
+            for (rows, tokens) in
+                [(1, 1), (2, 1), (4, 1), (10, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 32), (10, 8), (10, 32)]
+            {
+                time(&mut kernels, weights, (rows, tokens), &[PAST], ROUNDS);
             }
-            let show = |times: &mut Vec<f64>| {
-                times.sort_by(f64::total_cmp);
-                format!("{:7.2} {:7.2}", times[0], times[times.len() / 2])
-            };
-            let [all, linear, mixing, heads] = &mut parts;
-            println!(
-                "{rows:3} x {tokens:2}: {}   linear {}   attention {}   head {}",
-                show(all),
-                show(linear),
-                show(mixing),
-                show(heads)
-            );
+        } else {
+            for (rows, tokens) in [(1, 1), (10, 1), (1, 64)] {
+                time(&mut kernels, weights, (rows, tokens), &pasts, LONG_ROUNDS);
+            }
         }
+    }
+}
+
+/// Steps of one shape behind each number of positions in turns, a line for each.
+fn time(
+    kernels: &mut Kernels,
+    weights: (&[[Weights; 4]], &Weights),
+    (rows, tokens): (usize, usize),
+    pasts: &[usize],
+    rounds: usize,
+) {
+    let mut times = vec![[vec![], vec![], vec![], vec![]]; pasts.len()];
+    let mut memory = Memory::new(rows, tokens, pasts.iter().copied().max().unwrap_or(0));
+    for _ in 0..rounds {
+        for (&past, parts) in pasts.iter().zip(&mut times) {
+            let took = step(kernels, weights, &mut memory, past);
+            parts.iter_mut().zip(took).for_each(|(part, time)| part.push(time));
+        }
+    }
+    let show = |times: &mut Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        format!("{:7.2} {:7.2}", times[0], times[times.len() / 2])
+    };
+    for (past, [all, linear, mixing, heads]) in pasts.iter().zip(&mut times) {
+        println!(
+            "{rows:3} x {tokens:2} behind {past:4}: {}   linear {}   attention {}   head {}",
+            show(all),
+            show(linear),
+            show(mixing),
+            show(heads)
+        );
     }
 }
 
@@ -93,6 +121,9 @@ fn onto<'a>(x: &'a [f32], residual: &'a [f32]) -> Arguments<'a> {
 
 /// What a step works on, made once: memory that the system hands out for the first time would be timed too.
 struct Memory {
+    rows: usize,
+    tokens: usize,
+    context: usize,
     x: Vec<f32>,
     keys: Vec<f32>,
     values: Vec<f32>,
@@ -107,10 +138,14 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(rows: usize, tokens: usize) -> Self {
-        let count = rows * tokens;
-        let cache = vec![0.1; LAYERS * rows * CONTEXT * HIDDEN];
+    /// For rows of so many tokens behind at most `past` positions.
+    fn new(rows: usize, tokens: usize, past: usize) -> Self {
+        let (count, context) = (rows * tokens, (past + tokens).next_multiple_of(128));
+        let cache = vec![0.1; LAYERS * rows * context * HIDDEN];
         Self {
+            rows,
+            tokens,
+            context,
             x: (0..count * HIDDEN).map(|i| (i % 13) as f32 * 0.1 - 0.6).collect(),
             values: cache.clone(),
             keys: cache,
@@ -131,14 +166,15 @@ fn step(
     kernels: &mut Kernels,
     (layers, head): (&[[Weights; 4]], &Weights),
     memory: &mut Memory,
-    rows: usize,
-    tokens: usize,
+    past: usize,
 ) -> [f64; 4] {
-    let (scale, past_len) = (vec![1.0; HIDDEN], vec![PAST; rows]);
+    let Memory { rows, tokens, context, x, keys, values, qkv, mixed, y, wide, logits, top_logits, top_ids, logsumexp } =
+        memory;
+    let (rows, tokens, context) = (*rows, *tokens, *context);
+    let (scale, past_len) = (vec![1.0; HIDDEN], vec![past as i64; rows]);
     let norm = Norm::Layer { scale: &scale, bias: None, epsilon: 1e-5 };
     let select: Vec<i64> = (0..rows).map(|row| (row * tokens + tokens - 1) as i64).collect();
-    let Memory { x, keys, values, qkv, mixed, y, wide, logits, top_logits, top_ids, logsumexp } = memory;
-    let cache = rows * CONTEXT * HIDDEN;
+    let cache = rows * context * HIDDEN;
     let started = Instant::now();
     let mut mixing = 0.0;
     for (layer, [to_qkv, from_mixed, to_wide, from_wide]) in layers.iter().enumerate() {

@@ -1,8 +1,9 @@
 //! Self-attention over a KV cache that is updated in place.
 
 use crate::Kernels;
+use crate::attend::{BLOCK, Block};
 use crate::isa::{Isa, LANES, Op};
-use crate::math::{exp, prefetch};
+use crate::math::prefetch;
 use crate::threads::Shared;
 
 /// Largest head size; a head's query and result are kept on the stack.
@@ -90,7 +91,7 @@ impl Attention<'_> {
             assert!(rotary.cos.len() >= rotary.dim / 2 && rotary.cos.len() == rotary.sin.len(), "rotary");
         }
         let Kernels { threads, level, scores, .. } = kernels;
-        scores.resize(threads.count() * context.next_multiple_of(LANES), 0.0);
+        scores.resize(threads.count() * BLOCK * context.next_multiple_of(LANES), 0.0);
         let job = Job {
             attention: self,
             heads: arguments.heads,
@@ -136,6 +137,12 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Places for the scores of one query.
+    #[inline(always)]
+    fn stretch(&self) -> usize {
+        self.context.next_multiple_of(LANES)
+    }
+
     /// The position of a row's token in its cache.
     #[inline(always)]
     fn position(&self, row: usize, token: usize) -> usize {
@@ -216,133 +223,57 @@ impl Op for Mix<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Isa>(self) {
+        let group = self.job.attention.heads / self.job.attention.kv_heads;
+        let count = self.tokens.len() * group;
+        let blocks = count / BLOCK;
+        // SAFETY: `S` as promised; each query's result is written once.
+        unsafe {
+            for block in 0..blocks {
+                self.block::<S, BLOCK>(block * BLOCK, group);
+            }
+            for query in blocks * BLOCK..count {
+                self.block::<S, 1>(query, group);
+            }
+        }
+    }
+}
+
+impl Mix<'_> {
+    /// Mixes for `Q` queries from `first` on, counted through the heads of each token in turn.
+    ///
+    /// # Safety
+    /// The machine has `S`; nobody writes to the cache or touches the queries' results meanwhile.
+    #[inline(always)]
+    unsafe fn block<S: Isa, const Q: usize>(&self, first: usize, group: usize) {
         let job = self.job;
-        let Attention { heads, kv_heads, head_dim, .. } = *job.attention;
+        let Attention { heads, kv_heads, head_dim, scale, .. } = *job.attention;
         let (row, kv_head) = (self.at / kv_heads, self.at % kv_heads);
-        let group = heads / kv_heads;
+        let mut queries = [[0.0_f32; MAX_HEAD_DIM]; Q];
+        let queries = queries.as_flattened_mut();
+        let mut lengths = [0; Q];
+        let mut starts = [0; Q];
+        for q in 0..Q {
+            let (token, head) = (self.tokens.start + (first + q) / group, kv_head * group + (first + q) % group);
+            let position = job.position(row, token);
+            let query = &mut queries[q * head_dim..(q + 1) * head_dim];
+            job.rotate(job.head(0, row, token, head), position, query);
+            lengths[q] = (position + 1).min(job.context);
+            starts[q] = ((row * job.tokens + token) * heads + head) * head_dim;
+        }
         // SAFETY: the cache is not written while it is mixed; a thread's scores and a query's result are its own.
         unsafe {
             let cache = self.at * job.context * head_dim;
-            let keys = job.keys.slice(cache, job.context * head_dim);
-            let values = job.values.slice(cache, job.context * head_dim);
-            let stretch = job.context.next_multiple_of(LANES);
-            let scores = job.scores.slice_mut(self.thread * stretch, stretch);
-            let mut query = [0.0_f32; MAX_HEAD_DIM];
-            for token in self.tokens {
-                let position = job.position(row, token);
-                let length = (position + 1).min(job.context);
-                for head in kv_head * group..(kv_head + 1) * group {
-                    let query = &mut query[..head_dim];
-                    job.rotate(job.head(0, row, token, head), position, query);
-                    let start = ((row * job.tokens + token) * heads + head) * head_dim;
-                    let y = job.y.slice_mut(start, head_dim);
-                    attend::<S>(
-                        query,
-                        (keys, values),
-                        job.attention.scale,
-                        &mut scores[..length.next_multiple_of(LANES)],
-                        length,
-                        y,
-                    );
-                }
-            }
+            let stretch = job.stretch();
+            let block = Block {
+                queries: &queries[..Q * head_dim],
+                keys: job.keys.slice(cache, job.context * head_dim),
+                values: job.values.slice(cache, job.context * head_dim),
+                scale,
+                lengths,
+                stretch,
+            };
+            let scores = job.scores.slice_mut(self.thread * BLOCK * stretch, Q * stretch);
+            block.attend::<S>(scores, starts.map(|start| job.y.slice_mut(start, head_dim)));
         }
-    }
-}
-
-/// One query over the first `length` positions.
-///
-/// # Safety
-/// The machine has `S`. `keys` and `values` hold `length` heads of the query's size; `scores` is `length` rounded up to 16.
-#[inline(always)]
-unsafe fn attend<S: Isa>(
-    query: &[f32],
-    (keys, values): (&[f32], &[f32]),
-    scale: f32,
-    scores: &mut [f32],
-    length: usize,
-    y: &mut [f32],
-) {
-    let dim = query.len();
-    let whole = dim / LANES * LANES;
-    // SAFETY: loads and stores below `whole` and `length * dim`; scores as promised.
-    unsafe {
-        for position in 0..length {
-            let key = &keys[position * dim..(position + 1) * dim];
-            let mut sum = S::splat(0.0);
-            for d in (0..whole).step_by(LANES) {
-                sum = S::fma(S::load(query.as_ptr().add(d)), S::load(key.as_ptr().add(d)), sum);
-            }
-            let rest: f32 = query[whole..].iter().zip(&key[whole..]).map(|(q, k)| q * k).sum();
-            scores[position] = (S::sum(sum) + rest) * scale;
-        }
-        // What fills up the last vector has no weight.
-        scores[length..].fill(f32::NEG_INFINITY);
-        let total = softmax::<S>(scores);
-        let factor = 1.0 / total;
-        // Four vectors at a time: sums that don't wait for each other, and values read in the order of memory.
-        let mut d = 0;
-        while d + 4 * LANES <= whole {
-            mix::<S, 4>((values, scores), (length, dim, d), factor, y);
-            d += 4 * LANES;
-        }
-        while d < whole {
-            mix::<S, 1>((values, scores), (length, dim, d), factor, y);
-            d += LANES;
-        }
-        for d in whole..dim {
-            let sum: f32 = (0..length).map(|position| scores[position] * values[position * dim + d]).sum();
-            y[d] = sum * factor;
-        }
-    }
-}
-
-/// `N` vectors of a query's result, from element `d` on.
-///
-/// # Safety
-/// The machine has `S`; `d + 16 N <= dim`; there are `length` scores and `length * dim` values.
-#[inline(always)]
-unsafe fn mix<S: Isa, const N: usize>(
-    (values, scores): (&[f32], &[f32]),
-    (length, dim, d): (usize, usize, usize),
-    factor: f32,
-    y: &mut [f32],
-) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let mut sums = [S::splat(0.0); N];
-        for position in 0..length {
-            let weight = S::splat(*scores.as_ptr().add(position));
-            let from = values.as_ptr().add(position * dim + d);
-            for (n, sum) in sums.iter_mut().enumerate() {
-                *sum = S::fma(weight, S::load(from.add(n * LANES)), *sum);
-            }
-        }
-        for (n, sum) in sums.into_iter().enumerate() {
-            S::store(y.as_mut_ptr().add(d + n * LANES), S::mul(sum, S::splat(factor)));
-        }
-    }
-}
-
-/// Makes scores weights that add up to the number returned.
-///
-/// # Safety
-/// The machine has `S`; the length is a multiple of 16.
-#[inline(always)]
-unsafe fn softmax<S: Isa>(scores: &mut [f32]) -> f32 {
-    // SAFETY: whole vectors, as promised.
-    unsafe {
-        let mut largest = S::splat(f32::NEG_INFINITY);
-        for at in (0..scores.len()).step_by(LANES) {
-            largest = S::max(S::load(scores.as_ptr().add(at)), largest);
-        }
-        let largest = S::splat(S::largest(largest));
-        let mut total = S::splat(0.0);
-        for at in (0..scores.len()).step_by(LANES) {
-            let weight = exp::<S>(S::sub(S::load(scores.as_ptr().add(at)), largest));
-            S::store(scores.as_mut_ptr().add(at), weight);
-            total = S::add(total, weight);
-        }
-        S::sum(total)
     }
 }

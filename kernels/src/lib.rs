@@ -5,6 +5,7 @@
 //!   rows        x, normalized, and for int8 weights quantized, in the order that tiles read
 //!   tile        the inner loops: rows x panels of 16 outputs, f32 and int8
 //! attention   keys and values into the cache, then softmax(q K) V over the positions that are there
+//!   attend      its inner loops: one query, or a few that share what they read
 //! embedding   rows of the packed vocabulary matrix
 //! head        logits, the best of them, and the logarithm of the sum of their exponentials
 //! isa         AVX-512 VNNI, AVX2, and plain Rust, one source for all
@@ -23,6 +24,7 @@
 //! Graphs, models, files: what is computed in which order is the caller's.
 
 pub mod activation;
+mod attend;
 pub mod attention;
 pub mod embedding;
 pub mod head;
@@ -43,7 +45,7 @@ pub struct Kernels {
     pub(crate) threads: Threads,
     pub(crate) level: Level,
     pub(crate) rows: rows::Rows,
-    /// f32 `[threads, positions]`: scores of one query, a stretch for each thread.
+    /// f32 `[threads, queries, positions]`: scores of a block of queries, a stretch for each query.
     pub(crate) scores: Vec<f32>,
     /// Candidates of the head's top-k, one list for each thread.
     pub(crate) candidates: Vec<head::Candidates>,

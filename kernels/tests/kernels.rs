@@ -275,6 +275,40 @@ fn attention_is_a_softmax_over_what_is_there() {
 }
 
 #[test]
+fn a_prompt_in_chunks_is_the_prompt_token_by_token() {
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    for (group, dim) in [(1, 64), (2, 48), (3, 20)] {
+        let (tokens, heads) = (150, 2 * group);
+        let width = (heads + 4) * dim;
+        let fused = random(&mut rng, tokens * width);
+        let attention = Attention { heads, kv_heads: 2, head_dim: dim, scale: 0.2, rotary: None };
+        for level in levels() {
+            let mut kernels = Kernels::with_level(2, false, level);
+            // Tokens `chunk` at a time into a cache of more positions than they need.
+            let mut read = |chunk: usize| {
+                let (mut keys, mut values) = (vec![0.0; 2 * 170 * dim], vec![0.0; 2 * 170 * dim]);
+                let mut y = vec![f32::NAN; tokens * heads * dim];
+                for first in (0..tokens).step_by(chunk) {
+                    let past = [first as i64];
+                    let some = &fused[first * width..(first + chunk) * width];
+                    let part = |offset| Heads { values: some, width, offset, stride: dim };
+                    let heads_of = [part(0), part(heads * dim), part((heads + 2) * dim)];
+                    let cache =
+                        attention::Arguments { heads: heads_of, past_len: &past, keys: &mut keys, values: &mut values };
+                    let out = &mut y[first * heads * dim..(first + chunk) * heads * dim];
+                    attention.run(&mut kernels, cache, out);
+                }
+                y
+            };
+            let alone = read(1);
+            for chunk in [2, 5, 10, 25, 75, 150] {
+                assert!(read(chunk) == alone, "{level:?}, {group} heads a cache, {dim} elements, chunks of {chunk}");
+            }
+        }
+    }
+}
+
+#[test]
 fn keys_beyond_the_cache_are_left_out() {
     let attention = Attention { heads: 1, kv_heads: 1, head_dim: 2, scale: 1.0, rotary: None };
     let values = vec![1.0; 3 * 2];

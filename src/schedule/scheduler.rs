@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::job::Job;
 use super::lanes::Lanes;
@@ -388,7 +388,11 @@ impl Scheduler {
     /// Gives the computed positions pages in the tree and copies them there. Where the pool has none to give, the position
     /// stays in its lane only and is computed again when needed.
     fn store(&mut self, plan: &Plan, order: &[usize]) -> Result<(), BackendError> {
-        let keep: Vec<NodeId> = plan.rows.iter().flat_map(|row| row.path.iter().copied()).collect();
+        let mut keep = FxHashSet::default();
+        // Where there are pages for all, nobody has to give one up, and long paths need not be collected.
+        if self.tree.free_pages() < plan.rows.iter().map(|row| row.len).sum::<usize>() {
+            keep.extend(plan.rows.iter().flat_map(|row| row.path.iter().copied()));
+        }
         self.copies.clear();
         for (lane, &index) in order.iter().enumerate() {
             let row = &plan.rows[index];

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::sources::SourceName;
 use crate::complete::Distribution;
@@ -222,8 +222,8 @@ impl Tree {
     }
 
     /// A page for the node's keys and values: the one it has, a free one, or that of the least recently used node that is not
-    /// on a path in `keep`. `None` if there is none to be had.
-    pub fn give_page(&mut self, node: NodeId, keep: &[NodeId]) -> Option<Page> {
+    /// in `keep`. `None` if there is none to be had.
+    pub fn give_page(&mut self, node: NodeId, keep: &FxHashSet<NodeId>) -> Option<Page> {
         if let Some(page) = self.nodes[node.0 as usize].page {
             return Some(page);
         }
@@ -251,6 +251,11 @@ impl Tree {
         self.bytes += next.bytes();
         self.bytes -= kept.replace(next).map_or(0, |old| old.bytes());
         self.shrink();
+    }
+
+    /// Pages that no node has.
+    pub fn free_pages(&self) -> usize {
+        self.free_pages.len()
     }
 
     /// Counters and sizes.

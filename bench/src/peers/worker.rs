@@ -74,6 +74,15 @@ impl Installed {
         Self { models: folder.join("models").join(checkpoint), scripts: full(scripts), folder }
     }
 
+    /// Versions of the packages that a peer's environment is named for, as pip told them when it was installed.
+    pub fn versions(&self, peer: &Peer) -> String {
+        let installed =
+            std::fs::read_to_string(self.folder.join(peer.family).join("installed.txt")).unwrap_or_default();
+        let is_named = |line: &&str| line.starts_with(peer.family) || line.starts_with("transformers==");
+        let named: Vec<String> = installed.lines().filter(is_named).map(|line| line.replace("==", " ")).collect();
+        named.join(", ")
+    }
+
     /// The Python of an environment, or why the peer can't be run.
     pub fn python(&self, peer: &Peer) -> Result<PathBuf> {
         let said = |folder: &Path| std::fs::read_to_string(folder.join("failed.txt")).ok();

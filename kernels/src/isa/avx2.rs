@@ -32,6 +32,7 @@ impl Isa for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
     const BIASED_DOT: bool = false;
+    const REGISTERS: usize = 8;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self::F {

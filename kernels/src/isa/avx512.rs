@@ -24,6 +24,7 @@ impl Isa for Avx512 {
     type F = __m512;
     type I = __m512i;
     const BIASED_DOT: bool = true;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {
@@ -84,6 +85,24 @@ impl Isa for Avx512 {
     unsafe fn sum(x: __m512) -> f32 {
         // SAFETY: see above.
         unsafe { _mm512_reduce_add_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn sums(x: [__m512; LANES]) -> __m512 {
+        // Two vectors become one of both, four times over: the lanes of every vector are added up in the same order.
+        // SAFETY: see above.
+        unsafe {
+            let mut fours = [_mm512_setzero_ps(); 4];
+            for (n, four) in fours.iter_mut().enumerate() {
+                let (a, b, c, d) = (x[4 * n], x[4 * n + 1], x[4 * n + 2], x[4 * n + 3]);
+                let ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+                let cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+                *four = _mm512_add_ps(_mm512_shuffle_ps::<0x44>(ab, cd), _mm512_shuffle_ps::<0xee>(ab, cd));
+            }
+            let [a, b, c, d] = fours;
+            let ab = _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+            let cd = _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(c, d), _mm512_shuffle_f32x4::<0xdd>(c, d));
+            _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(ab, cd), _mm512_shuffle_f32x4::<0xdd>(ab, cd))
+        }
     }
     #[inline(always)]
     unsafe fn largest(x: __m512) -> f32 {

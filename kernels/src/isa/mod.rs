@@ -102,6 +102,8 @@ pub(crate) trait Isa: Copy {
     type I: Copy;
     /// Whether [`Isa::dot`] multiplies the bytes as they are, 128 more than the weights they stand for.
     const BIASED_DOT: bool;
+    /// Vectors' worth of registers that kernels may count on, 32 or fewer.
+    const REGISTERS: usize;
 
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(from: *const f32) -> Self::F;
@@ -119,6 +121,18 @@ pub(crate) trait Isa: Copy {
     unsafe fn abs(x: Self::F) -> Self::F;
     /// The sum of the lanes, always in the same order.
     unsafe fn sum(x: Self::F) -> f32;
+    /// Lane by lane the sum of one of the vectors, all in one order, which may be another than [`Isa::sum`]'s.
+    #[inline(always)]
+    unsafe fn sums(x: [Self::F; LANES]) -> Self::F {
+        let mut sums = [0.0; LANES];
+        // SAFETY: the trait's condition; 16 elements are there to load.
+        unsafe {
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = Self::sum(x);
+            }
+            Self::load(sums.as_ptr())
+        }
+    }
     unsafe fn largest(x: Self::F) -> f32;
 
     unsafe fn splat_i(x: i32) -> Self::I;

@@ -445,7 +445,3 @@ fn rows_worth_filling(foresight: f64, forward_cost: f64) -> usize {
 #[cfg(test)]
 #[path = "scheduler_tests.rs"]
 mod tests;
-
-#[cfg(test)]
-#[path = "source_tests.rs"]
-mod source_tests;

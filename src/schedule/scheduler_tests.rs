@@ -1,6 +1,9 @@
 //! The scheduler over the fake engine: what it computes must equal what each request gets alone, from an empty tree, whatever
 //! shares the forwards, whatever the tree remembers or had to forget.
 
+#[path = "source_tests.rs"]
+mod sources;
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

@@ -43,7 +43,6 @@ impl Builder<'_> {
     }
 
     /// An RMSNorm times a factor, which becomes part of its weight: f32 `[.., E]` to f32 `[.., E]`.
-    #[expect(clippy::cast_possible_truncation, reason = "weights are f32")]
     pub(crate) fn scaled_norm(
         &mut self,
         norm: &Norm,
@@ -51,15 +50,9 @@ impl Builder<'_> {
         x: &Value,
         factor: f64,
     ) -> Result<Value, WeightsError> {
-        let name = format!("{name}.weight");
-        let tensor = self.tensor(&name, &[u64::from(norm.hidden)])?;
-        let mut weight = Vec::new();
-        self.weights.read(&tensor, tensor.elements, |_, values| {
-            weight.extend(values.iter().map(|value| (f64::from(*value) * factor) as f32));
-            Ok::<_, WeightsError>(())
-        })?;
-        let source = Source::Computed(weight);
-        let weight = self.graph.parameter(&name, &[u64::from(norm.hidden)], Element::F32, source);
+        let (name, shape) = (format!("{name}.weight"), [u64::from(norm.hidden)]);
+        let source = Source::Scaled { tensor: self.tensor(&name, &shape)?, factor };
+        let weight = self.graph.parameter(&name, &shape, Element::F32, source);
         let attributes = [Attribute::Int("axis", -1), Attribute::Float("epsilon", norm.epsilon)];
         Ok(self.graph.node("RMSNormalization", &[x, &weight], &attributes))
     }

@@ -114,7 +114,7 @@ fn impossible_configurations_are_refused_in_one_sentence() {
         ("opt_post", "/ffn_dim", json!(null), &["no `ffn_dim`"]),
         ("t5/relu", "/relative_attention_num_buckets", json!(7), &["`relative_attention_num_buckets`", "7", "even"]),
         ("t5/relu", "/relative_attention_max_distance", json!(5), &["`relative_attention_max_distance`", "above half"]),
-        ("t5/relu", "/d_kv", json!(13), &["encoder", "SelfAttention.q.weight", "[42, 36]", "[39, 36]"]),
+        ("t5/relu", "/d_kv", json!(13), &["SelfAttention.q.weight", "[42, 36]", "[39, 36]"]),
         ("t5/relu", "/n_positions", json!(16_385), &["`n_positions`", "up to 16384"]),
         ("t5/relu", "/architectures", json!(["T5EncoderModel"]), &["`T5EncoderModel`", "T5ForConditionalGeneration"]),
         ("t5/gated", "/feed_forward_proj", json!("gated-snake"), &["`gated-snake`", "gelu_new"]),

@@ -74,12 +74,12 @@ impl HttpArgs {
     /// One client, one request after the other. It has a runtime of one thread: in that of many threads the one that sees an
     /// answer come wakes another that waits for it, which takes as long as a part of what is measured.
     fn one(&self, server: &FakeServer, ping: bool) -> Result<Row> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let time = Duration::from_secs(self.seconds);
-        let measured = std::thread::scope(|scope| {
-            scope.spawn(|| runtime.block_on(one_after_the_other(server, ping, time))).join().expect("a measurement")
-        });
-        let latencies = measured?;
+        let client = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(one_after_the_other(server, ping, time))
+        };
+        let latencies = std::thread::scope(|scope| scope.spawn(client).join().expect("no panic in the client"))?;
         // The first ones find nothing in memory and connections cold.
         let counted = &latencies[latencies.len() / 10..];
         let mut histogram = Latencies::default();

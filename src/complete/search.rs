@@ -250,10 +250,10 @@ impl Search {
         self.suggestions_above(self.best_unexplored())
     }
 
-    /// The search for what will have been typed if the next character is the one that the first suggestion has there.
+    /// The search for what will have been typed if the next character is the one that the first suggestion has there, whether the
+    /// model ended that suggestion or it was cut.
     pub fn next_agreeing(&self) -> Option<Self> {
-        let (best, _) = self.found.best().first().copied()?;
-        let next = best[self.typed.len()..].chars().next()?;
+        let next = self.outcome().suggestions.first()?.completion.chars().next()?;
         let search = Self::new(Arc::clone(&self.text), format!("{}{next}", self.typed), self.options.clone());
         // One position must be left for a token that is not typed yet.
         (search.paths.prompt().len() + search.typed_tokens() < search.options.context).then_some(search)

@@ -250,8 +250,12 @@ fn a_cut_search_says_so_and_fills_up_with_what_it_has() {
     };
     let mut limits = options(3, 4);
     limits.max_new_tokens = 2;
-    let outcome = run(Search::new(Arc::clone(&text), "a".into(), limits), model).outcome();
+    let search = run(Search::new(Arc::clone(&text), "a".into(), limits), model);
+    let outcome = search.outcome();
     assert!(!outcome.proven && !outcome.suggestions.is_empty());
+    let next = search.next_agreeing().expect("a first suggestion to go on along");
+    assert_eq!(next.typed.len(), 2);
+    assert!(outcome.suggestions[0].text.starts_with(&next.typed));
     for suggestion in &outcome.suggestions {
         assert!(!suggestion.complete && suggestion.text.starts_with('a') && suggestion.completion.trim() != "");
     }

@@ -1,7 +1,7 @@
 //! The bounded queue between the HTTP threads and the model threads: the [`super::waiting`] line behind a lock.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::request::{Finish, Refusal, Request};
 use super::waiting::{Line, LineLimits};
@@ -25,6 +25,17 @@ pub(super) enum Taken {
     Nothing,
     /// Nothing any more.
     Closed,
+}
+
+/// How long a replica that finds nothing waits for something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Not at all: it has something to do.
+    No,
+    /// So long: it has something to do that can wait.
+    UpTo(Duration),
+    /// Until there is something.
+    Forever,
 }
 
 /// The queue. See the module's documentation.
@@ -61,10 +72,11 @@ impl Queue {
         Ok(())
     }
 
-    /// The next request for a replica. Waits for one if `wait`.
-    pub(super) fn take(&self, replica: usize, wait: bool) -> Taken {
+    /// The next request for a replica.
+    pub(super) fn take(&self, replica: usize, wait: Wait) -> Taken {
+        let until = if let Wait::UpTo(time) = wait { Some(Instant::now() + time) } else { None };
         let mut state = self.lock();
-        state.idle[replica] = wait;
+        state.idle[replica] = wait != Wait::No;
         let (taken, over) = loop {
             let now = Instant::now();
             let over = state.line.withdraw(now);
@@ -76,10 +88,15 @@ impl Queue {
             if state.closed.is_some() && state.line.is_empty() {
                 break (Taken::Closed, over);
             }
-            if !wait || !over.is_empty() {
+            let left = until.map(|until| until.saturating_duration_since(now));
+            if wait == Wait::No || left == Some(Duration::ZERO) || !over.is_empty() {
+                state.idle[replica] = false;
                 break (Taken::Nothing, over);
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = match left {
+                Some(left) => self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
         };
         self.metrics.queue_length.set(state.line.len() as i64);
         drop(state);
@@ -124,5 +141,23 @@ fn end(over: Vec<Request>) {
     for request in over {
         let finish = if request.superseded.get() { Finish::Superseded } else { Finish::Deadline };
         request.end_unworked(finish);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn waiting_ends_in_time_and_only_then() {
+        let limits = LineLimits { length: 1, patience: Duration::from_secs(1) };
+        let queue = Queue::new(limits, 1, Metrics::new().model("a"));
+        assert!(matches!(queue.take(0, Wait::No), Taken::Nothing));
+        let (time, started) = (Duration::from_millis(20), Instant::now());
+        assert!(matches!(queue.take(0, Wait::UpTo(time)), Taken::Nothing));
+        assert!(started.elapsed() >= time);
+        queue.close(None);
+        assert!(matches!(queue.take(0, Wait::UpTo(Duration::from_secs(600))), Taken::Closed));
     }
 }

@@ -7,12 +7,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use super::health::Board;
-use super::queue::{Queue, Taken};
+use super::queue::{Queue, Taken, Wait};
 use super::request::{Answer, Event, Finish, Refusal, Request, Superseded};
 use super::scheduler::{JobId, Scheduler, Stepped, Usage};
 use crate::complete::{Product, Task};
 use crate::metrics::ReplicaMetrics;
 use crate::text::TokenId;
+
+/// What an answer needs to reach its client, about. A forward that begins at once has every core, and the threads that write the
+/// answer would wait for one.
+const REST: Duration = Duration::from_millis(2);
 
 /// Why a worker stopped.
 pub(super) enum End {
@@ -60,7 +64,7 @@ pub(super) struct Worker {
 impl Worker {
     /// Works until there is nothing to do any more, or until the engine fails.
     pub(super) fn run(self) -> End {
-        Loop { worker: self, active: Vec::new(), ahead: None, evicted: 0, step: Duration::ZERO }.run()
+        Loop { worker: self, active: Vec::new(), ahead: None, rests: false, evicted: 0, step: Duration::ZERO }.run()
     }
 }
 
@@ -69,6 +73,8 @@ struct Loop {
     active: Vec<Active>,
     /// Work for a keystroke that may come, done while nothing else is to do.
     ahead: Option<JobId>,
+    /// Whether an answer has just gone.
+    rests: bool,
     /// The tree's count of evictions when it was last looked at.
     evicted: u64,
     /// What a step takes, about.
@@ -90,10 +96,10 @@ impl Loop {
     fn take_on(&mut self) -> bool {
         self.observe_tree();
         while self.active.len() < self.worker.max_batch {
-            let wait = self.active.is_empty() && self.ahead.is_none();
+            let wait = self.wait();
             match self.worker.queue.take(self.worker.replica, wait) {
                 Taken::Request(request) => self.start(*request),
-                Taken::Nothing if wait => {}
+                Taken::Nothing if wait == Wait::Forever => {}
                 Taken::Nothing => break,
                 Taken::Closed if self.active.is_empty() => return false,
                 Taken::Closed => break,
@@ -103,6 +109,15 @@ impl Loop {
             self.worker.queue.withdraw();
         }
         true
+    }
+
+    /// How long there is time for waiting: preparing begins when the answer before it has had time to leave.
+    fn wait(&mut self) -> Wait {
+        match (self.active.is_empty(), self.ahead) {
+            (true, None) => Wait::Forever,
+            (true, Some(_)) if std::mem::take(&mut self.rests) => Wait::UpTo(REST),
+            _ => Wait::No,
+        }
     }
 
     fn start(&mut self, request: Request) {
@@ -237,6 +252,7 @@ impl Loop {
         let task = self.answer(job, None);
         if let Some(Task::Search(search)) = task.filter(|_| self.worker.lookahead && self.active.is_empty()) {
             self.ahead = search.next_agreeing().map(|next| self.worker.scheduler.add_ahead(next));
+            self.rests = self.ahead.is_some();
         }
     }
 

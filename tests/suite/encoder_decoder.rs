@@ -148,7 +148,7 @@ fn prompts_are_read_and_answered() {
         ["how to grow tomatoes", "the name of the song <extra_id_0> film", "how to grow", "\u{1f345} unknown\nlines"];
     let together = texts(&generate(json!(prompts), 5));
     for (prompt, text) in prompts.iter().zip(&together) {
-        assert_eq!(texts(&generate(json!([prompt]), 5)), [text.clone()], "{prompt:?} beside others");
+        assert_eq!(texts(&generate(json!([prompt]), 5))[0], *text, "{prompt:?} beside others");
         assert!(!text.starts_with(' ') && !text.contains('<'), "{text:?}");
     }
     assert!(together.iter().collect::<std::collections::HashSet<_>>().len() >= 3, "{together:?}");

@@ -13,6 +13,9 @@ use crate::error::BuildError;
 use crate::manifest::{self, FileEntry, Manifest};
 use crate::resume::{self, Resumable};
 
+/// Files that a build goes on with after its process was killed.
+const RESUMABLE: [&str; 2] = [manifest::WEIGHTS_FILE, manifest::ENCODER_WEIGHTS_FILE];
+
 /// A bundle in the making, removed when it is dropped unfinished.
 #[derive(Debug)]
 pub(crate) struct PartialBundle {
@@ -33,7 +36,7 @@ impl PartialBundle {
             fs::create_dir_all(parent).map_err(write_error(parent))?;
         }
         let partial = beside(&out, "partial")?;
-        if let Some(lock) = resume::claim(&partial, manifest::WEIGHTS_FILE).map_err(write_error(&partial))? {
+        if let Some(lock) = resume::claim(&partial, &RESUMABLE).map_err(write_error(&partial))? {
             return Ok(Self { out, partial, files: Vec::new(), _lock: Some(lock), finished: false });
         }
         let partial = sibling(&out, "partial")?;
@@ -91,7 +94,7 @@ impl PartialBundle {
             .map_err(|source| BuildError::Write { path: path.clone(), source: source.into() })?;
         json.push(b'\n');
         fs::write(&path, json).map_err(write_error(&path))?;
-        resume::forget(&self.partial).map_err(write_error(&self.partial))?;
+        resume::forget(&self.partial, &RESUMABLE).map_err(write_error(&self.partial))?;
         self.replace().map_err(write_error(&self.out))?;
         self.finished = true;
         Ok(())

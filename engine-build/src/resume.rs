@@ -14,13 +14,12 @@ use sha2::{Digest, Sha256};
 use crate::manifest::hexadecimal;
 
 const LOCK: &str = "lock";
-const JOURNAL: &str = "journal";
 /// Bytes that are read again at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Makes a folder this process's own until the file returned is dropped, and removes all from it but `keep` and its journal.
+/// Makes a folder this process's own until the file returned is dropped, and removes all from it but the files `keep` and their journals.
 /// `None` if another process has it.
-pub(crate) fn claim(folder: &Path, keep: &str) -> io::Result<Option<File>> {
+pub(crate) fn claim(folder: &Path, keep: &[&str]) -> io::Result<Option<File>> {
     std::fs::create_dir_all(folder)?;
     let path = folder.join(LOCK);
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
@@ -35,16 +34,22 @@ pub(crate) fn claim(folder: &Path, keep: &str) -> io::Result<Option<File>> {
     }
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        if ![LOCK, JOURNAL, keep].iter().any(|name| entry.file_name() == *name) {
+        let is = |name: &str| entry.file_name() == name;
+        if !is(LOCK) && !keep.iter().any(|name| is(name) || is(&journal(name))) {
             std::fs::remove_file(entry.path())?;
         }
     }
     Ok(Some(lock))
 }
 
-/// Removes the journal; nobody will go on with this build.
-pub(crate) fn forget(folder: &Path) -> io::Result<()> {
-    remove(&folder.join(JOURNAL))
+/// A file's journal.
+fn journal(name: &str) -> String {
+    format!("{name}.journal")
+}
+
+/// Removes the journals of files; nobody will go on with this build.
+pub(crate) fn forget(folder: &Path, names: &[&str]) -> io::Result<()> {
+    names.iter().try_for_each(|name| remove(&folder.join(journal(name))))
 }
 
 /// Removes the lock from a folder that has its own name now: until then nobody else may take the other name.
@@ -71,7 +76,7 @@ impl Resumable {
     /// Opens a file for the build that `identity` names, at the end of what is there of it.
     pub(crate) fn open(folder: &Path, name: &str, identity: &str) -> io::Result<Self> {
         let open = |path| OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let (mut file, mut journal) = (open(folder.join(name))?, open(folder.join(JOURNAL))?);
+        let (mut file, mut journal) = (open(folder.join(name))?, open(folder.join(self::journal(name)))?);
         let mut text = Vec::new();
         journal.read_to_end(&mut text)?;
         let text = String::from_utf8_lossy(&text);
@@ -170,7 +175,7 @@ mod tests {
     fn whatever_is_cut_off_or_spoilt_the_file_comes_out_whole() {
         let content: Vec<u8> = (0..70).map(|i| i as u8 * 3).collect();
         let folder = tempfile::tempdir().unwrap();
-        let (data, journal) = (folder.path().join("data"), folder.path().join(JOURNAL));
+        let (data, journal) = (folder.path().join("data"), folder.path().join(super::journal("data")));
         write(folder.path(), "a", &content, 70);
         let (all, lines) = (std::fs::read(&data).unwrap(), std::fs::read(&journal).unwrap());
         let mut resumed = 0;
@@ -196,11 +201,11 @@ mod tests {
     fn a_folder_is_one_processs_at_a_time() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("partial");
-        let held = claim(&folder, "data").unwrap();
-        assert!(held.is_some() && claim(&folder, "data").unwrap().is_none());
+        let held = claim(&folder, &["data"]).unwrap();
+        assert!(held.is_some() && claim(&folder, &["data"]).unwrap().is_none());
         ["data", "other"].iter().for_each(|name| std::fs::write(folder.join(name), "x").unwrap());
         drop(held);
-        assert!(claim(&folder, "data").unwrap().is_some());
+        assert!(claim(&folder, &["data"]).unwrap().is_some());
         assert!(folder.join("data").exists() && !folder.join("other").exists());
     }
 }

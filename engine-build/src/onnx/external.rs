@@ -86,6 +86,9 @@ fn write_parameter(
         Source::Centred { tensor, mean } => {
             weights.read(tensor, parameter.elements(), |start, values| write(start, &less_mean(start, values, mean)))?
         }
+        Source::Scaled { tensor, factor } => {
+            weights.read(tensor, parameter.elements(), |start, values| write(start, &times(values, *factor)))?
+        }
         Source::Padded { tensor, pad } => {
             weights.read(tensor, parameter.elements(), &mut write)?;
             let missing = parameter.elements().saturating_sub(tensor.elements);
@@ -116,6 +119,12 @@ fn write_pieces(
 fn less_mean(start: u64, values: &[f32], mean: &[f32]) -> Vec<f32> {
     let first_column = (start % mean.len() as u64) as usize;
     values.iter().zip(mean.iter().cycle().skip(first_column)).map(|(value, mean)| value - mean).collect()
+}
+
+/// Each value times a factor.
+#[expect(clippy::cast_possible_truncation, reason = "weights are f32")]
+fn times(values: &[f32], factor: f64) -> Vec<f32> {
+    values.iter().map(|value| (f64::from(*value) * factor) as f32).collect()
 }
 
 /// Little-endian bytes of `values` in the parameter's element type.

@@ -9,6 +9,9 @@ use engine_build::{BuildOptions, Progress, Quantization, build};
 
 use crate::tiny::{Tiny, poke};
 
+/// Of the weights.
+const JOURNAL: &str = "model.weights.journal";
+
 /// A file's name and content.
 type Files = Vec<(String, Vec<u8>)>;
 
@@ -50,7 +53,7 @@ impl Progress for Found {
     fn stage(&self, _name: &str, _total_bytes: u64) {}
     fn advance(&self, _bytes: u64) {
         if self.bytes.get().is_none() {
-            let journal = fs::read_to_string(self.folder.join("journal")).expect("a journal");
+            let journal = fs::read_to_string(self.folder.join(JOURNAL)).expect("a journal");
             let place = journal.lines().nth(1).expect("the place where it goes on");
             self.bytes.set(place.split(' ').next().and_then(|bytes| bytes.parse().ok()));
         }
@@ -80,7 +83,7 @@ fn killed() -> (Tiny, Files, Vec<Files>) {
     let snapshots = Snapshots { folder: &folder, taken: RefCell::default() };
     build(&options(&tiny), &snapshots).expect("a bundle");
     let whole = files(&tiny.out());
-    assert!(whole.iter().all(|(name, _)| !["lock", "journal"].contains(&name.as_str())));
+    assert!(whole.iter().all(|(name, _)| !["lock", JOURNAL].contains(&name.as_str())));
     let taken = snapshots.taken.into_inner();
     (tiny, whole, taken)
 }
@@ -115,7 +118,7 @@ fn what_a_crash_of_the_machine_left_is_taken_up_as_far_as_it_is_right() {
                         content[from..].fill(0);
                     }
                 }
-                "journal" => content.truncate(length("journal") * (step * 17 % 40) / 39),
+                JOURNAL => content.truncate(length(JOURNAL) * (step * 17 % 40) / 39),
                 _ => {}
             }
         }

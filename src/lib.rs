@@ -12,6 +12,8 @@
 //!    model    the `Backend` trait; ONNX Runtime, a fake         knows no HTTP
 //! ```
 //!
+//! In a model with an encoder, the scheduler has the encoder read a request's source into a slot before its first row; rows name the slot.
+//!
 //! An HTTP handler turns the body into an [`engine::Completion`] or an [`engine::Generation`]; the [`engine::Engine`] checks it,
 //! makes a [`complete::Task`] and queues it; a model thread steps all tasks together, each asking for next-token distributions
 //! until it is done; the answer goes back through a oneshot channel, and its parts, if someone wants them early, through another.

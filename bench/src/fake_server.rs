@@ -29,8 +29,17 @@ pub fn text(tokenizer: &Path) -> Result<Text> {
 
 /// The fake engine for a vocabulary.
 pub fn backend(vocab: usize) -> FakeBackend {
-    let limits =
-        Limits { lanes: 32, context: 64, chunk: 64, selected: 64, vocab, top_k: 24, pages: 4096, page_bytes: 64 };
+    let limits = Limits {
+        lanes: 32,
+        context: 64,
+        chunk: 64,
+        selected: 64,
+        vocab,
+        top_k: 24,
+        pages: 4096,
+        page_bytes: 64,
+        source: None,
+    };
     FakeBackend::hashed(limits, 1, SCALE)
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
+use sha2::{Digest, Sha256};
 
 use crate::bundle::PartialBundle;
 use crate::checkpoint::config::ConfigError;
@@ -16,8 +17,8 @@ use crate::extras;
 use crate::families::{GraphOptions, Model, Shape};
 use crate::fuse::fuse;
 use crate::manifest::{
-    Dtype, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quality, Quantization, SourceInfo, TOKENIZER_FILE,
-    Tokens, WEIGHTS_FILE,
+    Dtype, ENCODER_FILE, ENCODER_WEIGHTS_FILE, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quality,
+    Quantization, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE, hexadecimal,
 };
 use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
@@ -118,11 +119,21 @@ pub fn default_context(positions: u32) -> u32 {
     positions.min(DEFAULT_CONTEXT)
 }
 
+/// Whether a checkpoint is of a model that reads a source with an encoder. One that can't be built isn't.
+pub fn is_encoder_decoder(checkpoint: &Path) -> bool {
+    let read = || -> Result<bool, BuildError> {
+        let configs = Configs::read(&Folder::open(checkpoint)?)?;
+        Ok(Model::read(&configs.model)?.source_positions().is_some())
+    };
+    read().unwrap_or(false)
+}
+
 /// Builds a bundle.
 ///
 /// # Errors
 /// A [`BuildError`] that says what is wrong with the checkpoint, the options or the output folder. Nothing is left
-/// behind then, and a bundle that was at `options.out` is still there.
+/// behind then, and a bundle that was at `options.out` is still there. Only a build whose process is killed leaves `OUT.partial`,
+/// and the next one to the same place goes on from there if it is the same build.
 pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest, BuildError> {
     build_checked(options, progress, |_, _| Ok(None))
 }
@@ -145,25 +156,33 @@ pub fn build_checked(
     let configs = Configs::read(&folder)?;
     let model = Model::read(&configs.model)?;
     let shape = model.shape();
+    check_encoder_decoder(options, &model)?;
     let tokenizer = TokenizerFiles::read(&folder)?;
     tokenizer.check_vocabulary(shape.vocab)?;
-    let tokens = special_tokens(&configs, &tokenizer, shape.vocab)?;
+    let tokens = special_tokens(&configs, &tokenizer, &model)?;
     let weights = Weights::open(&folder)?;
     let graph_options = graph_options(options, shape)?;
     let graph = model.graph(&weights, &graph_options)?;
-    let source = source_info(&graph.parameters);
+    let encoder = model.encoder_graph(&weights, options.dtype)?;
+    let source = source_info(graph.parameters.iter().chain(encoder.iter().flat_map(|encoder| &encoder.parameters)));
     let graph = match operators {
         Operators::Onnx => graph,
         Operators::Foretype => fuse(graph, shape.vocab, options.quantization),
     };
-    let (graph, parameters) = graph.finish(model.family(), WEIGHTS_FILE);
+    let mut graphs = vec![(GRAPH_FILE, WEIGHTS_FILE, graph)];
+    graphs.extend(encoder.map(|encoder| (ENCODER_FILE, ENCODER_WEIGHTS_FILE, encoder)));
 
     let extras = read_extras(options)?;
     let mut bundle = PartialBundle::create(&options.out)?;
-    progress.stage("write the weights", parameters.iter().map(Parameter::bytes).sum());
-    bundle.add(WEIGHTS_FILE, |file| write_parameters(&parameters, &weights, file, progress))?;
-    progress.stage("write the graph", 0);
-    bundle.add(GRAPH_FILE, |file| file.write_all(&graph.encode_to_vec()).map_err(write_error(GRAPH_FILE)))?;
+    for (name, weights_name, graph) in graphs {
+        let (graph, parameters) = graph.finish(model.family(), weights_name);
+        progress.stage("write the weights", parameters.iter().map(Parameter::bytes).sum());
+        let identity = identity(&parameters, &weights)?;
+        bundle
+            .add_resumable(weights_name, &identity, |file| write_parameters(&parameters, &weights, file, progress))?;
+        progress.stage("write the graph", 0);
+        bundle.add(name, |file| file.write_all(&graph.encode_to_vec()).map_err(write_error(name)))?;
+    }
     bundle.add(TOKENIZER_FILE, |file| file.write_all(&tokenizer.json).map_err(write_error(TOKENIZER_FILE)))?;
     for (name, content) in extras {
         bundle.add(name, |file| file.write_all(&content).map_err(write_error(name)))?;
@@ -173,7 +192,12 @@ pub fn build_checked(
         name: options.name.clone().unwrap_or_else(|| folder_name(&options.checkpoint)),
         family: model.family().to_owned(),
         tool: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
-        model: ModelInfo { operators, quantization: options.quantization, ..model_info(shape, &graph_options) },
+        model: ModelInfo {
+            operators,
+            quantization: options.quantization,
+            source: model.source_positions(),
+            ..model_info(shape, &graph_options)
+        },
         tokens,
         tokenizer: tokenizer.info(),
         prompt_prefix: options.prompt_prefix.clone(),
@@ -184,6 +208,17 @@ pub fn build_checked(
     manifest.quality = check(bundle.folder(), &manifest)?;
     bundle.finish(&manifest)?;
     Ok(manifest)
+}
+
+/// Names everything that the bytes of the weights file follow from: another checkpoint, graph or version has another name.
+fn identity(parameters: &[Parameter], weights: &Weights) -> Result<String, BuildError> {
+    let mut hasher = Sha256::new();
+    hasher.update(env!("CARGO_PKG_VERSION"));
+    hasher.update(weights.identity()?);
+    for parameter in parameters {
+        hasher.update(format!("{parameter:?}"));
+    }
+    Ok(hexadecimal(&hasher.finalize()))
 }
 
 /// The files that go into the bundle beside the model.
@@ -216,8 +251,23 @@ fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, B
     Ok(GraphOptions { context, top_k: options.top_k.min(shape.vocab), dtype: options.dtype })
 }
 
+/// What is asked for that an encoder-decoder can't have.
+fn check_encoder_decoder(options: &BuildOptions, model: &Model) -> Result<(), BuildError> {
+    let refused = |asked, why| Err(BuildError::EncoderDecoder { asked, why });
+    if model.source_positions().is_none() {
+        Ok(())
+    } else if options.quantization == Quantization::Int8 {
+        refused("int8", "and there is no comparison with f32 for those")
+    } else if !options.prompt_prefix.is_empty() {
+        refused("a prompt prefix", "which reads each request's text as it is")
+    } else {
+        Ok(())
+    }
+}
+
 /// The start token and the ends of text, from the configuration files and failing that from the tokenizer.
-fn special_tokens(configs: &Configs, tokenizer: &TokenizerFiles, vocab: u32) -> Result<Tokens, BuildError> {
+fn special_tokens(configs: &Configs, tokenizer: &TokenizerFiles, model: &Model) -> Result<Tokens, BuildError> {
+    let vocab = model.shape().vocab;
     let configured = |field: &'static str, first: &crate::checkpoint::Config, then: &crate::checkpoint::Config| {
         let ids = first.token_ids(field)?;
         let ids = if ids.is_empty() { then.token_ids(field)? } else { ids };
@@ -226,8 +276,13 @@ fn special_tokens(configs: &Configs, tokenizer: &TokenizerFiles, vocab: u32) -> 
             None => Ok(ids),
         }
     };
-    let start = configured("bos_token_id", &configs.model, &configs.generation)?.first().copied();
-    let start = start.or_else(|| tokenizer.end_of_text()).ok_or(BuildError::StartToken)?;
+    let start = if model.source_positions().is_some() {
+        let start = configured("decoder_start_token_id", &configs.generation, &configs.model)?.first().copied();
+        start.ok_or(BuildError::DecoderStart)?
+    } else {
+        let start = configured("bos_token_id", &configs.model, &configs.generation)?.first().copied();
+        start.or_else(|| tokenizer.end_of_text()).ok_or(BuildError::StartToken)?
+    };
     // transformers' own order: generation_config.json overrides config.json.
     let mut end_of_text = configured("eos_token_id", &configs.generation, &configs.model)?;
     if end_of_text.is_empty() {
@@ -251,13 +306,13 @@ fn model_info(shape: Shape, options: &GraphOptions) -> ModelInfo {
         dtype: options.dtype,
         operators: Operators::default(),
         quantization: Quantization::default(),
+        source: None,
     }
 }
 
-fn source_info(parameters: &[Parameter]) -> SourceInfo {
-    // Each once: a matrix can be in the graph in several parts.
+fn source_info<'a>(parameters: impl Iterator<Item = &'a Parameter>) -> SourceInfo {
+    // Each once: a matrix can be in the graphs in several parts.
     let tensors: BTreeMap<&str, &Tensor> = parameters
-        .iter()
         .flat_map(|parameter| parameter.source.tensors())
         .map(|tensor| (tensor.name.as_str(), tensor))
         .collect();

@@ -1,6 +1,7 @@
 //! The bundle's folder on disk: written under another name, then moved to its own in one step.
 //!
-//! A reader therefore sees the old bundle or the new one, never a half. What goes into the files is not decided here.
+//! A reader therefore sees the old bundle or the new one, never a half. What a killed build left is taken up by the next one for the
+//! same place. What goes into the files is not decided here.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -10,6 +11,10 @@ use sha2::{Digest, Sha256};
 
 use crate::error::BuildError;
 use crate::manifest::{self, FileEntry, Manifest};
+use crate::resume::{self, Resumable};
+
+/// Files that a build goes on with after its process was killed.
+const RESUMABLE: [&str; 2] = [manifest::WEIGHTS_FILE, manifest::ENCODER_WEIGHTS_FILE];
 
 /// A bundle in the making, removed when it is dropped unfinished.
 #[derive(Debug)]
@@ -17,21 +22,43 @@ pub(crate) struct PartialBundle {
     out: PathBuf,
     partial: PathBuf,
     files: Vec<FileEntry>,
+    /// Held as long as the folder is this process's.
+    _lock: Option<File>,
     finished: bool,
 }
 
 impl PartialBundle {
-    /// Makes `OUT.partial-PID` beside `out`, which must be absent, an empty folder or a bundle.
+    /// Takes `OUT.partial` beside `out`, which must be absent, an empty folder or a bundle, or makes `OUT.partial-PID` if another
+    /// process is at the former.
     pub(crate) fn create(out: &Path) -> Result<Self, BuildError> {
         let out = check_output(out)?;
-        let partial = sibling(&out, "partial")?;
         if let Some(parent) = out.parent() {
             fs::create_dir_all(parent).map_err(write_error(parent))?;
         }
+        let partial = beside(&out, "partial")?;
+        if let Some(lock) = resume::claim(&partial, &RESUMABLE).map_err(write_error(&partial))? {
+            return Ok(Self { out, partial, files: Vec::new(), _lock: Some(lock), finished: false });
+        }
+        let partial = sibling(&out, "partial")?;
         // Left behind by an earlier process of the same id that was killed.
         remove_folder(&partial).map_err(write_error(&partial))?;
         fs::create_dir(&partial).map_err(write_error(&partial))?;
-        Ok(Self { out, partial, files: Vec::new(), finished: false })
+        Ok(Self { out, partial, files: Vec::new(), _lock: None, finished: false })
+    }
+
+    /// Adds a large file, or goes on with the one that a killed build of the same `identity` left.
+    pub(crate) fn add_resumable(
+        &mut self,
+        name: &str,
+        identity: &str,
+        write: impl FnOnce(&mut Resumable) -> Result<(), BuildError>,
+    ) -> Result<(), BuildError> {
+        let path = self.partial.join(name);
+        let mut file = Resumable::open(&self.partial, name, identity).map_err(write_error(&path))?;
+        write(&mut file)?;
+        let (bytes, sha256) = file.close().map_err(write_error(&path))?;
+        self.files.push(FileEntry { path: name.to_owned(), bytes, sha256 });
+        Ok(())
     }
 
     /// Adds a file whose content `write` streams.
@@ -67,6 +94,7 @@ impl PartialBundle {
             .map_err(|source| BuildError::Write { path: path.clone(), source: source.into() })?;
         json.push(b'\n');
         fs::write(&path, json).map_err(write_error(&path))?;
+        resume::forget(&self.partial, &RESUMABLE).map_err(write_error(&self.partial))?;
         self.replace().map_err(write_error(&self.out))?;
         self.finished = true;
         Ok(())
@@ -85,6 +113,7 @@ impl PartialBundle {
             }
             return Err(error);
         }
+        resume::release(&self.out)?;
         remove_folder(&replaced)
     }
 }
@@ -117,9 +146,14 @@ fn check_output(out: &Path) -> Result<PathBuf, BuildError> {
 
 /// A name beside `out` that tells what it is and whose.
 fn sibling(out: &Path, role: &str) -> Result<PathBuf, BuildError> {
+    beside(out, &format!("{role}-{}", std::process::id()))
+}
+
+/// A name beside `out` with something added.
+fn beside(out: &Path, ending: &str) -> Result<PathBuf, BuildError> {
     let name = out.file_name().ok_or_else(|| BuildError::OutputName(out.to_owned()))?;
     let mut name = name.to_os_string();
-    name.push(format!(".{role}-{}", std::process::id()));
+    name.push(format!(".{ending}"));
     Ok(out.with_file_name(name))
 }
 

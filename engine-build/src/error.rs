@@ -61,6 +61,20 @@ pub enum BuildError {
     /// Quantization without the operators that read it.
     #[error("int8 was asked for, but only foretype's own operators in f32 read it: {0}")]
     Quantization(&'static str),
+    /// Something that only decoders that stand alone can have.
+    #[error("{asked} was asked for, but the model is an encoder-decoder, {why}: leave it out")]
+    EncoderDecoder {
+        /// What was asked for.
+        asked: &'static str,
+        /// Why it can't be had.
+        why: &'static str,
+    },
+    /// No token for an encoder-decoder's answers to begin with.
+    #[error(
+        "no start token: add `decoder_start_token_id` to config.json or generation_config.json, which every answer of an \
+         encoder-decoder begins with"
+    )]
+    DecoderStart,
     /// Whoever asked for the bundle looked at it and doesn't want it.
     #[error(transparent)]
     Refused(Box<dyn std::error::Error + Send + Sync>),

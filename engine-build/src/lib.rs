@@ -25,9 +25,10 @@ pub mod manifest;
 mod onnx;
 mod packing;
 pub mod plan;
+mod resume;
 mod tokenizer;
 
-pub use build::{BuildOptions, Progress, build, build_checked, default_context};
+pub use build::{BuildOptions, Progress, build, build_checked, default_context, is_encoder_decoder};
 pub use checkpoint::check_weights;
 pub use error::BuildError;
 pub use manifest::{Dtype, Manifest, ManifestError, Operators, Quantization, is_bundle, is_checkpoint};

@@ -17,6 +17,10 @@ pub const FILE: &str = "manifest.json";
 pub const GRAPH_FILE: &str = "model.onnx";
 /// The file name of the graph's external data.
 pub const WEIGHTS_FILE: &str = "model.weights";
+/// The file name of the graph that reads sources, in bundles of encoder-decoders.
+pub const ENCODER_FILE: &str = "encoder.onnx";
+/// The file name of that graph's external data.
+pub const ENCODER_WEIGHTS_FILE: &str = "encoder.weights";
 /// The tokenizer's file name.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// The format that this version reads and writes.
@@ -116,6 +120,9 @@ pub struct ModelInfo {
     /// How the graph's matrices are stored.
     #[serde(default)]
     pub quantization: Quantization,
+    /// Tokens of a source, in models that read one with an encoder and answer it; all other sizes are then the decoder's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<u32>,
 }
 
 /// Special tokens, as ids.
@@ -314,6 +321,12 @@ impl Manifest {
             (
                 self.model.operators == Operators::Onnx || self.model.dtype == Dtype::F32,
                 "`operators` is `foretype`, but `dtype` is not `f32`",
+            ),
+            (self.model.source != Some(0), "`source` is zero"),
+            (
+                self.model.source.is_none()
+                    || [ENCODER_FILE, ENCODER_WEIGHTS_FILE].iter().all(|name| self.file(name).is_some()),
+                "there is a `source`, but `files` does not list the encoder",
             ),
             (self.tokens.start < vocab, "the start token is not below `vocab`"),
             (self.tokens.end_of_text.iter().all(|&id| id < vocab), "an end-of-text token is not below `vocab`"),

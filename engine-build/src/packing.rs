@@ -176,7 +176,10 @@ fn read_block(
     for (row, piece) in values.chunks_mut(run.max(1)).enumerate() {
         let start = (rows.start + row as u64) * width + columns.start;
         match source {
-            Source::Checkpoint(tensor) | Source::Centred { tensor, .. } | Source::Padded { tensor, .. } => {
+            Source::Checkpoint(tensor)
+            | Source::Centred { tensor, .. }
+            | Source::Scaled { tensor, .. }
+            | Source::Padded { tensor, .. } => {
                 let there = (piece.len() as u64).min(tensor.elements.saturating_sub(start)) as usize;
                 weights.read_slice(tensor, start, &mut piece[..there], &mut raw)?;
             }
@@ -187,6 +190,9 @@ fn read_block(
             }
             Source::Transposed(_) | Source::Scales(_) => {}
         }
+    }
+    if let Source::Scaled { factor, .. } = source {
+        values.iter_mut().for_each(|value| *value = (f64::from(*value) * factor) as f32);
     }
     if let Source::Centred { mean, .. } = source {
         for row in values.chunks_mut(count) {

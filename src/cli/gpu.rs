@@ -54,12 +54,15 @@ impl GpuArgs {
         onnxruntime: onnxruntime::Options,
     ) -> Result<(BackendOptions, bool), String> {
         // Whatever is wrong with the bundle is said when it is opened.
-        let dtype: Option<Dtype> = match source {
-            Source::Bundle(path) => Manifest::load(path).ok().map(|manifest| manifest.model.dtype),
-            Source::Checkpoint(_) => None,
+        let about: (Option<Dtype>, bool) = match source {
+            Source::Bundle(path) => {
+                let model = Manifest::load(path).ok().map(|manifest| manifest.model);
+                (model.as_ref().map(|model| model.dtype), model.is_some_and(|model| model.source.is_some()))
+            }
+            Source::Checkpoint(path) => (None, engine_build::is_encoder_decoder(path)),
         };
         let places = Places { driver: self.cuda_driver.as_deref(), library: self.tensorrt.as_deref() };
-        let facts = find(places, self.device, dtype);
+        let facts = find(places, self.device, about);
         let (chosen, why) = choose(self.backend, self.device, &facts)?;
         tracing::info!(backend = %chosen, why, "engine");
         Ok(match chosen {

@@ -223,8 +223,9 @@ impl Loading {
         match loaded {
             Ok(engine) => {
                 tracing::info!(model = engine.name(), elapsed_ms = started.elapsed().as_millis() as u64, "ready");
+                let field = if engine.is_encoder_decoder() { "inputs" } else { "input" };
                 state.send_replace(ModelState::Ready(Arc::new(engine)));
-                self.tell();
+                self.tell(field);
             }
             Err(reason) => {
                 tracing::error!(%reason, "the model can't be loaded; /ping stays unhealthy");
@@ -241,14 +242,15 @@ impl Loading {
         Engine::load(&path, &manifest, &options, &self.metrics).map_err(|e| e.to_string())
     }
 
-    fn tell(&self) {
+    /// `field` is where the model takes a text.
+    fn tell(&self, field: &str) {
         let Some(url) = &self.url else { return };
         println!("foretype is ready on {url}. Try:\n");
         if self.page {
             println!("  {url}/ in a browser, or\n");
         }
         println!(
-            "  curl -s {url}/invocations -H 'Content-Type: application/json' -d '{{\"input\": \"wireless char\"}}'\n"
+            "  curl -s {url}/invocations -H 'Content-Type: application/json' -d '{{\"{field}\": \"wireless char\"}}'\n"
         );
     }
 }

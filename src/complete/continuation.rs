@@ -45,6 +45,11 @@ impl Continuation {
         self.stopped
     }
 
+    /// Whether there is no text yet, certain or not.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Whether text is held back.
     pub fn is_holding(&self) -> bool {
         self.released_bytes < self.bytes.len()

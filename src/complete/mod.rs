@@ -19,7 +19,7 @@ pub mod search;
 pub mod task;
 
 pub use self::distribution::Distribution;
-pub use self::paths::{NodeIndex, Paths, Wanted};
+pub use self::paths::{NodeIndex, Paths, Prompt, Wanted};
 pub use self::sampling::{Generated, SampledToken, Sampling, SamplingOptions, Sequence, SequenceFinish};
 pub use self::search::{Search, SearchOptions};
 pub use self::task::{Product, Task};

@@ -25,6 +25,22 @@ pub struct Wanted {
     pub speculative: bool,
 }
 
+/// What paths begin with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// The tokens from position 0 on; at least one.
+    pub tokens: Vec<TokenId>,
+    /// What the encoder reads, in models that have one.
+    pub source: Option<Arc<[TokenId]>>,
+}
+
+impl From<Vec<TokenId>> for Prompt {
+    /// Of a decoder that stands alone.
+    fn from(tokens: Vec<TokenId>) -> Self {
+        Self { tokens, source: None }
+    }
+}
+
 /// One path. The root is the prompt; every other adds a token to its parent.
 struct Node {
     parent: Option<NodeIndex>,
@@ -36,7 +52,7 @@ struct Node {
 
 /// The nodes. See the module's documentation.
 pub struct Paths {
-    prompt: Vec<TokenId>,
+    prompt: Prompt,
     nodes: Vec<Node>,
     children: FxHashMap<(NodeIndex, TokenId), NodeIndex>,
     wanted: Vec<Wanted>,
@@ -48,14 +64,21 @@ impl Paths {
     pub const ROOT: NodeIndex = NodeIndex(0);
 
     /// The prompt alone; it has at least one token.
-    pub fn new(prompt: Vec<TokenId>) -> Self {
-        let root = Node { parent: None, token: prompt[prompt.len() - 1], depth: prompt.len(), next: None };
+    pub fn new(prompt: impl Into<Prompt>) -> Self {
+        let prompt = prompt.into();
+        let depth = prompt.tokens.len();
+        let root = Node { parent: None, token: prompt.tokens[depth - 1], depth, next: None };
         Self { prompt, nodes: vec![root], children: FxHashMap::default(), wanted: Vec::new(), supplied: 0 }
     }
 
     /// The tokens from position 0 to the root.
     pub fn prompt(&self) -> &[TokenId] {
-        &self.prompt
+        &self.prompt.tokens
+    }
+
+    /// What the encoder has to read before any of these paths can be computed.
+    pub fn source(&self) -> Option<&Arc<[TokenId]>> {
+        self.prompt.source.as_ref()
     }
 
     /// Nodes so far.

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::choice::{Choice, choose};
 use super::continuation::Continuation;
-use super::paths::{NodeIndex, Paths, Wanted};
+use super::paths::{NodeIndex, Paths, Prompt, Wanted};
 use crate::text::{Role, Text, TokenId};
 
 /// How to sample.
@@ -72,7 +72,7 @@ pub struct Sequence {
 /// What was generated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generated {
-    /// Tokens of the prompt.
+    /// Tokens of the prompt, or of the source that an encoder read.
     pub prompt_tokens: usize,
     /// One for each that was asked for.
     pub sequences: Vec<Sequence>,
@@ -96,7 +96,7 @@ pub struct Sampling {
 
 impl Sampling {
     /// Starts sampling behind a prompt, which has at least one token and leaves room in the context.
-    pub fn new(text: Arc<Text>, prompt: Vec<TokenId>, options: SamplingOptions) -> Self {
+    pub fn new(text: Arc<Text>, prompt: impl Into<Prompt>, options: SamplingOptions) -> Self {
         let draft = |sequence: usize| {
             let mut random = ChaCha8Rng::seed_from_u64(options.seed);
             random.set_stream(sequence as u64);
@@ -149,7 +149,12 @@ impl Sampling {
             finish: draft.finish,
         };
         let sequences = self.drafts.iter().map(sequence).collect();
-        Generated { prompt_tokens: self.paths.prompt().len(), sequences }
+        Generated { prompt_tokens: self.prompt_tokens(), sequences }
+    }
+
+    /// Tokens of the text that the client sent.
+    pub fn prompt_tokens(&self) -> usize {
+        self.paths.source().map_or(self.paths.prompt().len(), |source| source.len())
     }
 
     /// The tokens of a sequence from the `from`-th on, as far as their texts won't change any more.
@@ -185,10 +190,12 @@ impl Sampling {
         let mut seen: Vec<u32> = self.paths.prompt().iter().map(|token| token.0).collect();
         seen.extend(draft.tokens.iter().map(|token| token.id));
         let (text, so_far) = (&self.text, &draft.text);
+        let answers = self.paths.source().is_some();
         let allowed = |token: u32| match text.role(TokenId(token)) {
             Role::End => !so_far.is_blocked(text, None),
             Role::Text => !so_far.is_blocked(text, text.bytes(TokenId(token))),
-            Role::Never => false,
+            // An encoder-decoder may say special tokens, such as those that number the gaps of its source. They have no text.
+            Role::Never => answers && (token as usize) < text.vocab() && text.bytes(TokenId(token)).is_none(),
         };
         let number = draft.random.random::<f64>();
         let Some((id, logprob)) = choose(&next, &self.options.choice, &seen, number, allowed) else {
@@ -199,7 +206,9 @@ impl Sampling {
             draft.finish(SequenceFinish::EndOfText);
             return;
         }
-        let released = draft.text.push(self.text.bytes(TokenId(id)).unwrap_or_default());
+        let starts = answers && draft.text.is_empty();
+        let bytes = if starts { text.first_bytes(TokenId(id)) } else { text.bytes(TokenId(id)) };
+        let released = draft.text.push(bytes.unwrap_or_default());
         draft.tokens.push(SampledToken { id, text: released, logprob });
         if draft.text.is_stopped() {
             draft.finish = Some(SequenceFinish::Stop);

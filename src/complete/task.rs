@@ -90,7 +90,7 @@ impl Task {
     pub fn typed_tokens(&self) -> usize {
         match self {
             Self::Search(search) => search.typed_tokens(),
-            Self::Sampling(sampling) => sampling.paths().prompt().len(),
+            Self::Sampling(sampling) => sampling.prompt_tokens(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{DEFAULT_MAX_NEW_TOKENS, Engine, MAX_SUGGESTIONS, in_range};
 use crate::complete::choice::Choice;
-use crate::complete::{Sampling, SamplingOptions};
+use crate::complete::{Prompt, Sampling, SamplingOptions};
 use crate::error::{Error, Kind};
 use crate::text::TokenId;
 
@@ -16,7 +16,8 @@ const MAX_STOP_BYTES: usize = 256;
 /// What to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generation {
-    /// What it goes on from. It is tokenized as it is, as transformers would; if empty, the model's start token stands in.
+    /// What it goes on from, or what an encoder reads. It is tokenized as it is, as transformers would; if empty, the model's start token
+    /// stands in.
     pub prompt: String,
     /// Tokens of each sequence; 16 if absent. The context may end a sequence earlier.
     pub max_new_tokens: Option<usize>,
@@ -62,7 +63,7 @@ impl Default for Generation {
 impl Engine {
     /// The state machine for a request; everything that can be wrong with it is found here, before it is queued.
     pub(super) fn sampling(&self, generation: &Generation) -> Result<Sampling, Error> {
-        let prompt = self.prompt_tokens(&generation.prompt)?;
+        let prompt = self.prompt(&generation.prompt)?;
         let max_new_tokens = generation.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
         in_range("max_new_tokens", max_new_tokens as u64, self.context as u64)?;
         in_range("n", generation.sequences as u64, MAX_SUGGESTIONS as u64)?;
@@ -85,13 +86,37 @@ impl Engine {
         Ok(Sampling::new(Arc::clone(&self.text), prompt, options))
     }
 
-    fn prompt_tokens(&self, prompt: &str) -> Result<Vec<TokenId>, Error> {
+    fn prompt(&self, prompt: &str) -> Result<Prompt, Error> {
         let characters = prompt.chars().count();
         if characters > self.options.max_characters {
             let limit = self.options.max_characters;
             let message = format!("the prompt has {characters} characters; at most {limit} are taken");
             return Err(Error::new(Kind::InputTooLong, message));
         }
+        match self.source {
+            Some(limit) => {
+                let source = self.source_tokens(prompt, limit)?;
+                Ok(Prompt { tokens: self.text.prompt().to_vec(), source: Some(source) })
+            }
+            None => self.prompt_tokens(prompt).map(Prompt::from),
+        }
+    }
+
+    /// What the encoder reads.
+    fn source_tokens(&self, prompt: &str, limit: usize) -> Result<Arc<[TokenId]>, Error> {
+        let tokens = self.text.encode_whole(prompt);
+        if tokens.is_empty() {
+            return Err(Error::new(Kind::InvalidInput, "the prompt has no tokens; send a text"));
+        }
+        if tokens.len() > limit {
+            let message = format!("the prompt is {} tokens; this model reads at most {limit}", tokens.len());
+            return Err(Error::new(Kind::InputTooLong, message));
+        }
+        Ok(tokens.into())
+    }
+
+    /// What a decoder that stands alone goes on from.
+    fn prompt_tokens(&self, prompt: &str) -> Result<Vec<TokenId>, Error> {
         if !self.text.is_encodable(prompt) {
             return Err(Error::new(Kind::InvalidInput, "the prompt has characters that the model's vocabulary lacks"));
         }

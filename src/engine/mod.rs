@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine_build::extras::{BLOCKLIST_FILE, read_blocklist};
-use engine_build::manifest::{Manifest, TOKENIZER_FILE};
+use engine_build::manifest::{ENCODER_WEIGHTS_FILE, Manifest, TOKENIZER_FILE, WEIGHTS_FILE};
 use rustc_hash::FxHasher;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -20,6 +20,7 @@ use crate::complete::mix::mix;
 use crate::complete::{Generated, Outcome, Product, Search, SearchOptions, Task};
 use crate::error::{Error, Kind};
 use crate::metrics::{self, Metrics, ModelMetrics};
+use crate::model::Limits;
 use crate::model::options::{self, BackendOptions};
 use crate::popular::Popular;
 use crate::schedule::sessions::Sessions;
@@ -105,6 +106,8 @@ pub struct Engine {
     name: String,
     text: Arc<Text>,
     context: usize,
+    /// Tokens of a source, in models that read one with an encoder.
+    source: Option<usize>,
     /// How many of the best tokens a distribution lists.
     listed: usize,
     pool: Pool,
@@ -132,18 +135,20 @@ impl Engine {
         let text = Text::of_bundle(&json, manifest).map_err(|e| unreadable(e.to_string()))?;
         let text = with_blocklist(text, bundle)?;
         let popular = Popular::open(bundle).map_err(|e| EngineError::Extras(e.to_string()))?;
-        if let Some(reason) = text.inexact_because() {
+        if let Some(reason) = text.inexact_because().filter(|_| manifest.model.source.is_none()) {
             tracing::warn!(reason, "half-typed tokens are healed, not treated exactly");
         }
         let (folder, owned, backend) = (bundle.to_owned(), manifest.clone(), options.backend.clone());
         let load: Loader = Arc::new(move || options::load(&folder, &owned, &backend));
         let limits = options::limits(manifest, &options.backend);
-        let shape = Shape { context: limits.context, listed: limits.top_k };
-        let mut engine = Self::start(&manifest.name, text, shape, &load, options.requests.clone(), metrics)?;
+        let mut engine =
+            Self::start(&manifest.name, text, Shape::of(&limits), &load, options.requests.clone(), metrics)?;
         engine.popular = popular.map(Arc::new);
         let kv = (limits.pages + limits.lanes * limits.context) * limits.page_bytes + options.requests.pool.tree_bytes;
-        let weights = std::fs::metadata(bundle.join(engine_build::manifest::WEIGHTS_FILE)).map_or(0, |file| file.len());
-        engine.memory_bytes = (weights + kv as u64) * options.requests.pool.replicas as u64;
+        let sources = limits.source.map_or(0, |source| (source.slots + limits.lanes) * source.slot_bytes);
+        let file = |name| std::fs::metadata(bundle.join(name)).map_or(0, |file| file.len());
+        let weights = file(WEIGHTS_FILE) + if limits.source.is_some() { file(ENCODER_WEIGHTS_FILE) } else { 0 };
+        engine.memory_bytes = (weights + (kv + sources) as u64) * options.requests.pool.replicas as u64;
         Ok(engine)
     }
 
@@ -159,8 +164,7 @@ impl Engine {
         metrics: &Arc<Metrics>,
     ) -> Result<Self, EngineError> {
         let backend = load().map_err(EngineError::Model)?;
-        let shape = Shape { context: backend.limits().context, listed: backend.limits().top_k };
-        Self::start(name, text, shape, load, options, metrics)
+        Self::start(name, text, Shape::of(backend.limits()), load, options, metrics)
     }
 
     fn start(
@@ -177,6 +181,7 @@ impl Engine {
             name: name.to_owned(),
             text: Arc::new(text),
             context: shape.context,
+            source: shape.source,
             listed: shape.listed,
             pool,
             sessions: Mutex::default(),
@@ -200,6 +205,11 @@ impl Engine {
     /// Positions that a request may use: prompt, typed text and what is added.
     pub fn context(&self) -> usize {
         self.context
+    }
+
+    /// Whether it reads whole texts with an encoder and answers them. Then it generates, and completes nothing that is half typed.
+    pub fn is_encoder_decoder(&self) -> bool {
+        self.source.is_some()
     }
 
     /// Memory that it takes when all its caches are full, about.
@@ -324,6 +334,11 @@ impl Engine {
 
     /// The search for a request; everything that can be wrong with it is found here, before it is queued.
     fn search(&self, completion: &Completion) -> Result<Search, Error> {
+        if self.source.is_some() {
+            let message = "this model reads whole texts and answers them; it can't complete what is being typed: send \
+                           {\"inputs\": TEXT}, or use /v1/completions";
+            return Err(Error::new(Kind::InvalidInput, message));
+        }
         let query = Query::new(&completion.input, self.options.max_characters)?;
         let suggestions = completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS);
         let max_new_tokens = completion.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
@@ -358,7 +373,15 @@ impl Engine {
 /// What the model can hold and tell.
 struct Shape {
     context: usize,
+    source: Option<usize>,
     listed: usize,
+}
+
+impl Shape {
+    fn of(limits: &Limits) -> Self {
+        let source = limits.source.map(|source| source.tokens);
+        Self { context: limits.context, source, listed: limits.top_k }
+    }
 }
 
 /// A checked request.

@@ -77,6 +77,8 @@ pub struct Facts {
     pub tensorrt_rtx: Result<String, String>,
     /// The bundle's precision; `None` for a checkpoint that is still to be built.
     pub dtype: Option<Dtype>,
+    /// Whether the model reads a source with an encoder, which only the CPU does.
+    pub encoder_decoder: bool,
 }
 
 /// An engine.
@@ -139,6 +141,9 @@ fn automatic(device: Option<Device>, gpu_number: usize, facts: &Facts) -> (Chose
 
 /// Whether a flavour can be used, or why not.
 fn usable(flavour: Flavour, facts: &Facts) -> Result<String, String> {
+    if facts.encoder_decoder {
+        return Err("the model reads a source with an encoder, which TensorRT is not built for".into());
+    }
     let gpu = facts.gpu.as_ref().map_err(|reason| format!("no GPU can be used: {reason}"))?;
     let library = if flavour == Flavour::Rtx { &facts.tensorrt_rtx } else { &facts.tensorrt };
     let version = library.as_ref().map_err(Clone::clone)?;
@@ -163,7 +168,7 @@ pub struct Places<'a> {
 }
 
 /// Looks at the machine.
-pub fn find(places: Places<'_>, device: Option<Device>, dtype: Option<Dtype>) -> Facts {
+pub fn find(places: Places<'_>, device: Option<Device>, (dtype, encoder_decoder): (Option<Dtype>, bool)) -> Facts {
     let number = if let Some(Device::Cuda(number)) = device { number } else { 0 };
     let gpu = Driver::load(places.driver).map_err(|error| error.to_string()).and_then(|driver| {
         let device = driver.open(number).map_err(|error| error.to_string())?;
@@ -176,7 +181,7 @@ pub fn find(places: Places<'_>, device: Option<Device>, dtype: Option<Dtype>) ->
         }
         Library::open(flavour, places.library).map(|library| library.version().to_string()).map_err(|e| e.to_string())
     };
-    Facts { tensorrt: library(Flavour::Enterprise), tensorrt_rtx: library(Flavour::Rtx), gpu, dtype }
+    Facts { tensorrt: library(Flavour::Enterprise), tensorrt_rtx: library(Flavour::Rtx), gpu, dtype, encoder_decoder }
 }
 
 #[cfg(test)]
@@ -189,6 +194,7 @@ mod tests {
             tensorrt: Ok("11.4.0".into()),
             tensorrt_rtx: Ok("1.7.1".into()),
             dtype: None,
+            encoder_decoder: false,
         }
     }
 
@@ -206,6 +212,8 @@ mod tests {
         assert!(best == cpu && why.contains("not found") && why.contains("no kernels for the H100"), "{why}");
         let (best, why) = chosen(&Facts { dtype: Some(Dtype::F32), ..facts() });
         assert!(best == cpu && why.contains("--dtype f16"), "{why}");
+        let (best, why) = chosen(&Facts { encoder_decoder: true, ..facts() });
+        assert!(best == cpu && why.contains("encoder"), "{why}");
         let (best, why) = chosen(&Facts { gpu: Err("no driver".into()), ..facts() });
         assert_eq!((best, why.as_str()), (cpu, "no GPU can be used: no driver"));
     }

@@ -1,9 +1,11 @@
 //! A deterministic engine without weights, for tests and for measuring everything around an engine.
 //!
 //! Its "keys and values" are the tokens themselves, and its logits are a hash of what the lane holds. So a scheduler that loads
-//! the wrong page, keeps a stale position or mixes up lanes gets other logits, and the test that compares them fails.
+//! the wrong page, keeps a stale position or mixes up lanes gets other logits, and the test that compares them fails. With an encoder,
+//! what a lane holds is a hash of the source too, and a row whose keys and values are of another source than its own is refused.
 
-use super::{Backend, BackendError, Batch, KvCopy, Limits, Outputs, check_numbers};
+use super::{Backend, BackendError, Batch, KvCopy, Limits, Outputs, SourceSlot, check_numbers, check_source};
+use crate::text::TokenId;
 
 /// Computes a next-token logit from the tokens up to a position (inclusive) and the candidate.
 pub type LogitFn = Box<dyn Fn(&[u32], u32) -> f32 + Send>;
@@ -24,19 +26,31 @@ pub enum Fault {
 /// Says before each forward what is to go wrong with it.
 pub type FaultFn = Box<dyn FnMut(&Batch) -> Option<Fault> + Send>;
 
+/// Keys and values of a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kv {
+    token: u32,
+    /// Of the source that the decoder was reading.
+    source: u32,
+}
+
 /// The engine. See the module's documentation.
 pub struct FakeBackend {
     limits: Limits,
     /// `[lanes, context]`; `None` where nothing was ever written.
-    lanes: Vec<Vec<Option<u32>>>,
+    lanes: Vec<Vec<Option<Kv>>>,
     /// `[pages]`
-    pages: Vec<Option<u32>>,
+    pages: Vec<Option<Kv>>,
+    /// By slot: a hash of the source in it.
+    sources: Vec<Option<u32>>,
     logit: LogitFn,
     fault: Option<FaultFn>,
     /// Positions computed so far, padding not counted.
     pub positions: u64,
     /// Forwards so far.
     pub forwards: u64,
+    /// Sources read so far.
+    pub encoded: u64,
 }
 
 impl FakeBackend {
@@ -52,7 +66,8 @@ impl FakeBackend {
     pub fn with_logits(limits: Limits, logit: LogitFn) -> Self {
         let lanes = vec![vec![None; limits.context]; limits.lanes];
         let pages = vec![None; limits.pages];
-        Self { limits, lanes, pages, logit, fault: None, positions: 0, forwards: 0 }
+        let sources = vec![None; limits.source.map_or(0, |source| source.slots)];
+        Self { limits, lanes, pages, sources, logit, fault: None, positions: 0, forwards: 0, encoded: 0 }
     }
 
     /// The same engine, with faults.
@@ -65,10 +80,26 @@ impl FakeBackend {
         (0..self.limits.vocab as u32).map(|next| (self.logit)(path, next)).collect()
     }
 
-    fn select(&self, lane: usize, position: usize, full: bool, out: &mut Outputs) -> Result<(), BackendError> {
+    /// What a row reads: the hash of its source, 0 where there is no encoder.
+    fn source(&self, slot: Option<SourceSlot>) -> Result<u32, BackendError> {
+        let Some(slot) = slot else { return Ok(0) };
+        self.sources[slot.0].ok_or_else(|| BackendError::Contract(format!("{slot:?} was never filled")))
+    }
+
+    /// The path up to a position of a lane, behind the source if there is one.
+    fn path(&self, lane: usize, position: usize, source: Option<SourceSlot>) -> Result<Vec<u32>, BackendError> {
         let unwritten = || BackendError::Contract(format!("lane {lane} has an unwritten position before {position}"));
-        let path: Option<Vec<u32>> = self.lanes[lane][..=position].iter().copied().collect();
-        let logits = self.logits(&path.ok_or_else(unwritten)?);
+        let path: Option<Vec<Kv>> = self.lanes[lane][..=position].iter().copied().collect();
+        let path = path.ok_or_else(unwritten)?;
+        let read = self.source(source)?;
+        if path.iter().any(|kv| kv.source != read) {
+            return Err(BackendError::Contract(format!("lane {lane} has a position of another source")));
+        }
+        Ok(source.map(|_| read).into_iter().chain(path.iter().map(|kv| kv.token)).collect())
+    }
+
+    fn select(&self, path: &[u32], full: bool, out: &mut Outputs) {
+        let logits = self.logits(path);
         let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
         ids.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b)));
         ids.truncate(self.limits.top_k);
@@ -79,7 +110,6 @@ impl FakeBackend {
         if full {
             out.logits.extend(logits);
         }
-        Ok(())
     }
 }
 
@@ -99,15 +129,18 @@ impl Backend for FakeBackend {
             None => {}
         }
         let longest = batch.longest();
-        for (lane, row) in self.lanes.iter_mut().zip(&batch.rows) {
+        let sources = batch.rows.iter().map(|row| self.source(row.source)).collect::<Result<Vec<_>, _>>()?;
+        for ((lane, row), source) in self.lanes.iter_mut().zip(&batch.rows).zip(sources) {
             for offset in 0..longest {
                 // Padding spoils the positions behind the row, as in a real engine.
-                lane[row.past_len + offset] = (offset < row.len).then(|| batch.tokens[row.start + offset].0);
+                let kv = |offset: usize| Kv { token: batch.tokens[row.start + offset].0, source };
+                lane[row.past_len + offset] = (offset < row.len).then(|| kv(offset));
             }
         }
         for selected in &batch.selected {
-            let position = batch.rows[selected.row].past_len + selected.offset;
-            self.select(selected.row, position, selected.full, out)?;
+            let row = batch.rows[selected.row];
+            let path = self.path(selected.row, row.past_len + selected.offset, row.source)?;
+            self.select(&path, selected.full, out);
         }
         self.forwards += 1;
         self.positions += batch.tokens.len() as u64;
@@ -128,6 +161,15 @@ impl Backend for FakeBackend {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn encode(&mut self, slot: SourceSlot, tokens: &[TokenId]) -> Result<(), BackendError> {
+        check_source(slot, tokens, &self.limits)?;
+        let tokens: Vec<u32> = tokens.iter().map(|token| token.0).collect();
+        // The upper half of the numbers: no token is as large.
+        self.sources[slot.0] = Some(hash(0, &tokens, 0) | 1 << 31);
+        self.encoded += 1;
         Ok(())
     }
 }
@@ -151,8 +193,17 @@ mod tests {
 
     #[test]
     fn logits_follow_the_kv_through_pages() {
-        let limits =
-            Limits { lanes: 2, context: 8, chunk: 8, selected: 2, vocab: 5, top_k: 5, pages: 2, page_bytes: 4 };
+        let limits = Limits {
+            lanes: 2,
+            context: 8,
+            chunk: 8,
+            selected: 2,
+            vocab: 5,
+            top_k: 5,
+            pages: 2,
+            page_bytes: 4,
+            source: None,
+        };
         let mut fake = FakeBackend::hashed(limits, 7, 3.0);
         let (mut batch, mut cold, mut warm) = (Batch::default(), Outputs::default(), Outputs::default());
         batch.push_row(0, [1, 2, 3].map(TokenId));

@@ -28,6 +28,21 @@ pub struct Lane(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Page(pub usize);
 
+/// A place for what an encoder has read: the keys and values of every cross-attention of the decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceSlot(pub usize);
+
+/// What the encoder of an encoder-decoder can hold and do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceLimits {
+    /// Slots: sources that are read at a time.
+    pub slots: usize,
+    /// Tokens of a source.
+    pub tokens: usize,
+    /// Memory of one slot, when its source is that long.
+    pub slot_bytes: usize,
+}
+
 /// What a backend can hold and do. Fixed for its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -47,6 +62,8 @@ pub struct Limits {
     pub pages: usize,
     /// Memory of one page.
     pub page_bytes: usize,
+    /// Of models that read a source with an encoder before they write; `None` for decoders that stand alone.
+    pub source: Option<SourceLimits>,
 }
 
 /// One lane's part of a forward.
@@ -58,6 +75,8 @@ pub struct Row {
     pub start: usize,
     /// Number of the row's tokens, 1 ..= `Limits::chunk`.
     pub len: usize,
+    /// The encoded source that the row reads, in models that have an encoder.
+    pub source: Option<SourceSlot>,
 }
 
 /// A position whose next-token distribution is wanted.
@@ -95,9 +114,19 @@ impl Batch {
 
     /// Adds a row of `tokens` behind `past_len` valid positions.
     pub fn push_row(&mut self, past_len: usize, tokens: impl IntoIterator<Item = TokenId>) {
+        self.push_row_of(None, past_len, tokens);
+    }
+
+    /// As [`Batch::push_row`], for a row that reads a source.
+    pub fn push_row_of(
+        &mut self,
+        source: Option<SourceSlot>,
+        past_len: usize,
+        tokens: impl IntoIterator<Item = TokenId>,
+    ) {
         let start = self.tokens.len();
         self.tokens.extend(tokens);
-        self.rows.push(Row { past_len, start, len: self.tokens.len() - start });
+        self.rows.push(Row { past_len, start, len: self.tokens.len() - start, source });
     }
 
     /// The longest row's number of tokens.
@@ -124,13 +153,39 @@ impl Batch {
             let reaches = self.rows[index].past_len + longest;
             return broken(format!("row {index} reaches {reaches} of {} positions", limits.context));
         }
-        if let Some(token) = self.tokens.iter().find(|token| token.0 as usize >= limits.vocab) {
-            return broken(format!("token {} in a vocabulary of {}", token.0, limits.vocab));
+        check_tokens(&self.tokens, limits)?;
+        let slots = limits.source.map(|source| source.slots);
+        let fits = |row: &Row| match (row.source, slots) {
+            (Some(slot), Some(slots)) => slot.0 < slots,
+            (found, wanted) => found.is_none() && wanted.is_none(),
+        };
+        if let Some(index) = self.rows.iter().position(|row| !fits(row)) {
+            return broken(format!("row {index} reads the source {:?} of {slots:?}", self.rows[index].source));
         }
         match self.selected.iter().find(|s| s.row >= self.rows.len() || s.offset >= self.rows[s.row].len) {
             Some(s) => broken(format!("selected position {} of row {} does not exist", s.offset, s.row)),
             None => Ok(()),
         }
+    }
+}
+
+fn check_tokens(tokens: &[TokenId], limits: &Limits) -> Result<(), BackendError> {
+    match tokens.iter().find(|token| token.0 as usize >= limits.vocab) {
+        Some(token) => Err(BackendError::Contract(format!("token {} in a vocabulary of {}", token.0, limits.vocab))),
+        None => Ok(()),
+    }
+}
+
+/// Says what breaks the contract of [`Backend::encode`], if anything does.
+pub fn check_source(slot: SourceSlot, tokens: &[TokenId], limits: &Limits) -> Result<(), BackendError> {
+    let broken = |what: String| Err(BackendError::Contract(what));
+    match limits.source {
+        None => broken("a source for a model without an encoder".to_owned()),
+        Some(limits) if slot.0 >= limits.slots => broken(format!("{slot:?} of {}", limits.slots)),
+        Some(limits) if tokens.is_empty() || tokens.len() > limits.tokens => {
+            broken(format!("a source of {} tokens, limit {}", tokens.len(), limits.tokens))
+        }
+        Some(_) => check_tokens(tokens, limits),
     }
 }
 
@@ -210,6 +265,16 @@ pub trait Backend: Send {
     /// # Errors
     /// A lane, position or page that doesn't exist is refused; copies before it in the list were done.
     fn copy_kv(&mut self, copies: &[KvCopy]) -> Result<(), BackendError>;
+
+    /// Reads a source with the encoder and keeps what the decoder needs of it in a slot, in place of what was there. Rows that name
+    /// the slot read it from then on. Backends whose [`Limits::source`] is `None` have nothing to add to this.
+    ///
+    /// # Errors
+    /// A source that breaks the contract is refused before anything is computed. After an engine error the slot is undefined.
+    fn encode(&mut self, slot: SourceSlot, tokens: &[TokenId]) -> Result<(), BackendError> {
+        check_source(slot, tokens, self.limits())?;
+        Err(BackendError::Contract("a backend that has an encoder, and no use for it".to_owned()))
+    }
 }
 
 /// Refuses results that are no numbers: a NaN would otherwise silently reorder suggestions.
@@ -225,7 +290,40 @@ mod tests {
     use super::*;
 
     fn limits() -> Limits {
-        Limits { lanes: 2, context: 8, chunk: 4, selected: 4, vocab: 10, top_k: 3, pages: 4, page_bytes: 1 }
+        Limits {
+            lanes: 2,
+            context: 8,
+            chunk: 4,
+            selected: 4,
+            vocab: 10,
+            top_k: 3,
+            pages: 4,
+            page_bytes: 1,
+            source: None,
+        }
+    }
+
+    #[test]
+    fn sources_are_for_models_with_an_encoder() {
+        let source = Some(SourceLimits { slots: 2, tokens: 3, slot_bytes: 1 });
+        let with = Limits { source, ..limits() };
+        let batch = |slot: Option<usize>| {
+            let mut batch = Batch::default();
+            batch.push_row_of(slot.map(SourceSlot), 0, [TokenId(1)]);
+            batch.selected.push(Selected { row: 0, offset: 0, full: false });
+            batch
+        };
+        batch(Some(1)).check(&with).unwrap();
+        for (slot, limits) in [(Some(2), &with), (None, &with), (Some(0), &limits())] {
+            let error = batch(slot).check(limits).unwrap_err().to_string();
+            assert!(error.contains("row 0 reads the source"), "{error}");
+        }
+        check_source(SourceSlot(1), &[TokenId(9); 3], &with).unwrap();
+        for (slot, tokens) in [(2, vec![0]), (0, vec![]), (0, vec![0; 4]), (0, vec![10])] {
+            let tokens: Vec<TokenId> = tokens.into_iter().map(TokenId).collect();
+            check_source(SourceSlot(slot), &tokens, &with).unwrap_err();
+        }
+        check_source(SourceSlot(0), &[TokenId(0)], &limits()).unwrap_err();
     }
 
     #[test]

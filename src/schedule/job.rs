@@ -1,14 +1,20 @@
 //! A task that is being worked on: what it has cost, and its nodes' places in the tree.
 
+use std::sync::Arc;
+
 use super::order::Standing;
 use super::plan::{Plan, Target, Wants};
 use super::scheduler::{JobId, Usage};
-use super::tree::{NodeId, Tree};
+use super::sources::Held;
+use super::tree::{Above, NodeId, Tree};
 use crate::complete::{NodeIndex, Task, Wanted};
+use crate::text::TokenId;
 
 pub(super) struct Job {
     pub(super) id: JobId,
     pub(super) task: Task,
+    /// Its source, once that was read.
+    pub(super) source: Option<Held>,
     /// The tree's node for each of the task's.
     pub(super) places: Vec<NodeId>,
     pub(super) usage: Usage,
@@ -21,6 +27,9 @@ pub(super) struct Job {
 impl Job {
     /// Brings the task what it wants and the tree has.
     pub(super) fn supply_known(&mut self, tree: &mut Tree) {
+        if self.missing_source().is_some() {
+            return;
+        }
         self.hold_new_nodes(tree);
         for wanted in self.task.paths().wanted().to_vec() {
             let place = self.places[wanted.node.0];
@@ -32,22 +41,28 @@ impl Job {
         }
     }
 
+    /// The source that has to be read before anything can be computed for it.
+    pub(super) fn missing_source(&self) -> Option<&Arc<[TokenId]>> {
+        self.task.paths().source().filter(|_| self.source.is_none())
+    }
+
     /// Holds a place in the tree for every node that the task has newly referred to.
     fn hold_new_nodes(&mut self, tree: &mut Tree) {
         if self.places.is_empty() {
             let mut root = None;
+            let mut above = self.source.map_or(Above::Nothing, |source| Above::Source(source.name));
             for &token in self.task.paths().prompt() {
-                let node = tree.hold(root, token);
+                let node = tree.hold(above, token);
                 if let Some(parent) = root {
                     tree.release(parent);
                 }
-                root = Some(node);
+                (root, above) = (Some(node), Above::Node(node));
             }
             self.places.extend(root);
         }
         for index in self.places.len()..self.task.paths().len() {
             if let Some((parent, token)) = self.task.paths().step_to(NodeIndex(index)) {
-                let place = tree.hold(Some(self.places[parent.0]), token);
+                let place = tree.hold(Above::Node(self.places[parent.0]), token);
                 self.places.push(place);
             }
         }
@@ -56,6 +71,9 @@ impl Job {
     /// What it misses, if anything: what it waits for before what it may want, deepest first, because a deep row brings the
     /// distributions of its path along.
     pub(super) fn wants(&self, index: usize, tree: &Tree) -> Option<Wants> {
+        if self.missing_source().is_some() {
+            return None;
+        }
         let depth = |wanted: &Wanted| tree.depth(self.places[wanted.node.0]);
         let mut wanted = self.task.paths().wanted().to_vec();
         wanted.sort_by_key(|wanted| (wanted.speculative, std::cmp::Reverse(depth(wanted))));

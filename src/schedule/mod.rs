@@ -1,7 +1,7 @@
 //! Scheduling: requests come in, forwards go out, nothing is lost in between.
 //!
 //! [`scheduler`] is the engine loop as a plain struct, over the [`tree`] of what was computed, the [`plan`] of one forward, the
-//! [`order`] in which it is made and the [`lanes`]' contents; [`waiting`] says who is next; [`sessions`] which request is its session's newest. None of them knows
+//! [`order`] in which it is made, the [`lanes`]' contents and the [`sources`] that were read; [`waiting`] says who is next; [`sessions`] which request is its session's newest. None of them knows
 //! threads or reads a clock.
 //!
 //! [`pool`] owns the model threads. Each runs `worker`, the loop around a scheduler, and takes [`request`]s from the one `queue`;
@@ -18,6 +18,7 @@ mod queue;
 pub mod request;
 pub mod scheduler;
 pub mod sessions;
+pub mod sources;
 pub mod tree;
 pub mod waiting;
 mod worker;

@@ -12,9 +12,10 @@ use super::job::Job;
 use super::lanes::Lanes;
 use super::order::{SHORT_ROW, Turn};
 use super::plan::{Plan, PlanLimits, Wants};
+use super::sources::Sources;
 use super::tree::{NodeId, Serial, Tree, TreeStats};
 use crate::complete::{Distribution, Product, Task};
-use crate::model::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected};
+use crate::model::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected, SourceSlot};
 
 /// Up to this vocabulary every computed distribution is kept whole: a row is then smaller than the pages of a few positions,
 /// and any node can serve as the context of a half-typed token later without being computed again.
@@ -59,6 +60,7 @@ pub struct Scheduler {
     tree: Tree,
     tree_bytes: usize,
     lanes: Lanes,
+    sources: Sources,
     jobs: Vec<Job>,
     next_id: u64,
     /// Forwards until now.
@@ -84,11 +86,14 @@ impl Scheduler {
         let limits = backend.limits();
         let tree = Tree::new(limits.pages, limits.page_bytes, tree_bytes);
         let lanes = Lanes::new(limits.lanes);
+        // The last slot is for warming up, which may happen while all others are used.
+        let sources = Sources::new(limits.source.map_or(0, |source| source.slots - 1));
         Self {
             backend,
             tree,
             tree_bytes,
             lanes,
+            sources,
             jobs: Vec::new(),
             next_id: 0,
             forwards: 0,
@@ -117,7 +122,7 @@ impl Scheduler {
         let id = JobId(self.next_id);
         self.next_id += 1;
         let usage = Usage { typed_tokens: task.typed_tokens(), ..Usage::default() };
-        self.jobs.push(Job { id, task, places: Vec::new(), usage, served: self.forwards, ahead });
+        self.jobs.push(Job { id, task, source: None, places: Vec::new(), usage, served: self.forwards, ahead });
         id
     }
 
@@ -132,6 +137,9 @@ impl Scheduler {
         let job = self.jobs.remove(index);
         for &place in job.places.iter().rev() {
             self.tree.release(place);
+        }
+        if let Some(source) = job.source {
+            self.sources.release(source.slot);
         }
         Some((job.task, job.usage))
     }
@@ -167,6 +175,7 @@ impl Scheduler {
         let limits = self.backend.limits();
         self.tree = Tree::new(limits.pages, limits.page_bytes, self.tree_bytes);
         self.lanes.clear();
+        self.sources.clear();
     }
 
     /// Advances every task as far as the tree allows, and then by at most one forward.
@@ -174,6 +183,7 @@ impl Scheduler {
     /// # Errors
     /// The engine's; then no job can go on, and [`Scheduler::reset`] is due after removing them.
     pub fn step(&mut self) -> Result<Stepped, BackendError> {
+        self.read_sources()?;
         let mut stepped = Stepped { done: self.settle(), ..Stepped::default() };
         if !stepped.done.is_empty() {
             return Ok(stepped);
@@ -199,8 +209,12 @@ impl Scheduler {
     /// The engine's.
     pub fn warm_up(&mut self, token: crate::text::TokenId, rows: usize) -> Result<(), BackendError> {
         self.batch.clear();
+        let source = self.backend.limits().source.map(|source| SourceSlot(source.slots - 1));
+        if let Some(slot) = source {
+            self.backend.encode(slot, &[token])?;
+        }
         for row in 0..rows.clamp(1, self.backend.limits().lanes) {
-            self.batch.push_row(0, [token]);
+            self.batch.push_row_of(source, 0, [token]);
             self.batch.selected.push(Selected { row, offset: 0, full: false });
         }
         self.lanes.clear();
@@ -216,6 +230,19 @@ impl Scheduler {
     /// Sets how many positions one forward may have, padding included. A single row may exceed it.
     pub fn set_step_tokens(&mut self, step_tokens: usize) {
         self.step_tokens = step_tokens;
+    }
+
+    /// Gives jobs the slots of their sources. At most one source is read in a step, so that those who write wait for no more of them.
+    fn read_sources(&mut self) -> Result<(), BackendError> {
+        for job in &mut self.jobs {
+            let Some(tokens) = job.missing_source().cloned() else { continue };
+            let Some((held, is_new)) = self.sources.hold(&tokens) else { continue };
+            job.source = Some(held);
+            if is_new {
+                return self.backend.encode(held.slot, &tokens);
+            }
+        }
+        Ok(())
     }
 
     /// Supplies what the tree has and advances tasks that miss nothing, until all are done or miss something.
@@ -329,7 +356,8 @@ impl Scheduler {
         let mut selected = Vec::new();
         for (lane, &index) in order.iter().enumerate() {
             let row = &plan.rows[index];
-            self.batch.push_row(row.past, row.computed().iter().map(|&node| self.tree.token(node)));
+            let source = self.jobs[row.job].source.map(|source| source.slot);
+            self.batch.push_row_of(source, row.past, row.computed().iter().map(|&node| self.tree.token(node)));
             for &(offset, full) in &row.selected {
                 self.batch.selected.push(Selected { row: lane, offset, full: full || whole_rows });
                 selected.push(row.path[row.past + offset]);

@@ -1,6 +1,9 @@
 //! The scheduler over the fake engine: what it computes must equal what each request gets alone, from an empty tree, whatever
 //! shares the forwards, whatever the tree remembers or had to forget.
 
+#[path = "source_tests.rs"]
+mod sources;
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -19,7 +22,17 @@ fn text() -> Arc<Text> {
 
 fn limits(text: &Text, lanes: usize, chunk: usize, pages: usize) -> Limits {
     let vocab = text.vocab();
-    Limits { lanes, context: 16, chunk, selected: lanes.max(chunk), vocab, top_k: 6, pages, page_bytes: 64 }
+    Limits {
+        lanes,
+        context: 16,
+        chunk,
+        selected: lanes.max(chunk),
+        vocab,
+        top_k: 6,
+        pages,
+        page_bytes: 64,
+        source: None,
+    }
 }
 
 fn search(text: &Arc<Text>, typed: &str, beams: usize, max_new_tokens: usize) -> Search {

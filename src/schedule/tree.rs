@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::sources::SourceName;
 use crate::complete::Distribution;
 use crate::model::Page;
 use crate::text::TokenId;
@@ -24,13 +25,35 @@ pub struct NodeId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Serial(u64);
 
+/// What a node stands behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Above {
+    /// Nothing: it is at position 0.
+    Nothing,
+    /// Nothing but the source that the decoder reads: it is at position 0.
+    Source(SourceName),
+    /// The node of the position before.
+    Node(NodeId),
+}
+
+impl Above {
+    fn node(self) -> Option<NodeId> {
+        if let Self::Node(node) = self { Some(node) } else { None }
+    }
+}
+
+impl From<Option<NodeId>> for Above {
+    fn from(parent: Option<NodeId>) -> Self {
+        parent.map_or(Self::Nothing, Self::Node)
+    }
+}
+
 /// Bytes that a node takes beside its page and distribution: itself and its entry in the children's map.
 const NODE_BYTES: usize = size_of::<Node>() + 48;
 
 struct Node {
     serial: Serial,
-    /// `None` for nodes at position 0.
-    parent: Option<NodeId>,
+    above: Above,
     token: TokenId,
     /// Tokens from position 0 to this one, inclusive.
     depth: u32,
@@ -61,7 +84,7 @@ pub struct TreeStats {
 pub struct Tree {
     nodes: Vec<Node>,
     free_nodes: Vec<NodeId>,
-    children: FxHashMap<(Option<NodeId>, TokenId), NodeId>,
+    children: FxHashMap<(Above, TokenId), NodeId>,
     free_pages: Vec<Page>,
     pages: usize,
     page_bytes: usize,
@@ -98,17 +121,18 @@ impl Tree {
         }
     }
 
-    /// The node of `token` behind `parent` (`None`: at position 0), made if there is none, and held once more.
-    pub fn hold(&mut self, parent: Option<NodeId>, token: TokenId) -> NodeId {
+    /// The node of `token` behind `above`, made if there is none, and held once more. Paths of different sources have no node in common.
+    pub fn hold(&mut self, above: impl Into<Above>, token: TokenId) -> NodeId {
         self.holds += 1;
-        if let Some(&node) = self.children.get(&(parent, token)) {
+        let above = above.into();
+        if let Some(&node) = self.children.get(&(above, token)) {
             self.nodes[node.0 as usize].held += 1;
             return node;
         }
-        let depth = parent.map_or(1, |parent| self.nodes[parent.0 as usize].depth + 1);
+        let depth = above.node().map_or(1, |parent| self.nodes[parent.0 as usize].depth + 1);
         let node = Node {
             serial: Serial(self.next_serial),
-            parent,
+            above,
             token,
             depth,
             children: 0,
@@ -129,10 +153,10 @@ impl Tree {
                 NodeId(self.nodes.len() as u32 - 1)
             }
         };
-        if let Some(parent) = parent {
+        if let Some(parent) = above.node() {
             self.nodes[parent.0 as usize].children += 1;
         }
-        self.children.insert((parent, token), id);
+        self.children.insert((above, token), id);
         self.link_newest(id);
         self.bytes += NODE_BYTES;
         self.shrink();
@@ -157,7 +181,7 @@ impl Tree {
         while let Some(node) = next {
             self.unlink(node);
             self.link_newest(node);
-            next = self.nodes[node.0 as usize].parent;
+            next = self.nodes[node.0 as usize].above.node();
         }
     }
 
@@ -192,7 +216,7 @@ impl Tree {
         let mut next = Some(node);
         while let Some(node) = next {
             path.push(node);
-            next = self.nodes[node.0 as usize].parent;
+            next = self.nodes[node.0 as usize].above.node();
         }
         path.reverse();
     }
@@ -276,11 +300,11 @@ impl Tree {
     /// Removes a node that is unused.
     fn remove(&mut self, id: NodeId) {
         self.unlink(id);
-        let Node { parent, token, .. } = self.nodes[id.0 as usize];
+        let Node { above, token, .. } = self.nodes[id.0 as usize];
         self.bytes -= NODE_BYTES;
-        self.children.remove(&(parent, token));
+        self.children.remove(&(above, token));
         self.free_nodes.push(id);
-        if let Some(parent) = parent {
+        if let Some(parent) = above.node() {
             self.nodes[parent.0 as usize].children -= 1;
         }
     }

@@ -27,8 +27,8 @@ impl Tree {
         assert_eq!(pages, (0..self.pages).map(Page).collect::<Vec<_>>(), "every page is in one place");
         let mut children = vec![0; self.nodes.len()];
         for &id in &live {
-            assert_eq!(self.children.get(&(node(id).parent, node(id).token)), Some(&id));
-            if let Some(parent) = node(id).parent {
+            assert_eq!(self.children.get(&(node(id).above, node(id).token)), Some(&id));
+            if let Some(parent) = node(id).above.node() {
                 assert!(!free.contains(&parent), "a node outlives its children");
                 children[parent.0 as usize] += 1;
                 assert_eq!(node(id).depth, node(parent).depth + 1);
@@ -89,7 +89,7 @@ fn random_use_keeps_every_invariant() {
 #[test]
 fn the_least_recently_used_leaf_goes_first_and_a_kept_path_stays() {
     let mut tree = Tree::new(3, 1, 1 << 20);
-    let a = tree.hold(None, TokenId(0));
+    let a = tree.hold(Above::Nothing, TokenId(0));
     let b = tree.hold(Some(a), TokenId(0));
     let c = tree.hold(Some(a), TokenId(1));
     let pages = [a, b, c].map(|node| tree.give_page(node, &FxHashSet::default()).unwrap());
@@ -104,7 +104,7 @@ fn the_least_recently_used_leaf_goes_first_and_a_kept_path_stays() {
 #[test]
 fn a_whole_row_is_not_replaced_by_less() {
     let mut tree = Tree::new(0, 1, 1 << 20);
-    let node = tree.hold(None, TokenId(0));
+    let node = tree.hold(Above::Nothing, TokenId(0));
     tree.give_next(node, distribution(true));
     tree.give_next(node, distribution(false));
     assert!(tree.next(node).unwrap().is_full());

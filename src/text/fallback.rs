@@ -46,6 +46,12 @@ impl Fallback {
         encoding.map(|e| e.get_ids().iter().map(|&id| TokenId(id)).collect()).unwrap_or_default()
     }
 
+    /// The tokens of a text with the special ones that the tokenizer puts around it, as an encoder reads it; none if it can't be encoded.
+    pub fn encode_whole(&self, text: &str) -> Vec<TokenId> {
+        let encoding = caught(|| self.tokenizer.encode_fast(text, true).ok());
+        encoding.map(|e| e.get_ids().iter().map(|&id| TokenId(id)).collect()).unwrap_or_default()
+    }
+
     /// Whether encoding and decoding gives the text back.
     pub fn is_encodable(&self, text: &str) -> bool {
         let ids: Vec<u32> = self.encode(text).iter().map(|t| t.0).collect();

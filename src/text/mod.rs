@@ -134,7 +134,21 @@ impl Text {
     /// See [`TextError`].
     pub fn of_bundle(json: &str, manifest: &Manifest) -> Result<Self, TextError> {
         let ends: Vec<TokenId> = manifest.tokens.end_of_text.iter().copied().map(TokenId).collect();
+        if manifest.model.source.is_some() {
+            return Self::of_encoder_decoder(json, TokenId(manifest.tokens.start), &ends);
+        }
         Self::from_json(json, TokenId(manifest.tokens.start), &ends, &manifest.prompt_prefix)
+    }
+
+    /// The text side of a model that reads whole texts and answers them. Its answers begin with `start`.
+    ///
+    /// # Errors
+    /// [`TextError::Tokenizer`].
+    pub fn of_encoder_decoder(json: &str, start: TokenId, end_of_text: &[TokenId]) -> Result<Self, TextError> {
+        let reason = "the model reads whole texts".to_owned();
+        let fallback = Fallback::from_json(json, reason).map_err(TextError::Tokenizer)?;
+        let vocabulary = Arc::new(fallback.vocabulary());
+        Self::new(vocabulary, Kind::Fallback(Box::new(fallback)), start, end_of_text, "")
     }
 
     fn new(
@@ -188,6 +202,15 @@ impl Text {
         match &self.kind {
             Kind::Exact(canon) => canon.encode(text),
             Kind::Fallback(fallback) => fallback.encode(text),
+        }
+    }
+
+    /// The tokens of a whole text as an encoder reads it, with the special ones that the tokenizer puts around it; none if it can't be
+    /// encoded.
+    pub fn encode_whole(&self, text: &str) -> Vec<TokenId> {
+        match &self.kind {
+            Kind::Exact(canon) => canon.encode(text),
+            Kind::Fallback(fallback) => fallback.encode_whole(text),
         }
     }
 

@@ -7,13 +7,15 @@ give the same bytes. `make goldens` runs this through `rebuild.sh`, in the Pytho
 
 import argparse
 import json
+import math
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from transformers import GPT2Tokenizer, PreTrainedConfig
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import GPT2Tokenizer, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import reference
 from variants import VARIANTS, Variant
@@ -49,6 +51,49 @@ def train_tokenizer() -> GPT2Tokenizer:
     return GPT2Tokenizer(vocab={token: i for i, token in enumerate(tokens)}, merges=merges)
 
 
+def unigram_tokenizer() -> PreTrainedTokenizerFast:
+    """A SentencePiece unigram model of T5's kind: the words of the text and its characters, an end behind every source."""
+    words = Counter(f"\u2581{word}" for word in TEXT.split())
+    letters = Counter("".join(words.elements()))
+    scored = {**letters, **{word: 9 * count for word, count in words.items() if len(word) > 2}}
+    scores = [(piece, math.log(count / 4000)) for piece, count in sorted(scored.items())]
+    special = ["<pad>", "</s>", "<unk>"]
+    tokenizer = Tokenizer(models.Unigram([(token, 0.0) for token in special] + scores, unk_id=2))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme="always")
+    tokenizer.decoder = decoders.Metaspace(replacement="\u2581", prepend_scheme="always")
+    tokenizer.add_special_tokens(special + ["<extra_id_0>", "<extra_id_1>"])
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+
+
+def old_configuration(folder: Path) -> None:
+    """Says of the head what transformers said before version 5."""
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    del config["scale_decoder_outputs"]
+    file.write_text(json.dumps(config | {"tie_word_embeddings": False}, indent=2) + "\n")
+
+
+def make_encoder_decoder(folder: Path, variant: Variant, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Writes one random checkpoint that has an encoder."""
+    config = variant.model.config_class(
+        **variant.config, decoder_start_token_id=tokenizer.pad_token_id, pad_token_id=0, eos_token_id=1
+    )
+    model = variant.model(config)
+    if variant.own_head:
+        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
+    reference.randomise(model, variant.seed, variant.gain)
+    if config.scale_decoder_outputs:
+        # Or the logits would be smaller by the scale.
+        model.shared.weight.data.mul_(config.d_model**0.5 / 2)
+    model.to(variant.stored).save_pretrained(folder)
+    if variant.own_head:
+        old_configuration(folder)
+    tokenizer.save_pretrained(folder)
+
+
 def strip_prefix(folder: Path, config: PreTrainedConfig) -> None:
     """Renames a saved model's tensors to a bare GPT2Model's, and stores the causal masks as old versions did."""
     file = folder / "model.safetensors"
@@ -80,20 +125,28 @@ def main() -> None:
     parser.add_argument("only", nargs="*", help="names of variants (default: all)")
     arguments = parser.parse_args()
 
-    tokenizer = train_tokenizer()
+    bytes_tokenizer, pieces_tokenizer = train_tokenizer(), unigram_tokenizer()
     for name, variant in VARIANTS.items():
         if arguments.only and name not in arguments.only:
             continue
         folder = arguments.out / name
         shutil.rmtree(folder, ignore_errors=True)
-        make_checkpoint(folder, variant, tokenizer)
+        tokenizer, sources = bytes_tokenizer, None
+        if variant.longest_source:
+            tokenizer = pieces_tokenizer
+            sources = reference.random_prompts(
+                variant.seed + 1000, variant.prompts, variant.longest_source, len(tokenizer)
+            )
+            make_encoder_decoder(folder, variant, tokenizer)
+        else:
+            make_checkpoint(folder, variant, tokenizer)
         model = reference.load(folder)
         prompts = reference.random_prompts(variant.seed, variant.prompts, variant.longest_prompt, len(tokenizer))
-        answers = reference.continue_greedily(model, prompts, STEPS)
+        answers = reference.continue_greedily(model, prompts, STEPS, sources)
         first = reference.assert_varied(answers, DISTINCT_SHARE)
         smallest_gap = min(gap for answer in answers for gap in answer.gaps)
         assert smallest_gap > CLEAR_GAP, f"{name}: a choice by {smallest_gap}; take another seed"
-        reference.save_expected(folder / "expected.safetensors", prompts, answers)
+        reference.save_expected(folder / "expected.safetensors", prompts, answers, sources=sources)
         size_kib = sum(file.stat().st_size for file in folder.iterdir()) / 1024
         print(
             f"{name:12} {size_kib:6.0f} KiB  first tokens {first}/{variant.prompts}  smallest gap {smallest_gap:.4f}"

@@ -19,6 +19,7 @@ from transformers import (
     OPTForCausalLM,
     PreTrainedModel,
     Qwen2ForCausalLM,
+    T5ForConditionalGeneration,
 )
 
 import reference
@@ -42,6 +43,10 @@ class Variant:
     gain: float = reference.GAIN
     prompts: int = 12
     longest_prompt: int = 20
+    # Tokens of the longest source, in encoder-decoders; their folders are in the folder `t5`.
+    longest_source: int = 0
+    # An encoder-decoder's head with a matrix of its own, and the configuration as transformers wrote it before version 5.
+    own_head: bool = False
 
 
 def gpt2_shape(layers: int, heads: int, head_size: int, positions: int = 32, vocab: int = 281, **more) -> dict:
@@ -157,4 +162,33 @@ FAMILIES = {
     ),
 }  # fmt: skip
 
-VARIANTS = GPT2 | FAMILIES
+
+
+def encoder_decoder(about: str, stored: torch.dtype = torch.float16, **more) -> Variant:
+    """A variant of T5."""
+    fields = {name: more.pop(name) for name in ("seed", "gain", "longest_source", "own_head") if name in more}
+    config = dict(vocab_size=283, n_positions=48) | more
+    fields = dict(gain=SMALL_GAIN, prompts=8, longest_prompt=9, longest_source=40) | fields
+    return Variant(about, config, stored=stored, model=T5ForConditionalGeneration, **fields)
+
+
+T5 = {
+    "t5/relu": encoder_decoder(
+        "the first generation: a tied, scaled head; heads wider than the model, few buckets",
+        d_model=36, d_kv=14, num_heads=3, d_ff=52, num_layers=2, num_decoder_layers=3,
+        relative_attention_num_buckets=10, relative_attention_max_distance=23, gain=2.5, seed=7,
+    ),
+    "t5/gated": encoder_decoder(
+        "version 1.1: a gated network, a head of its own; heads narrower than the model, stored as bf16",
+        torch.bfloat16,
+        d_model=40, d_kv=8, num_heads=4, d_ff=44, num_layers=3, num_decoder_layers=2, feed_forward_proj="gated-gelu",
+        own_head=True,
+    ),
+    "t5/long": encoder_decoder(
+        "sources beyond the last bucket, another activation, a tied head that is not scaled, one layer",
+        d_model=32, d_kv=12, num_heads=2, d_ff=48, num_layers=1, num_decoder_layers=1, feed_forward_proj="gated-silu",
+        n_positions=200, longest_source=180, tie_word_embeddings=False,
+    ),
+}  # fmt: skip
+
+VARIANTS = GPT2 | FAMILIES | T5

@@ -7,6 +7,7 @@ mod cli;
 mod cuda;
 mod dashboard;
 mod demo;
+mod encoder_decoder;
 mod engine;
 mod fuzz;
 mod goldens;

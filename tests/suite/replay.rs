@@ -139,8 +139,17 @@ fn answers_from_memory_equal_cold_ones_on_the_fake_engine() {
     let (keystrokes, context, tree_bytes, pages) = (10_000, 64, 2 << 20, 2000);
     let json = std::fs::read_to_string(repository("tests/goldens/plain/tokenizer.json")).unwrap();
     let text = Arc::new(Text::from_json(&json, TokenId(280), &[TokenId(280)], "").unwrap());
-    let limits =
-        Limits { lanes: 48, context, chunk: 64, selected: 64, vocab: text.vocab(), top_k: 24, pages, page_bytes: 64 };
+    let limits = Limits {
+        lanes: 48,
+        context,
+        chunk: 64,
+        selected: 64,
+        vocab: text.vocab(),
+        top_k: 24,
+        pages,
+        page_bytes: 64,
+        source: None,
+    };
     let scheduler = || Scheduler::new(Box::new(FakeBackend::hashed(limits.clone(), 1, 5.0)), tree_bytes);
     let equal = replay(&text, scheduler(), scheduler(), context, pages * 64 + tree_bytes, keystrokes);
     assert_eq!(equal, keystrokes);

@@ -11,7 +11,7 @@ use foretype::http::{self, ModelState, ServerOptions};
 use foretype::metrics::Metrics;
 use foretype::model::fake::{FakeBackend, FaultFn};
 use foretype::model::onnxruntime::{self, Options};
-use foretype::model::{Backend, Batch, Limits, Outputs, Selected};
+use foretype::model::{Backend, Batch, Limits, Outputs, Selected, SourceSlot};
 use foretype::schedule::{Loader, PoolOptions};
 use foretype::text::{Text, TokenId};
 use serde_json::Value;
@@ -79,8 +79,18 @@ pub fn demo_engine() -> Engine {
 
 /// Computes one row in lane 0 and returns the whole logits row of each of its positions.
 pub fn all_logits(backend: &mut dyn Backend, past_len: usize, tokens: &[u32]) -> Vec<Vec<f32>> {
+    logits_of(backend, None, past_len, tokens)
+}
+
+/// As [`all_logits`], for a row that reads a source.
+pub fn logits_of(
+    backend: &mut dyn Backend,
+    source: Option<SourceSlot>,
+    past_len: usize,
+    tokens: &[u32],
+) -> Vec<Vec<f32>> {
     let mut batch = Batch::default();
-    batch.push_row(past_len, tokens.iter().copied().map(TokenId));
+    batch.push_row_of(source, past_len, tokens.iter().copied().map(TokenId));
     batch.selected.extend((0..tokens.len()).map(|offset| Selected { row: 0, offset, full: true }));
     let mut out = Outputs::default();
     backend.forward(&batch, &mut out).unwrap();
@@ -104,8 +114,17 @@ pub fn faulty_engine(
     let text = Text::from_json(&json, end, &[end], "").unwrap();
     let vocab = text.vocab();
     let poison: Vec<u32> = text.encode("50 %").iter().map(|token| token.0).collect();
-    let limits =
-        Limits { lanes: 16, context: 48, chunk: 48, selected: 48, vocab, top_k: 32, pages: 256, page_bytes: 64 };
+    let limits = Limits {
+        lanes: 16,
+        context: 48,
+        chunk: 48,
+        selected: 48,
+        vocab,
+        top_k: 32,
+        pages: 256,
+        page_bytes: 64,
+        source: None,
+    };
     let load: Loader = Arc::new(move || {
         let poison = poison.clone();
         // End of text is likely, so that searches end.

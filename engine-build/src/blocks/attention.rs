@@ -19,6 +19,14 @@ pub(crate) struct Attention {
     pub(crate) out: Linear,
 }
 
+/// Heads of queries, and the factor of their products with keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heads {
+    pub(super) heads: u32,
+    pub(super) head_dim: u32,
+    pub(super) scale: f32,
+}
+
 /// Extents of a KV cache but for the batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheShape {
@@ -80,7 +88,7 @@ impl Builder<'_> {
     }
 
     /// Queries `[B, H, S, D]`, keys and values `[B, KV heads, S, D]` from `[B, S, (H + 2 KV heads) D]`.
-    fn split_heads(&mut self, qkv: &Value, attention: &Attention) -> [Value; 3] {
+    pub(super) fn split_heads(&mut self, qkv: &Value, attention: &Attention) -> [Value; 3] {
         let graph = &mut self.graph;
         let [heads, kv_heads, head_dim] = [attention.heads, attention.kv_heads, attention.head_dim].map(i64::from);
         let shape = graph.integers(&[4], &[0, 0, heads + 2 * kv_heads, head_dim]);
@@ -103,11 +111,19 @@ impl Builder<'_> {
             present
         };
         let present = Cache { keys: update(&at.past.keys, &keys, 'k'), values: update(&at.past.values, &values, 'v') };
-        let inputs = [&queries, &present.keys, &present.values, mask];
-        let mixed = graph.node("Attention", &inputs, &[Attribute::Float("scale", attention.scale)]); // [B, H, S, D]
+        let heads = Heads { heads: attention.heads, head_dim: attention.head_dim, scale: attention.scale };
+        (self.mix([&queries, &present.keys, &present.values], mask, heads), present)
+    }
+
+    /// Attends: queries `[B, H, S, D]` over keys and values `[B, KV heads, T, D]`, under a mask that spreads over `[B, H, S, T]`,
+    /// either of flags or to be added. Gives the heads side by side, `[B, S, H D]`.
+    pub(super) fn mix(&mut self, [queries, keys, values]: [&Value; 3], mask: &Value, heads: Heads) -> Value {
+        let graph = &mut self.graph;
+        let inputs = [queries, keys, values, mask];
+        let mixed = graph.node("Attention", &inputs, &[Attribute::Float("scale", heads.scale)]); // [B, H, S, D]
         let mixed = graph.node("Transpose", &[&mixed], &[Attribute::Ints("perm", &[0, 2, 1, 3])]);
-        let width = i64::from(attention.heads) * i64::from(attention.head_dim);
+        let width = i64::from(heads.heads) * i64::from(heads.head_dim);
         let shape = graph.integers(&[3], &[0, 0, width]);
-        (graph.node("Reshape", &[&mixed, &shape], &[]), present)
+        graph.node("Reshape", &[&mixed, &shape], &[])
     }
 }

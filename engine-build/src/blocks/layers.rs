@@ -73,6 +73,18 @@ pub(crate) struct Mlp {
 impl Builder<'_> {
     /// From the normalized input `[B, S, E]` to the network's update `[B, S, E]`, in the computing precision.
     pub(crate) fn mlp(&mut self, x: &Value, mlp: &Mlp) -> Result<Value, WeightsError> {
+        let wide = self.inner_layer(x, mlp)?;
+        self.linear(&mlp.down, &wide)
+    }
+
+    /// [`Builder::mlp`] with the last map in f32, and so the update, for models whose updates are beyond f16.
+    pub(crate) fn mlp_widened(&mut self, x: &Value, mlp: &Mlp) -> Result<Value, WeightsError> {
+        let wide = self.inner_layer(x, mlp)?;
+        let wide = self.widen(wide);
+        self.in_f32(|b| b.linear(&mlp.down, &wide))
+    }
+
+    fn inner_layer(&mut self, x: &Value, mlp: &Mlp) -> Result<Value, WeightsError> {
         let wide = self.linear(&mlp.up, x)?;
         let wide = match &mlp.gate {
             Gate::None => self.activate(mlp.activation, &wide),
@@ -89,7 +101,7 @@ impl Builder<'_> {
                 self.graph.node("Mul", &[&gate, &wide], &[])
             }
         };
-        self.linear(&mlp.down, &wide)
+        Ok(wide)
     }
 
     /// The activation of `x`, of any shape, in the computing precision.

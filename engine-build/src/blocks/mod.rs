@@ -1,29 +1,33 @@
 //! Building blocks of decoder graphs: what the families share.
 //!
 //! Every block appends ONNX nodes and returns values; shapes stand beside them, with B = batch, S = tokens per row,
-//! R = selected positions, C = context (positions of the KV cache), E = hidden, H = heads of queries, D = head size,
+//! R = selected positions, C = context (positions of the KV cache), T = tokens of a source, E = hidden, H = heads of queries, D = head size,
 //! V = padded vocabulary. Which blocks make up a model, and in which order, is the family's own file.
 //!
 //! In an f16 graph the matrices, the attention and the KV cache are f16; the residual stream, every normalization and
 //! the logits stay f32, because those are where f16 overflows or loses the small differences that ranking is made of.
 
 mod attention;
+mod cross;
 mod decoder;
 mod embedding;
 mod head;
 mod layers;
 mod norms;
 mod projection;
+mod relative;
 mod rotary;
 mod vocabulary;
 
 pub(crate) use attention::{Attention, Cache, CacheShape, root_scale};
+pub(crate) use cross::{CrossAttention, SourceKv};
 pub(crate) use decoder::{LayerPlan, Order};
 pub(crate) use embedding::{LearnedPositions, Step};
 pub(crate) use head::HeadSpec;
 pub(crate) use layers::{Activation, Gate, Mlp};
 pub(crate) use norms::{Norm, NormKind};
 pub(crate) use projection::Linear;
+pub(crate) use relative::RelativeBias;
 pub(crate) use rotary::{Rotary, RotaryTables};
 pub(crate) use vocabulary::Vocabulary;
 
@@ -42,6 +46,8 @@ pub(crate) struct Layer<'a> {
     pub(crate) past: &'a Cache,
     /// Turns queries and keys, in models that have it.
     pub(crate) rotary: Option<&'a RotaryTables>,
+    /// What its cross-attention reads, in models that have one.
+    pub(crate) source: Option<&'a SourceKv>,
 }
 
 /// The graph under construction, the weights it takes, and the precision it computes in.
@@ -63,6 +69,14 @@ impl<'a> Builder<'a> {
         let prefix = std::mem::take(&mut self.prefix);
         let built = build(self);
         self.prefix = prefix;
+        built
+    }
+
+    /// Runs `build` with everything in f32: what it computes is beyond f16 in some models.
+    pub(crate) fn in_f32<T>(&mut self, build: impl FnOnce(&mut Self) -> T) -> T {
+        let dtype = std::mem::replace(&mut self.dtype, Dtype::F32);
+        let built = build(self);
+        self.dtype = dtype;
         built
     }
 

@@ -2,7 +2,7 @@
 
 use super::Builder;
 use crate::error::WeightsError;
-use crate::onnx::{Attribute, Value};
+use crate::onnx::{Attribute, Element, Source, Value};
 
 /// Which normalization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,5 +40,20 @@ impl Builder<'_> {
     pub(crate) fn normed(&mut self, norm: &Norm, name: &str, x: &Value) -> Result<Value, WeightsError> {
         let normed = self.norm(norm, name, x)?;
         Ok(self.narrow(normed))
+    }
+
+    /// An RMSNorm times a factor, which becomes part of its weight: f32 `[.., E]` to f32 `[.., E]`.
+    pub(crate) fn scaled_norm(
+        &mut self,
+        norm: &Norm,
+        name: &str,
+        x: &Value,
+        factor: f64,
+    ) -> Result<Value, WeightsError> {
+        let (name, shape) = (format!("{name}.weight"), [u64::from(norm.hidden)]);
+        let source = Source::Scaled { tensor: self.tensor(&name, &shape)?, factor };
+        let weight = self.graph.parameter(&name, &shape, Element::F32, source);
+        let attributes = [Attribute::Int("axis", -1), Attribute::Float("epsilon", norm.epsilon)];
+        Ok(self.graph.node("RMSNormalization", &[x, &weight], &attributes))
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 use half::slice::HalfFloatSliceExt;
@@ -206,6 +206,17 @@ impl Weights {
             weights.add_shard(folder, name)?;
         }
         Ok(weights)
+    }
+
+    /// Names the files as they are now: one that is written again has another time.
+    pub(crate) fn identity(&self) -> Result<String, FileError> {
+        let name = |shard: &Shard| {
+            let broken = |source| FileError::Io { path: PathBuf::from(&shard.name), source };
+            let found = shard.file.metadata().map_err(broken)?;
+            let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
+            Ok(format!("{} {} {times:?}\n", shard.name, found.len()))
+        };
+        self.shards.iter().map(name).collect()
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {

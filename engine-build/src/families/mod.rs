@@ -11,10 +11,11 @@ mod gptj;
 mod llama;
 mod opt;
 mod rope;
+mod t5;
 
 use std::fmt::Debug;
 
-use crate::blocks::{Builder, Cache, CacheShape, HeadSpec, Layer, LayerPlan, Rotary, Step};
+use crate::blocks::{Builder, Cache, CacheShape, HeadSpec, Layer, LayerPlan, Linear, Rotary, Step};
 use crate::checkpoint::{Config, Weights};
 use crate::error::{ConfigError, WeightsError};
 use crate::manifest::Dtype;
@@ -88,6 +89,17 @@ pub(crate) trait Family: Debug {
         Ok(rows)
     }
 
+    /// What reads a source before this decoder writes, in an encoder-decoder.
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        None
+    }
+
+    /// What the self-attention of every layer is told of each slot: whether it may be seen, bool `[B, 1, S, C]`, or what is added to
+    /// its products, `[B, H, S, C]` in the computing precision.
+    fn mask(&self, _builder: &mut Builder, step: &Step) -> Result<Value, WeightsError> {
+        Ok(step.mask.clone())
+    }
+
     /// What layer `index`, counted from 0, is made of.
     fn plan(&self, index: u32) -> LayerPlan;
 
@@ -100,6 +112,24 @@ pub(crate) trait Family: Debug {
     fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError>;
 
     fn head(&self) -> Head;
+
+    /// Whether the token embedding stands in where the checkpoint lacks the head's matrix.
+    fn head_may_be_absent(&self) -> bool {
+        false
+    }
+}
+
+/// The half of an encoder-decoder that reads.
+pub(crate) trait Encoder: Debug {
+    /// Tokens of a source that the model was made for.
+    fn positions(&self) -> u32;
+
+    /// From a source's token ids, i64 `[1, T]`, and their rows of the embedding, f32 `[1, T, E]`, to what the decoder's layers read, in
+    /// the computing precision `[1, T, E]`.
+    fn encode(&self, builder: &mut Builder, ids: &Value, rows: Value) -> Result<Value, WeightsError>;
+
+    /// The map from there to the keys and values of the decoder's layer `index`, side by side.
+    fn cross(&self, index: u32) -> Linear;
 }
 
 /// How a configuration names its family, and who reads it.
@@ -109,7 +139,7 @@ struct Entry {
     read: fn(&Config) -> Result<Box<dyn Family>, ConfigError>,
 }
 
-const FAMILIES: [Entry; 8] = [
+const FAMILIES: [Entry; 9] = [
     Entry { model_type: "gpt2", architecture: "GPT2LMHeadModel", read: gpt2::read },
     Entry { model_type: "gpt_neo", architecture: "GPTNeoForCausalLM", read: gpt_neo::read },
     Entry { model_type: "gptj", architecture: "GPTJForCausalLM", read: gptj::read },
@@ -118,6 +148,7 @@ const FAMILIES: [Entry; 8] = [
     Entry { model_type: "mistral", architecture: "MistralForCausalLM", read: llama::read_mistral },
     Entry { model_type: "qwen2", architecture: "Qwen2ForCausalLM", read: llama::read_qwen2 },
     Entry { model_type: "opt", architecture: "OPTForCausalLM", read: opt::read },
+    Entry { model_type: "t5", architecture: "T5ForConditionalGeneration", read: t5::read },
 ];
 
 /// A model of one of the families.
@@ -148,6 +179,17 @@ impl Model {
     pub(crate) fn graph(&self, weights: &Weights, options: &GraphOptions) -> Result<Graph, WeightsError> {
         graph(&*self.family, weights, options)
     }
+
+    /// Tokens of a source that the model was made for, if it is an encoder-decoder.
+    pub(crate) fn source_positions(&self) -> Option<u32> {
+        self.family.encoder().map(Encoder::positions)
+    }
+
+    /// The graph that reads sources, checked likewise, if the model is an encoder-decoder: input `input_ids`, outputs `cross_k_LAYER` and
+    /// `cross_v_LAYER`.
+    pub(crate) fn encoder_graph(&self, weights: &Weights, dtype: Dtype) -> Result<Option<Graph>, WeightsError> {
+        self.family.encoder().map(|encoder| encoder_graph(&*self.family, encoder, weights, dtype)).transpose()
+    }
 }
 
 /// The entry for the configuration's model type and architecture, of which one may be absent.
@@ -177,7 +219,10 @@ fn graph(family: &dyn Family, weights: &Weights, options: &GraphOptions) -> Resu
     let [vocab, vocab_padded, width] = [shape.vocab, shape.vocab_padded(), family.embedding_width()].map(u64::from);
     let mut builder = Builder::new(weights, prefix(family, weights), options.dtype);
     let b = &mut builder;
-    let step = b.step(options.context);
+    let mut step = b.step(options.context);
+    step.mask = family.mask(b, &step)?;
+    let heads = (shape.heads, shape.head_dim);
+    let source = family.encoder().map(|_| b.source_inputs(&step, shape.layers, heads));
     let rotary = family.rotary().map(|rotary| b.rotary_tables(rotary, options.context));
     let tokens = b.vocabulary_matrix(family.vocabulary(), (vocab, vocab_padded), width)?;
     b.graph.scope("embedding");
@@ -189,14 +234,16 @@ fn graph(family: &dyn Family, weights: &Weights, options: &GraphOptions) -> Resu
     for index in 0..shape.layers {
         let past = b.past(index, cache);
         let present;
-        (x, present) = family.layer(b, &Layer { index, step: &step, past: &past, rotary: rotary.as_ref() }, &x)?;
+        let at = Layer { index, step: &step, past: &past, rotary: rotary.as_ref(), source: source.as_ref() };
+        (x, present) = family.layer(b, &at, &x)?;
         presents.push(present);
     }
     let x = b.select(&x, &step, shape.hidden);
     let x = family.end(b, &x)?;
     let Head { matrix, bias } = family.head();
     b.without_prefix(|b| {
-        let matrix = match matrix {
+        let absent = |name: &str| family.head_may_be_absent() && !weights.contains(name);
+        let matrix = match matrix.filter(|name| !absent(name)) {
             Some(name) => b.vocabulary_matrix(name, (vocab, vocab_padded), width)?,
             None => tokens,
         };
@@ -205,6 +252,28 @@ fn graph(family: &dyn Family, weights: &Weights, options: &GraphOptions) -> Resu
     })?;
     for present in &presents {
         b.present(present, cache);
+    }
+    Ok(builder.graph)
+}
+
+fn encoder_graph(
+    family: &dyn Family,
+    encoder: &dyn Encoder,
+    weights: &Weights,
+    dtype: Dtype,
+) -> Result<Graph, WeightsError> {
+    let shape = family.shape();
+    let mut builder = Builder::new(weights, prefix(family, weights), dtype);
+    let b = &mut builder;
+    let ids = b.source_ids();
+    let sizes = [shape.vocab, shape.vocab_padded(), family.embedding_width()].map(u64::from);
+    let tokens = b.vocabulary_matrix(family.vocabulary(), (sizes[0], sizes[1]), sizes[2])?;
+    b.graph.scope("embedding");
+    let rows = b.token_rows(&tokens, &ids);
+    let x = encoder.encode(b, &ids, rows)?;
+    for layer in 0..shape.layers {
+        b.graph.scope(format!("cross.{layer}"));
+        b.source_outputs(layer, &x, &encoder.cross(layer), (shape.heads, shape.head_dim))?;
     }
     Ok(builder.graph)
 }

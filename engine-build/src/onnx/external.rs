@@ -14,20 +14,26 @@ use super::{Element, Parameter, Source};
 use crate::Progress;
 use crate::checkpoint::Weights;
 use crate::error::BuildError;
+use crate::resume::Resumable;
 
 /// Elements that are encoded at a time: 1 MiB of f32, small enough to stay in cache between the steps.
 const PIECE_ELEMENTS: usize = 256 << 10;
 
-/// Writes the parameters in order, with zeros between them up to each one's offset. `file` is the whole weights file.
+/// Writes the parameters in order, with zeros between them up to each one's offset. `file` is the whole weights file; those that
+/// are in it already are left.
 pub(crate) fn write_parameters(
     parameters: &[Parameter],
     weights: &Weights,
-    file: &mut dyn Write,
+    file: &mut Resumable,
     progress: &dyn Progress,
 ) -> Result<(), BuildError> {
-    let mut position_bytes = 0;
+    let mut position_bytes = file.bytes();
     let mut scales = HashMap::new();
     for parameter in parameters {
+        if parameter.offset_bytes < position_bytes {
+            progress.advance(parameter.bytes());
+            continue;
+        }
         write_zeros(file, parameter.offset_bytes - position_bytes)?;
         match &parameter.panels {
             Some(panels) => {
@@ -39,11 +45,20 @@ pub(crate) fn write_parameters(
                     progress.advance(packed.len() as u64);
                     Ok(())
                 })?;
-                scales.insert(parameter.name.as_str(), found);
+                if !found.is_empty() {
+                    scales.insert(parameter.name.as_str(), found);
+                }
             }
             None => write_parameter(parameter, (weights, &scales), file, progress)?,
         }
         position_bytes = parameter.offset_bytes + parameter.bytes();
+        // Scales are known as long as this process lives: no other goes on between a matrix and them.
+        if let Source::Scales(matrix) = &parameter.source {
+            scales.remove(matrix.as_str());
+        }
+        if scales.is_empty() {
+            file.mark().map_err(BuildError::WriteWeights)?;
+        }
     }
     Ok(())
 }
@@ -70,6 +85,9 @@ fn write_parameter(
         Source::Checkpoint(tensor) => weights.read(tensor, parameter.elements(), &mut write)?,
         Source::Centred { tensor, mean } => {
             weights.read(tensor, parameter.elements(), |start, values| write(start, &less_mean(start, values, mean)))?
+        }
+        Source::Scaled { tensor, factor } => {
+            weights.read(tensor, parameter.elements(), |start, values| write(start, &times(values, *factor)))?
         }
         Source::Padded { tensor, pad } => {
             weights.read(tensor, parameter.elements(), &mut write)?;
@@ -101,6 +119,12 @@ fn write_pieces(
 fn less_mean(start: u64, values: &[f32], mean: &[f32]) -> Vec<f32> {
     let first_column = (start % mean.len() as u64) as usize;
     values.iter().zip(mean.iter().cycle().skip(first_column)).map(|(value, mean)| value - mean).collect()
+}
+
+/// Each value times a factor.
+#[expect(clippy::cast_possible_truncation, reason = "weights are f32")]
+fn times(values: &[f32], factor: f64) -> Vec<f32> {
+    values.iter().map(|value| (f64::from(*value) * factor) as f32).collect()
 }
 
 /// Little-endian bytes of `values` in the parameter's element type.

@@ -88,6 +88,8 @@ pub(crate) enum Source {
     Checkpoint(Tensor),
     /// The rows of a checkpoint tensor, each less the same row; zeros where the parameter is larger.
     Centred { tensor: Tensor, mean: Vec<f32> },
+    /// The elements of a checkpoint tensor, each times a factor.
+    Scaled { tensor: Tensor, factor: f64 },
     /// The elements of a checkpoint tensor; `pad` where the parameter is larger.
     Padded { tensor: Tensor, pad: f32 },
     /// Checkpoint matrices on top of each other, transposed.
@@ -115,9 +117,10 @@ impl Source {
     /// The checkpoint tensors that it takes.
     pub(crate) fn tensors(&self) -> &[Tensor] {
         match self {
-            Source::Checkpoint(tensor) | Source::Centred { tensor, .. } | Source::Padded { tensor, .. } => {
-                std::slice::from_ref(tensor)
-            }
+            Source::Checkpoint(tensor)
+            | Source::Centred { tensor, .. }
+            | Source::Scaled { tensor, .. }
+            | Source::Padded { tensor, .. } => std::slice::from_ref(tensor),
             Source::Transposed(matrix) => &matrix.tensors,
             Source::Computed(_) | Source::Scales(_) => &[],
         }

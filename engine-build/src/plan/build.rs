@@ -65,6 +65,9 @@ pub fn build_plan(
 }
 
 fn check(model: &ModelInfo, library: &Library, shapes: &PlanShapes) -> Result<(), PlanError> {
+    if model.source.is_some() {
+        return Err(PlanError::EncoderDecoder);
+    }
     if model.dtype != Dtype::F16 {
         return Err(PlanError::Dtype(format!("{:?}", model.dtype).to_lowercase()));
     }

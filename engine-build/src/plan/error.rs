@@ -22,6 +22,12 @@ pub enum PlanError {
         "the bundle's graph is {0}, and TensorRT plans are built from f16: build the bundle again with --dtype f16"
     )]
     Dtype(String),
+    /// An encoder-decoder.
+    #[error(
+        "the bundle's model reads a source with an encoder, and there are no TensorRT plans for such models: run it with ONNX \
+         Runtime"
+    )]
+    EncoderDecoder,
     /// The numbers of a profile are out of order.
     #[error("the profiles have a minimum above an optimum, or an optimum above a maximum: each has to be MIN,OPT,MAX")]
     Shapes,

@@ -71,7 +71,7 @@ type Case = (&'static str, &'static str, Value, &'static [&'static str]);
 
 #[test]
 fn impossible_configurations_are_refused_in_one_sentence() {
-    let cases: [Case; 26] = [
+    let cases: [Case; 33] = [
         ("gptj", "/rotary_dim", json!(7), &["7 of a head's 16", "even"]),
         ("gptj", "/rotary_dim", json!(18), &["18 of a head's 16"]),
         ("gptj", "/n_head", json!(5), &["`n_embd` 48", "`n_head` 5"]),
@@ -112,6 +112,13 @@ fn impossible_configurations_are_refused_in_one_sentence() {
         ),
         ("opt", "/word_embed_proj_dim", json!(32), &["model.decoder.embed_tokens.weight", "[281, 48]", "[281, 32]"]),
         ("opt_post", "/ffn_dim", json!(null), &["no `ffn_dim`"]),
+        ("t5/relu", "/relative_attention_num_buckets", json!(7), &["`relative_attention_num_buckets`", "7", "even"]),
+        ("t5/relu", "/relative_attention_max_distance", json!(5), &["`relative_attention_max_distance`", "above half"]),
+        ("t5/relu", "/d_kv", json!(13), &["SelfAttention.q.weight", "[42, 36]", "[39, 36]"]),
+        ("t5/relu", "/n_positions", json!(16_385), &["`n_positions`", "up to 16384"]),
+        ("t5/relu", "/architectures", json!(["T5EncoderModel"]), &["`T5EncoderModel`", "T5ForConditionalGeneration"]),
+        ("t5/gated", "/feed_forward_proj", json!("gated-snake"), &["`gated-snake`", "gelu_new"]),
+        ("t5/gated", "/num_decoder_layers", json!(3), &["no tensor decoder.block.2.layer.0"]),
         ("qwen2", "/rms_norm_eps", json!(0), &["`rms_norm_eps`", "above 0"]),
     ];
     for (name, pointer, value, fragments) in cases {
@@ -177,12 +184,36 @@ fn manifests_say_how_many_heads_the_cache_has() {
         ("mistral", "mistral", 4, 2, 10, 40),
         ("qwen2", "qwen2", 6, 3, 8, 48),
         ("opt_post", "opt", 4, 4, 10, 40),
+        ("t5/relu", "t5", 3, 3, 14, 36),
     ] {
         let manifest = Golden::copy(name).build().expect(name);
         let model = &manifest.model;
         assert_eq!(manifest.family, family);
         assert_eq!((model.heads, model.kv_heads, model.head_dim, model.hidden), (heads, kv_heads, head_dim, hidden));
     }
+}
+
+#[test]
+fn an_encoder_decoder_has_two_graphs_and_a_start_for_its_answers() {
+    let golden = Golden::copy("t5/long");
+    let manifest = golden.build().expect("a bundle");
+    assert_eq!((manifest.model.source, manifest.model.positions, manifest.model.context), (Some(200), 200, 128));
+    assert_eq!((manifest.tokens.start, manifest.tokens.end_of_text.as_slice()), (0, &[1][..]));
+    manifest.verify_checksums(&golden.options().out).expect("every file");
+    assert!(engine_build::is_encoder_decoder(&golden.path("")));
+    assert!(!engine_build::is_encoder_decoder(&Golden::copy("opt").path("")));
+    let tiny = 32 * 283; // The embedding, which is the head too, counts once.
+    let block = 4 * 24 * 32;
+    let network = 3 * 32 * 48;
+    let biases = 2 * 2 * 32;
+    let norms = 32 * (2 + 1 + 3 + 1);
+    assert_eq!(manifest.source.parameters, tiny + 3 * block + 2 * network + biases + norms);
+
+    golden.set("/decoder_start_token_id", Value::Null);
+    golden.build().expect("generation_config.json has it too");
+    fs::remove_file(golden.path("generation_config.json")).expect("removed");
+    let error = golden.build().expect_err("no start").to_string();
+    assert!(error.contains("`decoder_start_token_id`"), "{error}");
 }
 
 /// Values that are often nearly right.
@@ -205,7 +236,7 @@ proptest! {
 
     #[test]
     fn any_fields_of_any_family(
-        name in proptest::sample::select(vec!["gptj", "neo", "neox", "llama", "llama_wide", "mistral", "opt_post", "qwen2"]),
+        name in proptest::sample::select(vec!["gptj", "neo", "neox", "llama", "llama_wide", "mistral", "opt_post", "qwen2", "t5/gated"]),
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), json_value()), 1..4),
     ) {
         let golden = Golden::copy(name);

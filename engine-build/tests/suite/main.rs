@@ -7,5 +7,6 @@ mod operators;
 #[cfg(feature = "tensorrt")]
 mod plans;
 mod random;
+mod resume;
 mod tiny;
 mod tokenizers;

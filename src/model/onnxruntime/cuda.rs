@@ -60,6 +60,9 @@ pub enum CudaLoadError {
     /// The graph has operators of this program's own, which are for the CPU.
     #[error("the bundle's graph has operators that are only there for the CPU: build it with --dtype f16 for a GPU")]
     Operators,
+    /// The model reads a source with an encoder.
+    #[error("the bundle's model reads a source with an encoder, which only the CPU does: use --device cpu")]
+    EncoderDecoder,
 }
 
 /// Loads a bundle's graph onto a device.
@@ -76,6 +79,9 @@ pub fn load(
     // The library first: that it is the wrong build is the likeliest mistake.
     if !CUDA::is_available().unwrap_or(false) {
         return Err(CudaLoadError::NoProvider);
+    }
+    if manifest.model.source.is_some() {
+        return Err(CudaLoadError::EncoderDecoder);
     }
     if manifest.model.operators != Operators::Onnx {
         return Err(CudaLoadError::Operators);

@@ -1,19 +1,20 @@
 //! ONNX Runtime on the CPU: the bundle's graph over in-place KV caches.
 //!
 //! `library` finds and loads the library, `operators` computes the fused operators of bundles for the CPU, `raw` is the fenced part
-//! that binds memory, `kv` holds lanes and pages. This file puts a batch into the bound memory, runs the graph and reads the results.
+//! that binds memory, `kv` holds lanes and pages, `sources` what an encoder has read. This file puts a batch into the bound memory, runs the graph and reads the results.
 
 pub mod cuda;
 mod kv;
 mod library;
 mod operators;
 mod raw;
+mod sources;
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use engine_build::manifest::{Dtype, Manifest, Operators};
+use engine_build::manifest::{Dtype, ENCODER_FILE, GRAPH_FILE, Manifest, Operators};
 use kernels::Kernels;
 use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
@@ -22,7 +23,9 @@ use rustc_hash::FxHashMap;
 use self::kv::{KvCache, KvShape};
 pub use self::library::LibraryError;
 use self::raw::{Binding, Element, Memory, c_name};
-use super::{Backend, BackendError, Batch, KvCopy, Limits, Outputs, check_numbers};
+use self::sources::{SourceShape, Sources};
+use super::{Backend, BackendError, Batch, KvCopy, Limits, Outputs, SourceSlot, check_numbers, check_source};
+use crate::text::TokenId;
 
 /// Combinations of shapes whose bindings are kept. Steady decoding uses one per number of rows; past this many, all are
 /// dropped and made again as needed.
@@ -67,12 +70,17 @@ pub enum LoadError {
 /// See [`LoadError`]. Nothing is computed yet.
 pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box<dyn Backend>, LoadError> {
     let environment = library::environment(options.library.as_deref())?;
-    let path = bundle.join("model.onnx");
-    let session = open(&environment, &path, manifest.model.operators, options)
-        .map_err(|e| LoadError::Graph { path, reason: e.to_string() })?;
+    let session = |file: &str, operators, options: &Options| {
+        let path = bundle.join(file);
+        open(&environment, &path, operators, options).map_err(|e| LoadError::Graph { path, reason: e.to_string() })
+    };
+    let decoder = session(GRAPH_FILE, manifest.model.operators, options)?;
+    // Its threads have nothing to do while the decoder computes, so they must not spin.
+    let quiet = Options { spin: false, ..options.clone() };
+    let encoder = manifest.model.source.map(|_| session(ENCODER_FILE, Operators::Onnx, &quiet)).transpose()?;
     Ok(match manifest.model.dtype {
-        Dtype::F32 => Box::new(OnnxRuntime::<f32>::new(session, manifest, options)),
-        Dtype::F16 => Box::new(OnnxRuntime::<u16>::new(session, manifest, options)),
+        Dtype::F32 => Box::new(OnnxRuntime::<f32>::new((decoder, encoder), manifest, options)),
+        Dtype::F16 => Box::new(OnnxRuntime::<u16>::new((decoder, encoder), manifest, options)),
     })
 }
 
@@ -108,6 +116,7 @@ fn dimensions(manifest: &Manifest, options: &Options) -> (KvShape, Limits) {
         top_k: size(model.top_k),
         pages: shape.pages,
         page_bytes,
+        source: SourceShape::of(manifest, options.lanes, element_bytes).map(|source| source.limits),
     };
     (shape, limits)
 }
@@ -138,13 +147,15 @@ fn open(
 
 /// The engine; `T` is the element of the KV cache.
 struct OnnxRuntime<T: Element> {
-    /// By `[rows, longest, selected]`. Declared first: bindings are dropped before the memory they point to.
-    bindings: FxHashMap<[usize; 3], Binding>,
+    /// By `[rows, longest, selected, width of the sources]`. Declared first: bindings are dropped before the memory they point to.
+    bindings: FxHashMap<[usize; 4], Binding>,
     session: Session,
     limits: Limits,
     shape: KvShape,
     vocab_padded: usize,
     kv: KvCache<T>,
+    /// Of models with an encoder.
+    sources: Option<Sources<T>>,
     /// `past_k_i`, `present_k_i`, `past_v_i`, `present_v_i`, in the order of the cache's tensors.
     kv_names: Vec<(CString, CString)>,
     /// `[rows, longest]`
@@ -164,11 +175,12 @@ struct OnnxRuntime<T: Element> {
 }
 
 impl<T: Element> OnnxRuntime<T> {
-    fn new(session: Session, manifest: &Manifest, options: &Options) -> Self {
+    fn new((session, encoder): (Session, Option<Session>), manifest: &Manifest, options: &Options) -> Self {
         let (shape, limits) = dimensions(manifest, options);
         let size = |n: u32| n as usize;
         let model = &manifest.model;
         let names = (0..shape.layers).flat_map(|i| [("k", i), ("v", i)]);
+        let sources = SourceShape::of(manifest, options.lanes, size_of::<T>());
         let kv_names = names.map(|(kv, i)| (c_name(format!("past_{kv}_{i}")), c_name(format!("present_{kv}_{i}"))));
         Self {
             bindings: FxHashMap::default(),
@@ -176,6 +188,7 @@ impl<T: Element> OnnxRuntime<T> {
             vocab_padded: size(model.vocab_padded),
             kv_names: kv_names.collect(),
             kv: KvCache::new(shape),
+            sources: encoder.zip(sources).map(|(encoder, shape)| Sources::new(encoder, shape)),
             input_ids: Memory::zeroed(limits.lanes * limits.chunk),
             past_len: Memory::zeroed(limits.lanes),
             select: Memory::zeroed(limits.selected),
@@ -189,8 +202,8 @@ impl<T: Element> OnnxRuntime<T> {
     }
 
     /// Lays the graph's inputs and outputs over the memory for one combination of shapes.
-    fn bind(&self, rows: usize, longest: usize, selected: usize) -> Result<Binding, ort::Error> {
-        let (b, s, r) = (rows as i64, longest as i64, selected as i64);
+    fn bind(&self, shape: [usize; 4]) -> Result<Binding, ort::Error> {
+        let [b, s, r, width] = shape.map(|size| size as i64);
         let mut binding = Binding::new(&self.session)?;
         binding.input(c"input_ids", &self.input_ids, &[b, s])?;
         binding.input(c"past_len", &self.past_len, &[b])?;
@@ -199,6 +212,13 @@ impl<T: Element> OnnxRuntime<T> {
         for ((past, present), memory) in self.kv_names.iter().zip(&self.kv.tensors) {
             binding.input(past, memory, &cache)?;
             binding.output(present, memory, &cache)?;
+        }
+        if let Some(sources) = &self.sources {
+            binding.input(c"source_len", &sources.lengths, &[b])?;
+            let read = [b, self.shape.heads as i64, width, self.shape.head_dim as i64];
+            for (name, memory) in sources.names.iter().zip(&sources.lanes) {
+                binding.input(name, memory, &read)?;
+            }
         }
         let top_k = self.limits.top_k as i64;
         binding.output(c"logits", &self.logits, &[r, self.vocab_padded as i64])?;
@@ -247,13 +267,17 @@ impl<T: Element> Backend for OnnxRuntime<T> {
     fn forward(&mut self, batch: &Batch, out: &mut Outputs) -> Result<(), BackendError> {
         batch.check(&self.limits)?;
         let engine = |error: ort::Error| BackendError::Engine(error.to_string());
-        let shape = [batch.rows.len(), batch.longest(), batch.selected.len()];
+        if let Some(sources) = &mut self.sources {
+            sources.load(batch)?;
+        }
+        let width = self.sources.as_ref().map_or(0, |sources| sources.width);
+        let shape = [batch.rows.len(), batch.longest(), batch.selected.len(), width];
         self.write_inputs(batch, shape[1]);
         if !self.bindings.contains_key(&shape) {
             if self.bindings.len() >= MAX_BINDINGS {
                 self.bindings.clear();
             }
-            let binding = self.bind(shape[0], shape[1], shape[2]).map_err(engine)?;
+            let binding = self.bind(shape).map_err(engine)?;
             self.bindings.insert(shape, binding);
         }
         if let Some(binding) = self.bindings.get_mut(&shape) {
@@ -265,5 +289,11 @@ impl<T: Element> Backend for OnnxRuntime<T> {
 
     fn copy_kv(&mut self, copies: &[KvCopy]) -> Result<(), BackendError> {
         self.kv.copy(copies)
+    }
+
+    fn encode(&mut self, slot: SourceSlot, tokens: &[TokenId]) -> Result<(), BackendError> {
+        check_source(slot, tokens, &self.limits)?;
+        let Some(sources) = &mut self.sources else { return Ok(()) };
+        sources.encode(slot, tokens).map_err(|error| BackendError::Engine(error.to_string()))
     }
 }

@@ -83,6 +83,9 @@ impl From<tensorrt::LoadError> for LoadError {
 /// # Errors
 /// See [`LoadError`].
 pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box<dyn Backend>, LoadError> {
+    if manifest.model.source.is_some() {
+        return Err(PlanError::EncoderDecoder.into());
+    }
     let device = Driver::load(options.driver.as_deref())?.open(options.device)?;
     device.make_current()?;
     let library = library(options)?;
@@ -142,6 +145,7 @@ fn dimensions(manifest: &Manifest, options: &Options, shapes: &PlanShapes) -> (K
         top_k: size(model.top_k),
         pages: kv.pages,
         page_bytes: kv.page_bytes(),
+        source: None,
     };
     (kv, limits)
 }

@@ -194,8 +194,9 @@ impl Sampling {
         let allowed = |token: u32| match text.role(TokenId(token)) {
             Role::End => !so_far.is_blocked(text, None),
             Role::Text => !so_far.is_blocked(text, text.bytes(TokenId(token))),
-            // An encoder-decoder may say special tokens, such as those that number the gaps of its source. They have no text.
-            Role::Never => answers && (token as usize) < text.vocab() && text.bytes(TokenId(token)).is_none(),
+            // An encoder-decoder may say special tokens, such as those that number the gaps of its source, and ids that the tokenizer
+            // lacks. They have no text.
+            Role::Never => answers && text.bytes(TokenId(token)).is_none(),
         };
         let number = draft.random.random::<f64>();
         let Some((id, logprob)) = choose(&next, &self.options.choice, &seen, number, allowed) else {

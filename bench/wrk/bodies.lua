@@ -1,9 +1,18 @@
 -- Posts the bodies of a file, one a line, in turn; says at the end what was counted, as JSON.
+-- Each thread begins at a place of its own: what one has sent is in the server's memory when another sends it.
 -- usage: wrk -s bodies.lua URL -- FILE
+local THREADS = 2
 local bodies, at = {}, 0
+local threads = 0
+
+function setup(thread)
+    thread:set("number", threads)
+    threads = threads + 1
+end
 
 function init(args)
     for line in io.lines(args[1]) do bodies[#bodies + 1] = line end
+    at = math.floor(#bodies * number / THREADS)
 end
 
 function request()

@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 if ! command -v cargo-fuzz >/dev/null; then
     cargo install cargo-fuzz --locked --quiet
 fi
-if rustup toolchain list 2>/dev/null | grep -q '^nightly'; then
+if grep -q '^nightly' <<<"$(rustup toolchain list 2>/dev/null)"; then
     fuzz=(cargo +nightly fuzz)
     options=()
 else

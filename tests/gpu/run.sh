@@ -35,7 +35,7 @@ nvidia=$(find "$site/nvidia" -name lib -type d -printf '%p:')
 
 # What can run: TensorRT where it is installed, TensorRT-RTX for the architectures that it has kernels for.
 engines=(onnxruntime)
-if ldconfig -p | grep -q 'libnvinfer\.so\.11'; then engines+=(tensorrt); fi
+if grep -q 'libnvinfer\.so\.11' <<<"$(ldconfig -p)"; then engines+=(tensorrt); fi
 case $gpu in
     *", 7.5,"* | *", 8.0,"* | *", 8.6,"* | *", 8.9,"* | *", 12.0,"* | *", 12.1,"*)
         tools/tensorrt_rtx.sh "$target/tensorrt-rtx"

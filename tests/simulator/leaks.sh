@@ -14,7 +14,8 @@ fi
 test=tensorrt::engines_come_and_go_without_leaving_anything
 suite=
 while read -r binary; do
-    if "$binary" --list 2>/dev/null | grep -q "^$test: test"; then
+    # Not through a pipe: a reader that stops at the first match makes the writer fail.
+    if grep -q "^$test: test" <<<"$("$binary" --list 2>/dev/null)"; then
         suite=$binary
         break
     fi

@@ -123,7 +123,9 @@ quick = $(if $(BENCH_QUICK),--quick)
 
 # GPT-2 with positions for the longest cell, and a GPT-J of a billion parameters: 4 GB of weights in PyTorch, 1 GB here.
 # Other arguments: GRID="--runs 20 --peer-runs 20 --precisions int8,fp32". Another size: delete the folder, and name GRID_GPTJ.
+# TASKS="--runs 100 --peer-runs 25" are those of the batches for a FLAN-T5 of the base model's shape.
 GRID ?=
+TASKS ?=
 GRID_GPTJ ?= --layers 16 --hidden 2048 --heads 16
 
 bench:
@@ -150,6 +152,9 @@ bench-grid:
 	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)"
 	$(BENCH) grid --checkpoints $(TARGET)/bench/grid/gpt2,$(TARGET)/bench/grid/gptj \
 	    --cache $(TARGET)/bench/bundles $(PEERS_FLAGS) $(quick) $(GRID)
+	$(BENCH) checkpoint $(TARGET)/bench/grid/flan-t5-base --family t5 --positions 512
+	$(BENCH) tasks --checkpoint $(TARGET)/bench/grid/flan-t5-base \
+	    --cache $(TARGET)/bench/bundles $(PEERS_FLAGS) $(quick) $(TASKS)
 
 bench-http:
 	$(MAKE) bench BENCH_ONLY=http

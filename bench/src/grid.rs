@@ -7,25 +7,20 @@
 mod cells;
 mod table;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, ValueEnum};
+use anyhow::{Result, bail, ensure};
+use clap::Args;
 use engine_build::manifest::TOKENIZER_FILE;
-use engine_build::{Manifest, Quantization};
 use foretype::text::Text;
 use serde_json::{Value, json};
 
 use self::cells::{Cell, Measured, rows};
 use crate::client::Connection;
-use crate::model::Name;
+use crate::endpoints::{Endpoints, Precision, Side, checkpoint_name, is_turn, prompt};
 use crate::paper::wanted;
-use crate::peers::own;
-use crate::peers::worker::Installed;
-use crate::server::Program;
-use crate::workload::{Queries, Texts};
+use crate::workload::Texts;
 use crate::wrapper::Service;
 
 /// Tokens are drawn from so many of the best.
@@ -34,15 +29,6 @@ const TOP_K: usize = 50;
 const MOST_FAILURES: usize = 2;
 /// Times that an answer may be shorter than asked, because the model ended it, before a run counts as failed.
 const SHORT_ANSWERS: usize = 5;
-
-/// How foretype stores weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Precision {
-    /// As they are.
-    Fp32,
-    /// In 8 bits.
-    Int8,
-}
 
 /// Arguments of `grid`.
 #[derive(Clone, Debug, Args)]
@@ -68,44 +54,11 @@ pub struct GridArgs {
     /// Peers, by the variant of their engine.
     #[arg(long, value_delimiter = ',', default_value = "torch-fp32")]
     against: Vec<String>,
-    /// More environment variables for foretype's container, such as "FORETYPE_CHUNK=256".
-    #[arg(long, value_delimiter = ',')]
-    foretype_env: Vec<String>,
     /// Four small cells, two runs, one of the others.
     #[arg(long)]
     quick: bool,
-    /// The container's entry point.
-    #[arg(long, value_name = "FILE", default_value = "nginx/serve")]
-    entry: PathBuf,
-    /// The server. Default: `foretype` beside this program.
-    #[arg(long, value_name = "FILE")]
-    server: Option<PathBuf>,
-    /// Where bundles built from the checkpoints are kept.
-    #[arg(long, value_name = "DIR", default_value = "target/bench/bundles")]
-    cache: PathBuf,
-    /// What bench/peers/setup.sh installed.
-    #[arg(long, value_name = "DIR", default_value = "target/bench/peers")]
-    peers: PathBuf,
-    /// The peers' scripts.
-    #[arg(long, value_name = "DIR", default_value = "bench/peers")]
-    peer_scripts: PathBuf,
-    /// Queries whose words prompts are made of, one a line.
-    #[arg(long, value_name = "FILE", default_value = "models/demo/queries/heldout_unseen.txt")]
-    queries: PathBuf,
-    /// Where results are written.
-    #[arg(long, value_name = "DIR", default_value = "bench/results")]
-    results: PathBuf,
-    /// Seed of the prompts.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-}
-
-/// A server of the run, or why it isn't there.
-struct Side {
-    name: String,
-    version: String,
-    is_own: bool,
-    service: Result<Service, String>,
+    #[command(flatten)]
+    endpoints: Endpoints,
 }
 
 impl GridArgs {
@@ -116,24 +69,22 @@ impl GridArgs {
         }
         ensure!(self.inputs.iter().chain(&self.outputs).all(|&tokens| tokens > 0), "a length of 0 tokens");
         ensure!(self.outputs.is_sorted() && !self.inputs.is_empty(), "--outputs are lengths in rising order");
-        let logs = self.results.join("tmp");
-        fs::create_dir_all(&logs)?;
-        let mut texts = Texts::new(Queries::load(&self.queries)?, self.seed);
+        let mut texts = self.endpoints.texts()?;
         let mut before = Vec::new();
         for checkpoint in &self.checkpoints {
             let text = self.text(checkpoint)?;
-            let sides = self.sides(checkpoint, &logs).await?;
-            let model = name(checkpoint)?;
+            let sides = self.sides(checkpoint).await?;
+            let model = checkpoint_name(checkpoint)?;
             let mut measured = self.cells(&sides);
             // The first answer of a server pays for what is loaded when it is first used.
             self.round(0, &sides, &mut self.cells(&sides)[0], &text, &mut texts).await?;
-            for round in 0..self.runs.max(self.peer_runs) {
+            for round in 0..self.rounds() {
                 for cell in &mut measured {
                     self.round(round, &sides, cell, &text, &mut texts).await?;
                 }
-                println!("{model}: round {} of {}", round + 1, self.runs.max(self.peer_runs));
+                println!("{model}: round {} of {}", round + 1, self.rounds());
                 let now = rows(&model, &measured);
-                table::write(&self.results, &[before.as_slice(), &now].concat())?;
+                table::write(&self.endpoints.results, &[before.as_slice(), &now].concat())?;
             }
             before.extend(rows(&model, &measured));
         }
@@ -141,76 +92,38 @@ impl GridArgs {
         Ok(())
     }
 
+    fn rounds(&self) -> usize {
+        self.runs.max(self.peer_runs)
+    }
+
     /// Positions of the longest cell.
     fn context(&self) -> usize {
         self.inputs.iter().max().unwrap_or(&0) + self.outputs.iter().max().unwrap_or(&0)
     }
 
-    fn bundle(&self, checkpoint: &Path, precision: Precision) -> Result<(PathBuf, Manifest)> {
-        let quantization = match precision {
-            Precision::Fp32 => Quantization::None,
-            Precision::Int8 => Quantization::Int8,
-        };
-        own::bundle(checkpoint, &self.cache, self.context() as u32, quantization)
-            .with_context(|| format!("{} with {} positions", checkpoint.display(), self.context()))
-    }
-
     /// The checkpoint's tokenizer, to make prompts of a length.
     fn text(&self, checkpoint: &Path) -> Result<Text> {
         let precision = self.precisions.first().copied().unwrap_or(Precision::Int8);
-        let (bundle, manifest) = self.bundle(checkpoint, precision)?;
-        Ok(Text::of_bundle(&fs::read_to_string(bundle.join(TOKENIZER_FILE))?, &manifest)?)
+        let (bundle, manifest) = self.endpoints.bundle(checkpoint, self.context(), precision)?;
+        Ok(Text::of_bundle(&std::fs::read_to_string(bundle.join(TOKENIZER_FILE))?, &manifest)?)
     }
 
-    async fn sides(&self, checkpoint: &Path, logs: &Path) -> Result<Vec<Side>> {
-        let program = Program::at(self.server.as_deref(), logs)?;
+    async fn sides(&self, checkpoint: &Path) -> Result<Vec<Side>> {
         let mut sides = Vec::new();
         for &precision in &self.precisions {
-            let (bundle, _) = self.bundle(checkpoint, precision)?;
-            let service = Service::container(&program, &self.entry, &self.environment(&bundle)?, logs).await;
-            let kind = if precision == Precision::Int8 { "int8" } else { "fp32" };
-            sides.push(Side {
-                name: format!("foretype {kind}"),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                is_own: true,
-                service: service.map_err(|error| format!("{error:#}")),
-            });
+            let (bundle, _) = self.endpoints.bundle(checkpoint, self.context(), precision)?;
+            sides.push(self.endpoints.own(&bundle, precision).await?);
         }
-        let installed = Installed::new(&self.peers, &self.peer_scripts, &format!("grid-{}", name(checkpoint)?));
-        fs::create_dir_all(&installed.models)?;
-        fs::write(installed.models.join("checkpoint.txt"), format!("{}\n", checkpoint.canonicalize()?.display()))?;
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         for peer in wanted(&self.against)? {
-            println!("starting {} behind gunicorn", peer.name);
-            let service = Service::peer(peer, &installed, threads, logs).await;
-            sides.push(Side {
-                name: peer.name.to_owned(),
-                version: installed.versions(peer),
-                is_own: false,
-                service: service.map_err(|error| format!("{error:#}")),
-            });
+            sides.push(self.endpoints.peer(peer, checkpoint).await?);
         }
-        sides.iter().flat_map(|side| &side.service).try_for_each(Service::pause)?;
         Ok(sides)
-    }
-
-    fn environment(&self, bundle: &Path) -> Result<Vec<(String, String)>> {
-        let mut variables = vec![
-            ("FORETYPE_MODEL".to_owned(), bundle.canonicalize()?.display().to_string()),
-            ("FORETYPE_DEADLINE_MS".to_owned(), "60000".to_owned()),
-            ("FORETYPE_MAX_CHARACTERS".to_owned(), "100000".to_owned()),
-        ];
-        for variable in &self.foretype_env {
-            let (name, value) = variable.split_once('=').context("--foretype-env takes NAME=VALUE")?;
-            variables.push((name.to_owned(), value.to_owned()));
-        }
-        Ok(variables)
     }
 
     fn cells(&self, sides: &[Side]) -> Vec<Vec<Measured>> {
         let lengths = self.inputs.iter().flat_map(|&input| self.outputs.iter().map(move |&output| (input, output)));
         lengths
-            .map(|(input, output)| sides.iter().map(|side| side.measured(Cell { input, output })).collect())
+            .map(|(input, output)| sides.iter().map(|side| nothing_yet(side, Cell { input, output })).collect())
             .collect()
     }
 
@@ -225,12 +138,12 @@ impl GridArgs {
     ) -> Result<()> {
         for (side, measured) in sides.iter().zip(measured) {
             let runs = if side.is_own { self.runs } else { self.peer_runs };
-            let (Ok(service), true) = (&side.service, round < runs && measured.failures.len() < MOST_FAILURES) else {
-                continue;
-            };
+            let is_turn = is_turn(round, runs, self.rounds()) && measured.failures.len() < MOST_FAILURES;
+            let (Ok(service), true) = (&side.service, is_turn) else { continue };
             service.resume()?;
-            let prompts = std::iter::repeat_with(|| prompt(texts, text, measured.cell.input));
-            match side.generate(service, measured.cell, prompts).await {
+            let length = |words: &str| text.encode(words).len();
+            let prompts = std::iter::repeat_with(|| prompt(texts, length, measured.cell.input));
+            match generate(side, service, measured.cell, prompts).await {
                 Ok(seconds) => measured.seconds.push(seconds),
                 Err(error) => measured.failures.push(format!("{error:#}")),
             }
@@ -240,43 +153,42 @@ impl GridArgs {
     }
 }
 
-impl Side {
-    fn measured(&self, cell: Cell) -> Measured {
-        Measured {
-            cell,
-            server: self.name.clone(),
-            version: self.version.clone(),
-            is_own: self.is_own,
-            nginx: self.service.as_ref().is_ok_and(Service::is_proxied),
-            seconds: Vec::new(),
-            failures: self.service.as_ref().err().cloned().into_iter().collect(),
+fn nothing_yet(side: &Side, cell: Cell) -> Measured {
+    Measured {
+        cell,
+        server: side.name.clone(),
+        version: side.version.clone(),
+        is_own: side.is_own,
+        nginx: side.is_proxied(),
+        seconds: Vec::new(),
+        failures: side.service.as_ref().err().cloned().into_iter().collect(),
+    }
+}
+
+/// Seconds until an answer of exactly the length asked for.
+async fn generate(side: &Side, service: &Service, cell: Cell, prompts: impl Iterator<Item = String>) -> Result<f64> {
+    service.settle().await?;
+    let mut connection = Connection::open(service.address).await?;
+    for prompt in prompts.take(SHORT_ANSWERS) {
+        let body = body(side, &prompt, cell.output);
+        let started = Instant::now();
+        let (status, answer) = connection.post("/invocations", &body).await?;
+        let seconds = started.elapsed().as_secs_f64();
+        ensure!(status == 200, "status {status}: {}", String::from_utf8_lossy(&answer).replace('\n', " "));
+        // The others are told to take no token for an end.
+        if !side.is_own || generated(&serde_json::from_slice(&answer)?) == Some(cell.output) {
+            return Ok(seconds);
         }
     }
+    bail!("{SHORT_ANSWERS} answers in a row were shorter than {} tokens", cell.output)
+}
 
-    /// Seconds until an answer of exactly the length asked for.
-    async fn generate(&self, service: &Service, cell: Cell, prompts: impl Iterator<Item = String>) -> Result<f64> {
-        let mut connection = Connection::open(service.address).await?;
-        for prompt in prompts.take(SHORT_ANSWERS) {
-            let body = self.body(&prompt, cell.output);
-            let started = Instant::now();
-            let (status, answer) = connection.post("/invocations", &body).await?;
-            let seconds = started.elapsed().as_secs_f64();
-            ensure!(status == 200, "status {status}: {}", String::from_utf8_lossy(&answer).replace('\n', " "));
-            // The others are told to take no token for an end.
-            if !self.is_own || generated(&serde_json::from_slice(&answer)?) == Some(cell.output) {
-                return Ok(seconds);
-            }
-        }
-        bail!("{SHORT_ANSWERS} answers in a row were shorter than {} tokens", cell.output)
-    }
-
-    fn body(&self, prompt: &str, new_tokens: usize) -> Value {
-        if self.is_own {
-            let parameters = json!({"max_new_tokens": new_tokens, "do_sample": true, "top_k": TOP_K, "details": true});
-            json!({"inputs": prompt, "parameters": parameters})
-        } else {
-            json!({"input": prompt, "suggestions": 1, "max_new_tokens": new_tokens})
-        }
+fn body(side: &Side, prompt: &str, new_tokens: usize) -> Value {
+    if side.is_own {
+        let parameters = json!({"max_new_tokens": new_tokens, "do_sample": true, "top_k": TOP_K, "details": true});
+        json!({"inputs": prompt, "parameters": parameters})
+    } else {
+        json!({"input": prompt, "suggestions": 1, "max_new_tokens": new_tokens})
     }
 }
 
@@ -284,30 +196,6 @@ impl Side {
 fn generated(answer: &Value) -> Option<usize> {
     let sequence = answer.get(0).unwrap_or(answer);
     sequence.pointer("/details/generated_tokens")?.as_u64()?.try_into().ok()
-}
-
-fn name(checkpoint: &Path) -> Result<String> {
-    Ok(checkpoint.file_name().context("a checkpoint folder has a name")?.to_string_lossy().into_owned())
-}
-
-/// Words of exactly so many tokens.
-fn prompt(texts: &mut Texts, text: &Text, tokens: usize) -> String {
-    loop {
-        let mut words = texts.typed(Name::Gpt2);
-        let mut length = text.encode(&words).len();
-        while length < tokens {
-            words.push(' ');
-            words.push_str(&texts.typed(Name::Gpt2));
-            length = text.encode(&words).len();
-        }
-        // Characters off the end until the length is met; it may be jumped over.
-        while length > tokens && words.pop().is_some() {
-            length = text.encode(&words).len();
-        }
-        if length == tokens {
-            return words;
-        }
-    }
 }
 
 #[cfg(test)]

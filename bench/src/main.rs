@@ -1,15 +1,16 @@
 //! `foretype-bench`: loads a foretype server as people and machines do, and measures it.
 //!
-//! * [`checkpoint`] writes a random GPT-2 of the real size, so that no download is needed.
+//! * [`checkpoint`] writes random models of real shapes, so that no download is needed.
 //! * [`load`] is a closed loop: a number of clients, each sending its next request when the last is answered; [`steps`] times
 //!   single model steps without a server.
 //! * [`typing`] is an open loop of people who type: a keystroke is sent when it is typed, answered or not.
 //! * [`overload`] sends more than the server can answer and checks that it degrades as it should.
 //! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who type; [`grid`]
-//!   does it by the lengths of prompts and answers.
+//!   does it by the lengths of prompts and answers, [`tasks`] for an encoder-decoder's batches.
 //! * [`http`] measures everything but the model, [`hot`] is what `bench/check.sh` counts instructions of.
 //!
-//! Beneath them: [`server`] starts and ends servers, [`wrapper`] those of others, [`fake_server`] one without a model; [`client`]
+//! Beneath them: [`server`] starts and ends servers, [`wrapper`] those of others, [`endpoints`] both as they are deployed,
+//! [`fake_server`] one without a model; [`client`]
 //! speaks HTTP, [`load_tools`] runs wrk and JMeter, [`workload`] makes texts; [`latency`], [`tally`] and [`summary`] count,
 //! [`bandwidth`] reads memory, [`metrics`] reads what the server says of itself, [`report`] and [`plot`] write results, [`machine`]
 //! says where.
@@ -19,6 +20,7 @@
 mod bandwidth;
 mod checkpoint;
 mod client;
+mod endpoints;
 mod fake_server;
 mod grid;
 mod hot;
@@ -38,6 +40,7 @@ mod server;
 mod steps;
 mod summary;
 mod tally;
+mod tasks;
 mod typeahead;
 mod typing;
 mod workload;
@@ -55,7 +58,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Write a random checkpoint, if it is not there yet: GPT-2 of the real size (124M), or another shape.
+    /// Write a random checkpoint, if it is not there yet: GPT-2 of the real size (124M), or another shape or family.
     Checkpoint(checkpoint::CheckpointArgs),
     /// Closed loop: throughput and latency against concurrency, batched and one request at a time.
     Load(load::LoadArgs),
@@ -69,6 +72,8 @@ enum Command {
     Paper(Box<paper::PaperArgs>),
     /// Open-ended generation by the lengths of prompt and answer, on foretype's container and on others' servers.
     Grid(Box<grid::GridArgs>),
+    /// Batches of tasks for an encoder-decoder, on foretype's container and on transformers' server.
+    Tasks(Box<tasks::TasksArgs>),
     /// People who type, on foretype and on others' engines in the obvious wrapper.
     Typeahead(Box<typeahead::TypeaheadArgs>),
     /// HTTP, JSON, queue and search without a model.
@@ -88,6 +93,7 @@ fn main() -> anyhow::Result<()> {
         Command::Peers(args) => args.run(),
         Command::Paper(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Grid(args) => runtime.block_on(until_interrupted(args.run())),
+        Command::Tasks(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Typeahead(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Http(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Hot(args) => runtime.block_on(until_interrupted(args.run())),

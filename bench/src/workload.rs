@@ -27,7 +27,8 @@ impl Queries {
         Ok(queries)
     }
 
-    fn of(text: &str) -> Self {
+    /// Of a text.
+    pub fn of(text: &str) -> Self {
         let lines: Vec<String> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
         let words = lines.iter().flat_map(|line| line.split(|c: char| !c.is_alphanumeric()));
         let mut words: Vec<String> = words.filter(|word| word.chars().count() > 2).map(str::to_owned).collect();

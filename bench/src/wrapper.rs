@@ -1,4 +1,4 @@
-//! Servers to compare with foretype's: an engine of someone else behind `bench/peers/app.py`, gunicorn with one worker and nginx,
+//! Servers to compare with foretype's: an engine of someone else behind `bench/peers/app.py` or `app_seq2seq.py`, gunicorn with one worker and nginx,
 //! as such services are put together; and foretype behind the same nginx.
 
 use std::fs::{self, File};
@@ -80,7 +80,7 @@ impl Service {
         let log = logs.join(format!("wrapper-{}-{}.log", peer.family, peer.variant));
         let mut command = Command::new(python);
         command.args(["-m", "gunicorn", "--workers", "1", "--timeout", "300", "--bind", &format!("127.0.0.1:{port}")]);
-        command.arg("--chdir").arg(&installed.scripts).arg("app:app");
+        command.arg("--chdir").arg(&installed.scripts).arg(format!("{}:app", peer.wrapper));
         command.env("PEER_FAMILY", peer.family).env("PEER_VARIANT", peer.variant);
         command.env("PEER_MODELS", &installed.models).env("PEER_THREADS", threads.to_string());
         command.env("OMP_NUM_THREADS", threads.to_string()).env("PYTHONDONTWRITEBYTECODE", "1");

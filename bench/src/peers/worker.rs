@@ -27,6 +27,8 @@ pub struct Peer {
     pub full_precision: bool,
     /// The folder of its converted model; none if it reads the checkpoint.
     pub model: Option<&'static str>,
+    /// The module that wraps it for gunicorn.
+    pub wrapper: &'static str,
 }
 
 const fn peer(
@@ -36,7 +38,7 @@ const fn peer(
     full_precision: bool,
     model: Option<&'static str>,
 ) -> Peer {
-    Peer { name, family, variant, full_precision, model }
+    Peer { name, family, variant, full_precision, model, wrapper: "app" }
 }
 
 /// All of them. The first is what answers are compared with.
@@ -54,6 +56,9 @@ pub const PEERS: [Peer; 12] = [
     peer("ONNX Runtime, standard export, dynamic int8", "onnxruntime", "standard-int8", false, Some("ort")),
     peer("ONNX Runtime, fused GPT-2, dynamic int8", "onnxruntime", "fused-int8", false, Some("ort")),
 ];
+
+/// The status quo of encoder-decoders, which none of [`PEERS`] wraps.
+pub const SEQ2SEQ: Peer = Peer { wrapper: "app_seq2seq", ..PEERS[0] };
 
 /// Where `bench/peers/setup.sh` put environments and models.
 #[derive(Clone, Debug)]

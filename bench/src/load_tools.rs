@@ -90,7 +90,7 @@ fn wrk(load: &Load<'_>, script: &Path) -> Result<Counted> {
     let mut command = Command::new("wrk");
     command.args(["-t", &threads, "-c", &load.clients.to_string(), "-d", &format!("{}s", load.seconds)]);
     command.args(["--timeout", &format!("{}s", TIMEOUT.as_secs())]).arg("-s").arg(script);
-    command.arg(format!("http://{}/invocations", load.address)).arg("--").arg(load.bodies);
+    command.arg(format!("http://{}/invocations", load.address)).arg("--").arg(load.bodies).arg(&threads);
     let output = command.stdin(Stdio::null()).output().context("wrk")?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "wrk: {}", String::from_utf8_lossy(&output.stderr));

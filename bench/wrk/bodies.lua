@@ -1,7 +1,6 @@
 -- Posts the bodies of a file, one a line, in turn; says at the end what was counted, as JSON.
 -- Each thread begins at a place of its own: what one has sent is in the server's memory when another sends it.
--- usage: wrk -s bodies.lua URL -- FILE
-local THREADS = 2
+-- usage: wrk -t THREADS -s bodies.lua URL -- FILE THREADS
 local bodies, at = {}, 0
 local threads = 0
 
@@ -12,7 +11,7 @@ end
 
 function init(args)
     for line in io.lines(args[1]) do bodies[#bodies + 1] = line end
-    at = math.floor(#bodies * number / THREADS)
+    at = math.floor(#bodies * number / tonumber(args[2]))
 end
 
 function request()

@@ -7,9 +7,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
 use crate::error::BuildError;
+use crate::hashed::Hashed;
 use crate::manifest::{self, FileEntry, Manifest};
 use crate::resume::{self, Resumable};
 
@@ -69,11 +68,10 @@ impl PartialBundle {
     ) -> Result<(), BuildError> {
         let path = self.partial.join(name);
         let file = File::create(&path).map_err(write_error(&path))?;
-        let mut writer = HashingWriter { inner: BufWriter::new(file), hasher: Sha256::new(), bytes: 0 };
+        let mut writer = Hashed::new(BufWriter::new(file));
         write(&mut writer)?;
         writer.flush().map_err(write_error(&path))?;
-        let sha256 = manifest::hexadecimal(&writer.hasher.finalize());
-        self.files.push(FileEntry { path: name.to_owned(), bytes: writer.bytes, sha256 });
+        self.files.push(FileEntry { path: name.to_owned(), bytes: writer.bytes(), sha256: writer.sha256() });
         Ok(())
     }
 
@@ -167,24 +165,4 @@ fn remove_folder(path: &Path) -> io::Result<()> {
 fn write_error(path: &Path) -> impl FnOnce(io::Error) -> BuildError {
     let path = path.to_owned();
     move |source| BuildError::Write { path, source }
-}
-
-/// Counts and hashes what passes through, so that no file is read again for its checksum.
-struct HashingWriter {
-    inner: BufWriter<File>,
-    hasher: Sha256,
-    bytes: u64,
-}
-
-impl Write for HashingWriter {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(buffer)?;
-        self.hasher.update(&buffer[..written]);
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
 }

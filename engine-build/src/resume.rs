@@ -11,6 +11,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+use crate::hashed::Hashed;
 use crate::manifest::hexadecimal;
 
 const LOCK: &str = "lock";
@@ -66,10 +67,8 @@ fn remove(path: &Path) -> io::Result<()> {
 
 /// A file in the making, hashed as it is written.
 pub(crate) struct Resumable {
-    writer: BufWriter<File>,
+    file: Hashed<BufWriter<File>>,
     journal: File,
-    hasher: Sha256,
-    bytes: u64,
 }
 
 impl Resumable {
@@ -89,45 +88,42 @@ impl Resumable {
         journal.set_len(0)?;
         journal.seek(SeekFrom::Start(0))?;
         writeln!(journal, "{identity}")?;
-        let mut resumed = Self { writer: BufWriter::new(file), journal, hasher, bytes };
+        let mut resumed = Self { file: Hashed::resumed(BufWriter::new(file), hasher, bytes), journal };
         resumed.mark()?;
         Ok(resumed)
     }
 
     /// Bytes that are there.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        self.file.bytes()
     }
 
     /// Notes that a build that is killed from now on may go on from here.
     pub(crate) fn mark(&mut self) -> io::Result<()> {
-        self.writer.flush()?;
-        writeln!(self.journal, "{}", place(self.bytes, &self.hasher))
+        self.file.flush()?;
+        writeln!(self.journal, "{}", place(self.file.bytes(), &self.file.sha256()))
     }
 
     /// Bytes and checksum of the whole file.
     pub(crate) fn close(mut self) -> io::Result<(u64, String)> {
-        self.writer.flush()?;
-        Ok((self.bytes, hexadecimal(&self.hasher.finalize())))
+        self.file.flush()?;
+        Ok((self.file.bytes(), self.file.sha256()))
     }
 }
 
 impl Write for Resumable {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let written = self.writer.write(buffer)?;
-        self.hasher.update(&buffer[..written]);
-        self.bytes += written as u64;
-        Ok(written)
+        self.file.write(buffer)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.writer.flush()
+        self.file.flush()
     }
 }
 
 /// A line of the journal.
-fn place(bytes: u64, hasher: &Sha256) -> String {
-    format!("{bytes} {}", hexadecimal(&hasher.clone().finalize()))
+fn place(bytes: u64, sha256: &str) -> String {
+    format!("{bytes} {sha256}")
 }
 
 /// How much of a file is as the journal says, with the state of its checksum there.
@@ -147,7 +143,7 @@ fn whole(mut file: &File, places: &str) -> io::Result<(Sha256, u64)> {
             hasher.update(&piece[..found]);
             read += found as u64;
         }
-        if place(bytes, &hasher) != line {
+        if place(bytes, &hexadecimal(&hasher.clone().finalize())) != line {
             break;
         }
         (good, end) = (hasher.clone(), bytes);

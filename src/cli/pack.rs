@@ -5,15 +5,14 @@
 
 use std::error::Error;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use engine_build::manifest::{FILE, Manifest};
 use engine_build::plan::{ENGINES, FoundPlan, read_plan, records};
-use engine_build::{is_bundle, is_checkpoint};
+use engine_build::{Hashed, is_bundle, is_checkpoint};
 use flate2::{Compression, GzBuilder};
-use sha2::{Digest, Sha256};
 
 /// Arguments of `pack`.
 #[derive(Clone, Debug, Args)]
@@ -67,7 +66,7 @@ fn pack(bundle: &Path, out: &Path) -> Result<Packed, Box<dyn Error>> {
     names.sort();
     names.dedup();
 
-    let file = Hashed { inner: BufWriter::new(File::create(out)?), hasher: Sha256::new(), bytes: 0 };
+    let file = Hashed::new(BufWriter::new(File::create(out)?));
     // Weights hardly compress; more effort would only take time.
     let gzip = GzBuilder::new().mtime(0).write(file, Compression::fast());
     let mut archive = tar::Builder::new(gzip);
@@ -82,9 +81,8 @@ fn pack(bundle: &Path, out: &Path) -> Result<Packed, Box<dyn Error>> {
     }
     let mut file = archive.into_inner()?.finish()?;
     file.flush()?;
-    file.inner.get_ref().sync_all()?;
-    let sha256 = file.hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Packed { files: names.len(), bytes: file.bytes, sha256 })
+    file.get_ref().get_ref().sync_all()?;
+    Ok(Packed { files: names.len(), bytes: file.bytes(), sha256: file.sha256() })
 }
 
 /// TensorRT plans and their records, which the manifest doesn't list: each plan is compared with its record.
@@ -98,26 +96,6 @@ fn engines(bundle: &Path) -> Result<Vec<String>, Box<dyn Error>> {
         names.extend([&*record, &plan.record.plan.path].map(|name| format!("{ENGINES}/{name}")));
     }
     Ok(names)
-}
-
-/// Writes on, and keeps the checksum and size of what was written.
-struct Hashed<W> {
-    inner: W,
-    hasher: Sha256,
-    bytes: u64,
-}
-
-impl<W: Write> Write for Hashed<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(bytes)?;
-        self.hasher.update(&bytes[..written]);
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
 }
 
 #[cfg(test)]
@@ -159,8 +137,9 @@ mod tests {
         std::fs::write(two.join(ENGINES).join("x.json"), record(&"0".repeat(64))).unwrap();
         let error = pack(&two, &path).err().unwrap().to_string();
         assert!(error.contains("SHA-256"), "{error}");
-        let sha256: String = Sha256::digest("engine").iter().map(|byte| format!("{byte:02x}")).collect();
-        std::fs::write(two.join(ENGINES).join("x.json"), record(&sha256)).unwrap();
+        let mut engine = Hashed::new(Vec::new());
+        engine.write_all(b"engine").unwrap();
+        std::fs::write(two.join(ENGINES).join("x.json"), record(&engine.sha256())).unwrap();
         assert_eq!(pack(&two, &path).unwrap().files, first.files + 2);
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(File::open(path).unwrap()));
         let unpacked = folder.path().join("unpacked");

@@ -4,29 +4,30 @@
 //! rounding; attention here accumulates in f32 anyway. Tensors that the graph has no use for (the `attn.bias` mask
 //! buffers of old checkpoints, a stored copy of a tied head) are ignored, as transformers does.
 
-use super::fields::{activation, head_dim};
+use super::gpt::{Gpt, Names};
 use super::{Family, Head, Shape};
-use crate::blocks::{
-    Activation, Attention, Builder, Gate, LayerPlan, LearnedPositions, Linear, Mlp, Norm, NormKind, Order, Step,
-};
+use crate::blocks::{Attention, Builder, Gate, LayerPlan, LearnedPositions, Linear, Mlp, Order, Step};
 use crate::checkpoint::Config;
 use crate::error::{ConfigError, WeightsError};
 use crate::onnx::Value;
 
+const NAMES: Names = Names {
+    hidden: &["n_embd", "hidden_size"],
+    heads: &["n_head", "num_attention_heads"],
+    layers: &["n_layer", "num_hidden_layers"],
+    positions: &["n_positions", "n_ctx", "max_position_embeddings"],
+    inner: "n_inner",
+    tied: true,
+};
+
 /// Every field of the configuration that changes the mathematics.
 #[derive(Debug)]
 struct Gpt2 {
-    shape: Shape,
-    /// Width of the feed-forward network.
-    inner: u32,
-    activation: Activation,
-    epsilon: f32,
+    gpt: Gpt,
     /// Divide query-key products by the square root of the head size.
     scale: bool,
     /// Divide them by the layer's number, counted from 1, too.
     scale_by_layer: bool,
-    /// The head is the token embedding, not `lm_head.weight`.
-    tied: bool,
 }
 
 /// Reads `config.json`; transformers' defaults stand in for absent fields that have one.
@@ -39,35 +40,16 @@ impl Gpt2 {
         if config.flag_or("add_cross_attention", false)? {
             return Err(ConfigError::CrossAttention);
         }
-        let hidden = config.dimension(&["n_embd", "hidden_size"])?;
-        let heads = config.dimension(&["n_head", "num_attention_heads"])?;
         Ok(Self {
-            shape: Shape {
-                layers: config.dimension(&["n_layer", "num_hidden_layers"])?,
-                heads,
-                kv_heads: heads,
-                head_dim: head_dim(("n_embd", hidden), ("n_head", heads))?,
-                hidden,
-                positions: config.dimension(&["n_positions", "n_ctx", "max_position_embeddings"])?,
-                window: None,
-                vocab: config.dimension(&["vocab_size"])?,
-            },
-            inner: config.dimension_opt("n_inner")?.unwrap_or(4 * hidden),
-            activation: activation(config, "activation_function", "gelu_new")?,
-            epsilon: config.positive_or("layer_norm_epsilon", 1e-5)?,
+            gpt: Gpt::read(config, &NAMES)?,
             scale: config.flag_or("scale_attn_weights", true)?,
             scale_by_layer: config.flag_or("scale_attn_by_inverse_layer_idx", false)?,
-            tied: config.flag_or("tie_word_embeddings", true)?,
         })
-    }
-
-    fn norm(&self) -> Norm {
-        Norm { kind: NormKind::Layer, hidden: self.shape.hidden, epsilon: self.epsilon }
     }
 
     /// The factor of query-key products in a layer.
     fn scale(&self, layer: u32) -> f32 {
-        let mut scale = if self.scale { f64::from(self.shape.head_dim).sqrt().recip() } else { 1.0 };
+        let mut scale = if self.scale { f64::from(self.gpt.shape.head_dim).sqrt().recip() } else { 1.0 };
         if self.scale_by_layer {
             scale /= f64::from(layer + 1);
         }
@@ -79,7 +61,7 @@ impl Gpt2 {
 
 impl Family for Gpt2 {
     fn shape(&self) -> Shape {
-        self.shape
+        self.gpt.shape
     }
 
     fn prefixes(&self) -> &'static [&'static str] {
@@ -91,16 +73,16 @@ impl Family for Gpt2 {
     }
 
     fn embed(&self, builder: &mut Builder, step: &Step, rows: Value) -> Result<Value, WeightsError> {
-        let Shape { positions, hidden, .. } = self.shape;
+        let Shape { positions, hidden, .. } = self.gpt.shape;
         builder.add_positions(step, &rows, &LearnedPositions { name: "wpe.weight", positions, hidden, offset: 0 })
     }
 
     fn plan(&self, index: u32) -> LayerPlan {
-        let Shape { heads, kv_heads, head_dim, hidden, .. } = self.shape;
+        let Shape { heads, kv_heads, head_dim, hidden, .. } = self.gpt.shape;
         let name = |part: &str| format!("h.{index}.{part}");
         LayerPlan {
             scope: name(""),
-            norm: self.norm(),
+            norm: self.gpt.norm(),
             first_norm: "ln_1",
             order: Order::Sequential("ln_2"),
             attention: Attention {
@@ -112,20 +94,20 @@ impl Family for Gpt2 {
                 out: Linear::conv1d(name("attn.c_proj"), hidden, hidden),
             },
             mlp: Mlp {
-                up: Linear::conv1d(name("mlp.c_fc"), hidden, self.inner),
+                up: Linear::conv1d(name("mlp.c_fc"), hidden, self.gpt.inner),
                 gate: Gate::None,
-                activation: self.activation,
-                down: Linear::conv1d(name("mlp.c_proj"), self.inner, hidden),
+                activation: self.gpt.activation,
+                down: Linear::conv1d(name("mlp.c_proj"), self.gpt.inner, hidden),
             },
         }
     }
 
     fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
-        builder.norm(&self.norm(), "ln_f", x)
+        builder.norm(&self.gpt.norm(), "ln_f", x)
     }
 
     fn head(&self) -> Head {
-        Head { matrix: (!self.tied).then_some("lm_head.weight"), bias: None }
+        Head { matrix: self.gpt.matrix(), bias: None }
     }
 }
 

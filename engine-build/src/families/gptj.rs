@@ -1,12 +1,10 @@
 //! GPT-J (`GPTJForCausalLM`): rotary embeddings over a part of each head, neighbours paired; attention and feed-forward
 //! network side by side behind one LayerNorm; no biases in attention; a head with a bias.
 
-use super::fields::{activation, head_dim};
+use super::gpt::{Gpt, Names};
 use super::rope::plain_frequencies;
 use super::{Family, Head, Shape};
-use crate::blocks::{
-    Activation, Attention, Builder, Gate, LayerPlan, Linear, Mlp, Norm, NormKind, Order, Rotary, root_scale,
-};
+use crate::blocks::{Attention, Builder, Gate, LayerPlan, Linear, Mlp, Order, Rotary, root_scale};
 use crate::checkpoint::Config;
 use crate::error::{ConfigError, WeightsError};
 use crate::onnx::Value;
@@ -14,51 +12,32 @@ use crate::onnx::Value;
 /// The base of the angles, which no configuration changes.
 const THETA: f64 = 10_000.0;
 
+const NAMES: Names = Names {
+    hidden: &["n_embd", "hidden_size"],
+    heads: &["n_head", "num_attention_heads"],
+    layers: &["n_layer", "num_hidden_layers"],
+    positions: &["n_positions", "max_position_embeddings"],
+    inner: "n_inner",
+    tied: false,
+};
+
 #[derive(Debug)]
 struct GptJ {
-    shape: Shape,
-    /// Width of the feed-forward network.
-    inner: u32,
-    activation: Activation,
-    epsilon: f32,
+    gpt: Gpt,
     rotary: Rotary,
-    tied: bool,
 }
 
 /// Reads `config.json`; transformers' defaults stand in for absent fields that have one.
 pub(super) fn read(config: &Config) -> Result<Box<dyn Family>, ConfigError> {
-    let hidden = config.dimension(&["n_embd", "hidden_size"])?;
-    let heads = config.dimension(&["n_head", "num_attention_heads"])?;
-    let head_dim = head_dim(("n_embd", hidden), ("n_head", heads))?;
+    let gpt = Gpt::read(config, &NAMES)?;
     let rotated = config.dimension_opt("rotary_dim")?.unwrap_or(64);
-    Ok(Box::new(GptJ {
-        shape: Shape {
-            layers: config.dimension(&["n_layer", "num_hidden_layers"])?,
-            heads,
-            kv_heads: heads,
-            head_dim,
-            hidden,
-            positions: config.dimension(&["n_positions", "max_position_embeddings"])?,
-            window: None,
-            vocab: config.dimension(&["vocab_size"])?,
-        },
-        inner: config.dimension_opt("n_inner")?.unwrap_or(4 * hidden),
-        activation: activation(config, "activation_function", "gelu_new")?,
-        epsilon: config.positive_or("layer_norm_epsilon", 1e-5)?,
-        rotary: Rotary { frequencies: plain_frequencies(rotated, head_dim, THETA)?, interleaved: true },
-        tied: config.flag_or("tie_word_embeddings", false)?,
-    }))
-}
-
-impl GptJ {
-    fn norm(&self) -> Norm {
-        Norm { kind: NormKind::Layer, hidden: self.shape.hidden, epsilon: self.epsilon }
-    }
+    let frequencies = plain_frequencies(rotated, gpt.shape.head_dim, THETA)?;
+    Ok(Box::new(GptJ { gpt, rotary: Rotary { frequencies, interleaved: true } }))
 }
 
 impl Family for GptJ {
     fn shape(&self) -> Shape {
-        self.shape
+        self.gpt.shape
     }
 
     fn prefixes(&self) -> &'static [&'static str] {
@@ -74,12 +53,12 @@ impl Family for GptJ {
     }
 
     fn plan(&self, index: u32) -> LayerPlan {
-        let Shape { heads, kv_heads, head_dim, hidden, .. } = self.shape;
+        let Shape { heads, kv_heads, head_dim, hidden, .. } = self.gpt.shape;
         let name = |part: &str| format!("h.{index}.{part}");
         let qkv = ["q_proj", "k_proj", "v_proj"].map(|part| (name(&format!("attn.{part}")), hidden));
         LayerPlan {
             scope: name(""),
-            norm: self.norm(),
+            norm: self.gpt.norm(),
             first_norm: "ln_1",
             order: Order::ParallelShared,
             attention: Attention {
@@ -91,19 +70,19 @@ impl Family for GptJ {
                 out: Linear::new(name("attn.out_proj"), hidden, hidden).bias(false),
             },
             mlp: Mlp {
-                up: Linear::new(name("mlp.fc_in"), hidden, self.inner),
+                up: Linear::new(name("mlp.fc_in"), hidden, self.gpt.inner),
                 gate: Gate::None,
-                activation: self.activation,
-                down: Linear::new(name("mlp.fc_out"), self.inner, hidden),
+                activation: self.gpt.activation,
+                down: Linear::new(name("mlp.fc_out"), self.gpt.inner, hidden),
             },
         }
     }
 
     fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
-        builder.norm(&self.norm(), "ln_f", x)
+        builder.norm(&self.gpt.norm(), "ln_f", x)
     }
 
     fn head(&self) -> Head {
-        Head { matrix: (!self.tied).then_some("lm_head.weight"), bias: Some("lm_head.bias") }
+        Head { matrix: self.gpt.matrix(), bias: Some("lm_head.bias") }
     }
 }

@@ -1,9 +1,10 @@
 //! The model families: which fields and tensors each has, and how the blocks make up its graph.
 //!
 //! A family is a file here that implements [`Family`], and a line in [`FAMILIES`]; nothing else of the program knows one
-//! from another. `docs/adding-a-family.md` goes through it. `rope` and `fields` read what several configurations share.
+//! from another. `docs/adding-a-family.md` goes through it. `rope`, `gpt` and `fields` read what several configurations share.
 
 mod fields;
+mod gpt;
 mod gpt2;
 mod gpt_neo;
 mod gpt_neox;

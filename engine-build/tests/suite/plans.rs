@@ -1,5 +1,6 @@
 //! Plans, built by NVIDIA's TensorRT-RTX on this machine, GPU or not. `FORETYPE_TENSORRT_RTX` names the folder of its libraries, as
-//! `tools/tensorrt_rtx.sh` fetches them; `make test` does that.
+//! `tools/tensorrt_rtx.sh` fetches them; `make test` does that. Where neither it nor `target/tensorrt-rtx` is there, these tests say that
+//! they are skipped.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +14,16 @@ use engine_build::{BuildOptions, Dtype, Manifest, build};
 use tempfile::TempDir;
 use tensorrt::{Builder, Flavour, Layer, LayerKind, Library, Network, Parser, Sm, Validity, Version};
 
-fn library() -> Library {
-    let folder =
-        std::env::var_os("FORETYPE_TENSORRT_RTX").map_or_else(|| repository("target/tensorrt-rtx"), PathBuf::from);
-    Library::open(Flavour::Rtx, Some(&folder)).expect("run tools/tensorrt_rtx.sh target/tensorrt-rtx first")
+/// Nothing where nobody fetched it. What is named, or there, must open.
+fn library() -> Option<Library> {
+    let fetched = repository("target/tensorrt-rtx");
+    let Some(folder) =
+        std::env::var_os("FORETYPE_TENSORRT_RTX").map(PathBuf::from).or(fetched.exists().then_some(fetched))
+    else {
+        println!("skipped: FORETYPE_TENSORRT_RTX isn't set; run tools/tensorrt_rtx.sh target/tensorrt-rtx first");
+        return None;
+    };
+    Some(Library::open(Flavour::Rtx, Some(&folder)).expect("TensorRT-RTX opens"))
 }
 
 fn repository(path: &str) -> PathBuf {
@@ -56,7 +63,7 @@ fn needs(architecture: u32) -> PlanNeeds {
 
 #[test]
 fn every_model_is_read_as_it_is_meant() {
-    let library = library();
+    let Some(library) = library() else { return };
     let checkpoints = checkpoints();
     assert!(checkpoints.len() >= 12);
     for checkpoint in checkpoints {
@@ -83,7 +90,8 @@ fn every_model_is_read_as_it_is_meant() {
 /// What is not read must show: the trap that `unused_inputs` is for.
 #[test]
 fn an_input_that_nothing_reads_is_found() {
-    let builder = Builder::new(&library()).expect("a builder");
+    let Some(library) = library() else { return };
+    let builder = Builder::new(&library).expect("a builder");
     let network = builder.network().expect("a network");
     assert_eq!(network.unused_inputs(), Vec::<String>::new());
     let (folder, _) = bundle(&repository("tests/goldens/plain"), Dtype::F16);
@@ -98,7 +106,7 @@ fn an_input_that_nothing_reads_is_found() {
 
 #[test]
 fn plans_for_every_gpu_that_is_served_are_built_and_found() {
-    let library = library();
+    let Some(library) = library() else { return };
     let (folder, manifest) = bundle(&repository("models/demo"), Dtype::F16);
     let engines = folder.path().join(ENGINES);
     for (architectures, name) in [(&[75][..], "sm75"), (&[89, 80, 86], "sm80+86+89")] {
@@ -144,11 +152,12 @@ fn plans_for_every_gpu_that_is_served_are_built_and_found() {
 
 #[test]
 fn a_damaged_plan_or_record_is_refused_with_both_sides() {
+    let Some(library) = library() else { return };
     let (folder, manifest) = bundle(&repository("tests/goldens/plain"), Dtype::F16);
     let engines = folder.path().join(ENGINES);
     let error = find_plan(&engines, &manifest, &needs(86)).expect_err("none yet").to_string();
     assert!(error.contains("no plan") && error.contains("TensorRT-RTX 1.7.1 for SM86"), "{error}");
-    let (record_path, record) = build_plan(folder.path(), &library(), &options(&[86]), Arc::new(())).expect("a plan");
+    let (record_path, record) = build_plan(folder.path(), &library, &options(&[86]), Arc::new(())).expect("a plan");
     let found = find_plan(&engines, &manifest, &needs(86)).expect("a plan");
     let path = engines.join(&record.plan.path);
     let whole = fs::read(&path).expect("a plan");
@@ -178,7 +187,7 @@ fn a_damaged_plan_or_record_is_refused_with_both_sides() {
 
 #[test]
 fn what_cannot_become_a_plan_is_refused_beforehand() {
-    let library = library();
+    let Some(library) = library() else { return };
     let refusal = |checkpoint: &str, dtype, options: &PlanOptions| {
         let (folder, _) = bundle(&repository(checkpoint), dtype);
         let error = build_plan(folder.path(), &library, options, Arc::new(())).expect_err("refused").to_string();
@@ -205,6 +214,7 @@ fn what_cannot_become_a_plan_is_refused_beforehand() {
 
 #[test]
 fn a_build_that_nobody_wants_any_more_ends() {
+    let Some(library) = library() else { return };
     struct Cancelled;
     impl engine_build::Progress for Cancelled {
         fn stage(&self, _name: &str, _total_bytes: u64) {}
@@ -214,16 +224,17 @@ fn a_build_that_nobody_wants_any_more_ends() {
         }
     }
     let (folder, _) = bundle(&repository("tests/goldens/plain"), Dtype::F16);
-    let error = build_plan(folder.path(), &library(), &options(&[86]), Arc::new(Cancelled)).expect_err("cancelled");
+    let error = build_plan(folder.path(), &library, &options(&[86]), Arc::new(Cancelled)).expect_err("cancelled");
     assert!(matches!(error, PlanError::Cancelled), "{error}");
 }
 
 #[test]
 fn a_record_says_what_the_plan_is() {
+    let Some(library) = library() else { return };
     let (folder, manifest) = bundle(&repository("tests/goldens/plain"), Dtype::F16);
     let engines = folder.path().join("elsewhere");
     let options = PlanOptions { engines: Some(engines), shapes: PlanShapes::for_server(32, 64), ..options(&[89, 86]) };
-    let (path, record) = build_plan(folder.path(), &library(), &options, Arc::new(())).expect("a plan");
+    let (path, record) = build_plan(folder.path(), &library, &options, Arc::new(())).expect("a plan");
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode();
     assert_eq!(mode(&path.with_extension("plan")), mode(&folder.path().join("manifest.json")));
     let read: PlanRecord = serde_json::from_slice(&fs::read(path).expect("a record")).expect("JSON");

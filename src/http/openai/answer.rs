@@ -1,0 +1,160 @@
+//! The answer with completions, whole or in chunks.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Plan;
+use crate::complete::{Generated, Sequence, SequenceFinish};
+use crate::schedule::Answer;
+
+/// The answer to `POST /v1/completions`, and each chunk of a streamed one.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Completion {
+    /// A name for this answer.
+    pub id: String,
+    /// What this is.
+    pub object: CompletionObject,
+    /// When it was made, in Unix time.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// The sequences: those of the first prompt, then those of the second.
+    pub choices: Vec<Choice>,
+    /// What it cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub usage: Option<CompletionUsage>,
+}
+
+/// The only value of a completion's `object`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CompletionObject {
+    /// A completion.
+    TextCompletion,
+}
+
+/// A sequence.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct Choice {
+    /// Its place among the choices.
+    pub index: usize,
+    /// The text.
+    pub text: String,
+    /// Its tokens' log-probabilities, if they were asked for.
+    pub logprobs: Option<Logprobs>,
+    /// Why it ended; `null` while it goes on.
+    pub finish_reason: Option<FinishReason>,
+}
+
+/// Log-probabilities of a choice's tokens, as lists of the same length.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct Logprobs {
+    /// The texts that the tokens add.
+    pub tokens: Vec<String>,
+    /// Natural logarithms.
+    pub token_logprobs: Vec<f32>,
+    /// Always `null`: other tokens' aren't told.
+    #[schema(value_type = crate::http::openapi::NullShape)]
+    pub top_logprobs: (),
+    /// Where each token's text begins, in characters.
+    pub text_offset: Vec<usize>,
+}
+
+/// Why a sequence ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// The model ended the text, or a stop text came.
+    Stop,
+    /// At the length limit, or at the time limit.
+    Length,
+    /// Before a blocked term.
+    ContentFilter,
+}
+
+/// What an answer cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct CompletionUsage {
+    /// Tokens of the prompts.
+    pub prompt_tokens: usize,
+    /// Tokens of the sequences.
+    pub completion_tokens: usize,
+    /// Both.
+    pub total_tokens: usize,
+}
+
+impl CompletionUsage {
+    /// Adds what a prompt's answer cost.
+    pub fn add(&mut self, answer: &Generated) {
+        self.prompt_tokens += answer.prompt_tokens;
+        self.completion_tokens += answer.sequences.iter().map(|sequence| sequence.tokens.len()).sum::<usize>();
+        self.total_tokens = self.prompt_tokens + self.completion_tokens;
+    }
+}
+
+impl FinishReason {
+    /// A sequence that a time limit cut has no reason of its own here.
+    pub fn new(finish: Option<SequenceFinish>) -> Self {
+        match finish {
+            Some(SequenceFinish::EndOfText | SequenceFinish::Stop) => Self::Stop,
+            Some(SequenceFinish::Blocked) => Self::ContentFilter,
+            Some(SequenceFinish::Length) | None => Self::Length,
+        }
+    }
+}
+
+impl Completion {
+    /// An answer, or a chunk of one, without choices yet.
+    pub fn new(model: &str, created: u64) -> Self {
+        let id = format!("cmpl-{}", uuid::Uuid::new_v4().simple());
+        Self {
+            id,
+            object: CompletionObject::TextCompletion,
+            created,
+            model: model.into(),
+            choices: Vec::new(),
+            usage: None,
+        }
+    }
+
+    /// Adds the answers to all prompts.
+    #[must_use]
+    pub fn with_answers(mut self, plan: &Plan, answers: &[Answer<Generated>]) -> Self {
+        let mut usage = CompletionUsage::default();
+        for (generation, answer) in plan.generations.iter().zip(answers) {
+            let prompt = if plan.echo { generation.prompt.as_str() } else { "" };
+            for sequence in &answer.result.sequences {
+                self.choices.push(Choice {
+                    index: self.choices.len(),
+                    text: format!("{prompt}{}", sequence.text),
+                    logprobs: plan.logprobs.then(|| Logprobs::new(sequence)),
+                    finish_reason: Some(FinishReason::new(sequence.finish)),
+                });
+            }
+            usage.add(&answer.result);
+        }
+        self.usage = Some(usage);
+        self
+    }
+}
+
+impl Logprobs {
+    /// Those of a whole sequence.
+    pub fn new(sequence: &Sequence) -> Self {
+        let mut logprobs = Self::default();
+        let mut offset = 0;
+        for token in &sequence.tokens {
+            logprobs.push(&token.text, token.logprob, &mut offset);
+        }
+        logprobs
+    }
+
+    /// Adds a token whose text begins at `offset`, and moves that behind it.
+    pub fn push(&mut self, text: &str, logprob: f32, offset: &mut usize) {
+        self.tokens.push(text.to_owned());
+        self.token_logprobs.push(logprob);
+        self.text_offset.push(*offset);
+        *offset += text.chars().count();
+    }
+}

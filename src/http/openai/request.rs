@@ -1,0 +1,206 @@
+//! The request for completions: what may be asked, what is refused, and what it comes to.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::engine::Generation;
+use crate::error::Error;
+use crate::http::wire::{OneOrMany, refused, single};
+
+/// Tokens added where nothing is said.
+pub const DEFAULT_MAX_TOKENS: usize = 16;
+/// Prompts of one request.
+pub const MAX_PROMPTS: usize = 32;
+
+/// The body of `POST /v1/completions`.
+#[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CompletionRequest {
+    /// The model's name; may be left out where there is one model.
+    pub model: Option<String>,
+    /// One prompt, or up to 32 of them.
+    #[schema(value_type = crate::http::openapi::PromptsShape)]
+    pub prompt: OneOrMany,
+    /// Tokens that may be added; 16 if absent.
+    #[schema(minimum = 1)]
+    #[serde(default, deserialize_with = "crate::http::wire::whole")]
+    pub max_tokens: Option<usize>,
+    /// Sequences wanted for a prompt.
+    #[schema(minimum = 1, maximum = 100)]
+    #[serde(default, deserialize_with = "crate::http::wire::whole")]
+    pub n: Option<usize>,
+    /// Only the same as `n`.
+    #[schema(minimum = 1, maximum = 100)]
+    #[serde(default, deserialize_with = "crate::http::wire::whole")]
+    pub best_of: Option<usize>,
+    /// Below 1 prefers probable tokens more, 0 takes the most probable one; 1 if absent.
+    #[schema(minimum = 0, maximum = 100)]
+    pub temperature: Option<f64>,
+    /// Draw from the most probable tokens that have this probability together; 1 if absent.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
+    pub top_p: Option<f64>,
+    /// 0 or 1: say the log-probability of each token. Those of others aren't told.
+    #[schema(minimum = 0, maximum = 1)]
+    #[serde(default, deserialize_with = "crate::http::wire::whole")]
+    pub logprobs: Option<u8>,
+    /// Texts before which a sequence ends.
+    #[schema(value_type = Option<crate::http::openapi::StopShape>)]
+    pub stop: Option<OneOrMany>,
+    /// Send the text as it is generated.
+    pub stream: Option<bool>,
+    /// How to stream.
+    pub stream_options: Option<StreamOptions>,
+    /// Seed of the random numbers.
+    #[schema(minimum = -9223372036854775808_isize, maximum = 9223372036854775807_isize)]
+    #[serde(default, deserialize_with = "crate::http::wire::whole")]
+    pub seed: Option<i64>,
+    /// Ignored.
+    pub user: Option<String>,
+    /// Put the prompt in front of the text.
+    pub echo: Option<bool>,
+    /// Only 0.
+    #[schema(minimum = 0, maximum = 0)]
+    pub presence_penalty: Option<f64>,
+    /// Only 0.
+    #[schema(minimum = 0, maximum = 0)]
+    pub frequency_penalty: Option<f64>,
+    /// Only empty.
+    #[schema(value_type = Option<crate::http::openapi::EmptyShape>)]
+    pub logit_bias: Option<BTreeMap<String, f64>>,
+    /// Only empty.
+    #[schema(max_length = 0)]
+    pub suffix: Option<String>,
+}
+
+/// How to stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamOptions {
+    /// Send a last chunk with what it cost.
+    pub include_usage: Option<bool>,
+}
+
+/// What a request comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// One for each prompt.
+    pub generations: Vec<Generation>,
+    /// With the prompt.
+    pub echo: bool,
+    /// With log-probabilities.
+    pub logprobs: bool,
+    /// With a last chunk about usage.
+    pub include_usage: bool,
+}
+
+impl CompletionRequest {
+    /// What the request comes to.
+    ///
+    /// # Errors
+    /// Names the field that asks for what isn't done.
+    pub fn plan(self) -> Result<Plan, Error> {
+        self.refuse_what_is_not_done()?;
+        let temperature = self.temperature.map_or(1.0, single);
+        let (echo, logprobs) = (self.echo.unwrap_or(false), self.logprobs.is_some());
+        let include_usage = self.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
+        let prompts = self.prompt.into_list();
+        if prompts.is_empty() || prompts.len() > MAX_PROMPTS {
+            return Err(refused("prompt", format!("a list of {}", prompts.len()), "it must have 1 to 32 prompts"));
+        }
+        let stop = self.stop.map(OneOrMany::into_list).unwrap_or_default();
+        let generation = |prompt| Generation {
+            prompt,
+            max_new_tokens: Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
+            temperature,
+            top_p: self.top_p.map_or(1.0, single),
+            stop: stop.clone(),
+            seed: self.seed.map(i64::cast_unsigned),
+            sequences: self.n.unwrap_or(1),
+            ..Generation::default()
+        };
+        Ok(Plan { generations: prompts.into_iter().map(generation).collect(), echo, logprobs, include_usage })
+    }
+
+    fn refuse_what_is_not_done(&self) -> Result<(), Error> {
+        let n = self.n.unwrap_or(1);
+        if let Some(best_of) = self.best_of.filter(|&best_of| best_of != n) {
+            return Err(refused(
+                "best_of",
+                best_of,
+                &format!("all sequences are sent: leave it out or set it to n, {n}"),
+            ));
+        }
+        let neutral = |field, value: Option<f64>| match value {
+            Some(value) if value != 0.0 => {
+                Err(refused(field, value, "it isn't supported: leave it out or set it to 0"))
+            }
+            _ => Ok(()),
+        };
+        neutral("presence_penalty", self.presence_penalty)?;
+        neutral("frequency_penalty", self.frequency_penalty)?;
+        if self.logit_bias.as_ref().is_some_and(|bias| !bias.is_empty()) {
+            return Err(refused("logit_bias", "not empty", "it isn't supported: leave it out"));
+        }
+        if self.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
+            return Err(refused("suffix", "not empty", "text can't be inserted before one: leave it out"));
+        }
+        match self.logprobs {
+            Some(count @ 2..) => {
+                Err(refused("logprobs", count, "only the generated tokens' are told: it must be 0 or 1"))
+            }
+            Some(_) if self.echo == Some(true) => {
+                Err(refused("echo", true, "a prompt's log-probabilities aren't told: leave out echo or logprobs"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::http::openai::{ErrorBody, ErrorInner};
+    use crate::http::wire;
+
+    fn plan(body: &str) -> Result<Plan, ErrorInner> {
+        let request = wire::parse::<CompletionRequest>(body.as_bytes());
+        request.and_then(CompletionRequest::plan).map_err(|error| ErrorBody::from(&error).error)
+    }
+
+    #[test]
+    fn neutral_values_are_fine_and_others_are_refused_by_name() {
+        let fine = plan(
+            r#"{"prompt":["a","b"],"n":2,"best_of":2,"presence_penalty":0,"logit_bias":{},"suffix":"","user":"x","seed":-1}"#,
+        )
+        .unwrap();
+        assert_eq!((fine.generations.len(), fine.generations[1].sequences), (2, 2));
+        let first = &fine.generations[0];
+        assert_eq!((first.temperature, first.max_new_tokens, first.seed), (1.0, Some(16), Some(u64::MAX)));
+        for (fields, param) in [
+            (r#""best_of":2"#, "best_of"),
+            (r#""presence_penalty":1"#, "presence_penalty"),
+            (r#""frequency_penalty":-1"#, "frequency_penalty"),
+            (r#""logit_bias":{"5":1}"#, "logit_bias"),
+            (r#""suffix":"x""#, "suffix"),
+            (r#""logprobs":5"#, "logprobs"),
+            (r#""logprobs":1,"echo":true"#, "echo"),
+            (r#""max_tokens":-1"#, "max_tokens"),
+            (r#""tokens":1"#, "tokens"),
+        ] {
+            let error = plan(&format!(r#"{{"prompt":"a",{fields}}}"#)).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(param), "{error:?}");
+        }
+        assert_eq!(plan("{}").unwrap_err().param.as_deref(), Some("prompt"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(body in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = wire::parse::<CompletionRequest>(&body);
+        }
+    }
+}

@@ -67,18 +67,19 @@ impl Engine {
         let max_new_tokens = generation.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
         in_range("max_new_tokens", max_new_tokens as u64, self.context as u64)?;
         in_range("n", generation.sequences as u64, MAX_SUGGESTIONS as u64)?;
-        check_choice(generation)?;
+        let choice = Choice {
+            temperature: generation.temperature,
+            top_k: generation.top_k,
+            top_p: generation.top_p,
+            repetition_penalty: generation.repetition_penalty,
+        };
+        check_choice(&choice)?;
         check_stop(&generation.stop)?;
         let options = SamplingOptions {
             sequences: generation.sequences,
             max_new_tokens,
             context: self.context,
-            choice: Choice {
-                temperature: generation.temperature,
-                top_k: generation.top_k,
-                top_p: generation.top_p,
-                repetition_penalty: generation.repetition_penalty,
-            },
+            choice,
             stop: generation.stop.clone(),
             seed: generation.seed.unwrap_or_else(rand::random),
             listed: self.listed,
@@ -134,12 +135,16 @@ impl Engine {
     }
 }
 
-fn check_choice(generation: &Generation) -> Result<(), Error> {
+/// Checks what a token is chosen by.
+///
+/// # Errors
+/// Names the field that is out of its range.
+pub fn check_choice(choice: &Choice) -> Result<(), Error> {
     let check = |field: &str, value: f32, good: bool, range: &str| {
         let message = || format!("{field} is {value}; it must be {range}");
         if good { Ok(()) } else { Err(Error::new(Kind::InvalidValue, message())) }
     };
-    let Generation { temperature, top_p, repetition_penalty, .. } = *generation;
+    let Choice { temperature, top_p, repetition_penalty, .. } = *choice;
     check("temperature", temperature, (0.0..=100.0).contains(&temperature), "from 0 to 100")?;
     check("top_p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
     let range = "above 0 and at most 100";

@@ -13,7 +13,7 @@ use engine_build::manifest::{ENCODER_WEIGHTS_FILE, Manifest, TOKENIZER_FILE, WEI
 use rustc_hash::FxHasher;
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use self::generation::Generation;
+pub use self::generation::{Generation, check_choice};
 pub use self::running::{Parts, Running};
 use self::running::{Polish, Source};
 use crate::complete::mix::mix;

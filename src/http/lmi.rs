@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::wire::{OneOrMany, refused, single};
+use crate::complete::choice::Choice;
 use crate::complete::{Generated, SampledToken, Sequence, SequenceFinish};
-use crate::engine::Generation;
+use crate::engine::{Generation, check_choice};
 use crate::error::{Error, Kind};
 use crate::schedule::{Answer, Finish};
 
@@ -266,15 +267,11 @@ impl Parameters {
 
     /// Nonsense is refused also where it would be ignored.
     fn check_what_may_mean_nothing(&self) -> Result<(), Error> {
-        match (self.temperature, self.top_p) {
-            (Some(temperature), _) if !(0.0..=100.0).contains(&temperature) => {
-                Err(refused("temperature", temperature, "it must be from 0 to 100"))
-            }
-            (_, Some(top_p)) if top_p <= 0.0 || top_p > 1.0 => {
-                Err(refused("top_p", top_p, "it must be above 0 and at most 1"))
-            }
-            _ => Ok(()),
-        }
+        check_choice(&Choice {
+            temperature: self.temperature.map_or(1.0, single),
+            top_p: self.top_p.map_or(1.0, single),
+            ..Choice::default()
+        })
     }
 
     fn stop_sequences(&self) -> Result<Vec<String>, Error> {

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use engine_build::{BuildOptions, Dtype, Operators, Quantization};
 use foretype::engine::Engine;
 use foretype::metrics::Metrics;
-use foretype::model::{Backend, Batch, KvCopy, Lane, Outputs, Page, Selected, SourceSlot};
+use foretype::model::{Backend, SourceSlot};
 use foretype::text::TokenId;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 
 use crate::goldens::{Golden, max_difference, read_expected};
-use crate::support::{TestServer, build_with, engine_options, load, logits_of, repository};
+use crate::support::{
+    RaggedRow, TestServer, build_with, engine_options, load, logits_of, ragged_difference, repository,
+};
 
 /// Largest difference of a logit from transformers' fp32 one.
 const TOLERANCE: f32 = 1e-4;
@@ -93,35 +95,23 @@ fn a_ragged_batch_equals_each_row_alone() {
         let (_folder, bundle, manifest) = build_with(&folder(name), |options| options.operators = Some(operators));
         let mut backend = load(&bundle, &manifest);
         let goldens = read(&folder(name));
-        let (mut loads, mut alone, mut pages) = (Vec::new(), Vec::new(), 0);
+        for (r, (source, _)) in goldens.iter().enumerate() {
+            backend.encode(SourceSlot(r), source).unwrap();
+        }
         let past = |r: usize, golden: &Golden| if r.is_multiple_of(2) { golden.prompt.len() - 1 } else { 0 };
-        for (r, (source, golden)) in goldens.iter().enumerate() {
-            alone.push(answer(&mut *backend, r, source, &golden.prompt));
-            for position in 0..past(r, golden) {
-                let page = Page(pages);
-                pages += 1;
-                backend.copy_kv(&[KvCopy::Store { lane: Lane(0), position, page }]).unwrap();
-                loads.push(KvCopy::Load { page, lane: Lane(r), position });
-            }
-        }
-        backend.copy_kv(&loads).unwrap();
-        let mut batch = Batch::default();
-        for (r, (_, golden)) in goldens.iter().enumerate() {
-            let past = past(r, golden);
-            let tokens = golden.prompt[past..].iter().copied().map(TokenId);
-            batch.push_row_of(Some(SourceSlot(r)), past, tokens);
-            batch.selected.push(Selected { row: r, offset: golden.prompt.len() - past - 1, full: true });
-        }
-        let mut out = Outputs::default();
-        backend.forward(&batch, &mut out).unwrap();
-        for (r, row) in out.logits.chunks_exact(backend.limits().vocab).enumerate() {
-            let difference = max_difference(row, alone[r].last().unwrap());
-            assert!(difference <= RAGGED_TOLERANCE, "{name}, {operators:?}, row {r}: {difference}");
-        }
+        let rows = goldens.iter().enumerate().map(|(r, (_, golden))| RaggedRow {
+            source: Some(SourceSlot(r)),
+            tokens: &golden.prompt,
+            past: past(r, golden),
+        });
+        let rows: Vec<RaggedRow> = rows.collect();
+        let difference = ragged_difference(&mut *backend, &rows);
+        assert!(difference <= RAGGED_TOLERANCE, "{name}, {operators:?}: {difference}");
         // A slot's new source is what its rows read, wherever an older copy of it still is.
         let (source, golden) = &goldens[1];
+        let alone = logits_of(&mut *backend, Some(SourceSlot(1)), 0, &golden.prompt);
         let changed = answer(&mut *backend, 0, source, &golden.prompt);
-        let difference = max_difference(changed.last().unwrap(), alone[1].last().unwrap());
+        let difference = max_difference(changed.last().unwrap(), alone.last().unwrap());
         assert!(difference <= RAGGED_TOLERANCE, "{name}: {difference}");
     }
 }

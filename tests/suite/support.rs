@@ -11,11 +11,13 @@ use foretype::http::{self, ModelState, ServerOptions};
 use foretype::metrics::Metrics;
 use foretype::model::fake::{FakeBackend, FaultFn};
 use foretype::model::onnxruntime::{self, Options};
-use foretype::model::{Backend, Batch, Limits, Outputs, Selected, SourceSlot};
+use foretype::model::{Backend, Batch, KvCopy, Lane, Limits, Outputs, Page, Selected, SourceSlot};
 use foretype::schedule::{Loader, PoolOptions};
 use foretype::text::{Text, TokenId};
 use serde_json::Value;
 use tokio::sync::watch;
+
+use crate::goldens::max_difference;
 
 /// A path in the repository.
 pub fn repository(path: &str) -> PathBuf {
@@ -95,6 +97,48 @@ pub fn logits_of(
     let mut out = Outputs::default();
     backend.forward(&batch, &mut out).unwrap();
     out.logits.chunks_exact(backend.limits().vocab).map(<[f32]>::to_vec).collect()
+}
+
+/// A row that is computed beside others.
+pub struct RaggedRow<'a> {
+    pub source: Option<SourceSlot>,
+    pub tokens: &'a [u32],
+    /// So many of the tokens come from pages.
+    pub past: usize,
+}
+
+/// Computes each row alone, then all of them together in one batch, where they are at different positions and have what came before from
+/// pages. Returns the largest difference of a logit, of each row at its last two positions.
+pub fn ragged_difference(backend: &mut dyn Backend, rows: &[RaggedRow]) -> f32 {
+    let (mut alone, mut loads, mut pages) = (Vec::new(), Vec::new(), 0);
+    for (r, row) in rows.iter().enumerate() {
+        alone.push(logits_of(backend, row.source, 0, row.tokens));
+        for position in 0..row.past {
+            let page = Page(pages);
+            pages += 1;
+            backend.copy_kv(&[KvCopy::Store { lane: Lane(0), position, page }]).unwrap();
+            loads.push(KvCopy::Load { page, lane: Lane(r), position });
+        }
+    }
+    backend.copy_kv(&loads).unwrap();
+    let mut batch = Batch::default();
+    for (r, row) in rows.iter().enumerate() {
+        let computed = &row.tokens[row.past..];
+        batch.push_row_of(row.source, row.past, computed.iter().copied().map(TokenId));
+        let selected = computed.len().saturating_sub(2)..computed.len();
+        batch.selected.extend(selected.map(|offset| Selected { row: r, offset, full: true }));
+    }
+    let mut out = Outputs::default();
+    backend.forward(&batch, &mut out).unwrap();
+    let mut together = out.logits.chunks_exact(backend.limits().vocab);
+    let mut worst = 0f32;
+    for (row, alone) in rows.iter().zip(&alone) {
+        for expected in &alone[row.past.max(row.tokens.len().saturating_sub(2))..] {
+            worst = worst.max(max_difference(together.next().unwrap(), expected));
+        }
+    }
+    assert!(together.next().is_none());
+    worst
 }
 
 /// A fake model over the goldens' tokenizer. It fails on texts that begin with "50 %".

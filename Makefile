@@ -15,7 +15,7 @@
 #   make bench-load    throughput, typing, overload and step times of a release build, into bench/results/load-* (an hour)
 #   make bench         other engines beside foretype's, whole servers, typing, HTTP, into bench/results/peers-* (BENCH_QUICK=1:
 #                      minutes; BENCH_ONLY=engine|server|typing|http: a part; BENCH_ONLY=grid: prompts of 50 to 1,000 tokens,
-#                      answers of 50 to 200, an hour and a half, not in the others)
+#                      answers of 50 to 200, and FLAN-T5's batches: three quarters of an hour, not in the others)
 #   make bench-check   instructions of the hot paths against bench/check.txt (RENEW=--renew writes it anew)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
 #   make page-picture  a new screenshot of the page for the README, docs/page.png
@@ -121,12 +121,12 @@ PEERS_FOLDER = $(TARGET)/bench/peers
 PEERS_FLAGS = --peers $(PEERS_FOLDER)
 quick = $(if $(BENCH_QUICK),--quick)
 
-# GPT-2 with positions for the longest cell, and a GPT-J of a billion parameters: 4 GB of weights in PyTorch, 1 GB here.
-# Other arguments: GRID="--runs 20 --peer-runs 20 --precisions int8,fp32". Another size: delete the folder, and name GRID_GPTJ.
-# TASKS="--runs 100 --peer-runs 25" are those of the batches for a FLAN-T5 of the base model's shape.
+# GPT-2 with positions for the longest cell, and a GPT-J of 600 million parameters, of which a step reads 2 GB in PyTorch and 0.5 GB
+# here: the largest whose 20 runs of each cell fit into the time. Other arguments: GRID="--runs 20 --peer-runs 20 --precisions int8,fp32".
+# Another size: delete the folder, and name GRID_GPTJ. TASKS="--runs 100 --peer-runs 25" are those of FLAN-T5's batches.
 GRID ?=
 TASKS ?=
-GRID_GPTJ ?= --layers 16 --hidden 2048 --heads 16
+GRID_GPTJ ?= --layers 8 --hidden 2048 --heads 8
 
 bench:
 	tools/setup.sh $(TARGET)/release

@@ -46,7 +46,7 @@ pub struct GridArgs {
     #[arg(long, default_value_t = 20)]
     runs: usize,
     /// Runs of each cell on the slower others; the table says how many there were.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 4)]
     peer_runs: usize,
     /// How foretype stores weights.
     #[arg(long, value_delimiter = ',', default_value = "int8")]

@@ -41,10 +41,10 @@ pub struct TasksArgs {
     #[arg(long, default_value_t = 4)]
     batch: usize,
     /// Requests of each task to foretype.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 60)]
     runs: usize,
     /// Requests of each task to transformers; the table says how many there were.
-    #[arg(long, default_value_t = 25)]
+    #[arg(long, default_value_t = 20)]
     peer_runs: usize,
     /// Five requests of each task, two of transformers'.
     #[arg(long)]

@@ -2,11 +2,11 @@
 //!
 //! usage: cargo run --release -p foretype-kernels --example step [-- THREADS [PAST...]]
 //!
-//! With positions that rows have behind them, it times steps and chunks of prompts behind so many instead, in turns.
+//! `LEVEL=avx512` or `avx2` takes another instruction set than the best. With positions that rows have behind them, it times steps and chunks of prompts behind so many instead, in turns.
 
 use std::time::Instant;
 
-use kernels::Kernels;
+use kernels::{Kernels, Level};
 use kernels::activation::Activation;
 use kernels::attention::{self, Attention, Heads};
 use kernels::head::{Distributions, Head};
@@ -20,6 +20,8 @@ const PADDED: usize = 50_264;
 /// Positions behind a row where none are named.
 const PAST: usize = 20;
 const ROUNDS: usize = 30;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// Rounds where steps are long.
 const LONG_ROUNDS: usize = 9;
 
@@ -27,6 +29,8 @@ const LONG_ROUNDS: usize = 9;
 struct Weights {
     f32: Vec<f32>,
     int8: Vec<u8>,
+    /// Where the first cache line begins in either: a bundle's weights are aligned.
+    start: usize,
     scales: Vec<f32>,
     inputs: usize,
     outputs: usize,
@@ -35,9 +39,13 @@ struct Weights {
 impl Weights {
     fn new(inputs: usize, outputs: usize, int8: bool) -> Self {
         let (f32_len, int8_len) = (layout::len_f32(inputs, outputs), layout::len_int8(inputs, outputs));
+        let f32: Vec<f32> =
+            (0..if int8 { 0 } else { f32_len + LINE / 4 }).map(|i| (i % 17) as f32 * 0.002 - 0.016).collect();
+        let int8: Vec<u8> = (0..if int8 { int8_len + LINE } else { 0 }).map(|i| (i % 251) as u8).collect();
         Self {
-            f32: (0..if int8 { 0 } else { f32_len }).map(|i| (i % 17) as f32 * 0.002 - 0.016).collect(),
-            int8: (0..if int8 { int8_len } else { 0 }).map(|i| (i % 251) as u8).collect(),
+            start: if int8.is_empty() { f32.as_ptr().align_offset(LINE) } else { int8.as_ptr().align_offset(LINE) },
+            f32,
+            int8,
             scales: vec![1e-4; layout::panels(outputs) * layout::PANEL],
             inputs,
             outputs,
@@ -45,8 +53,13 @@ impl Weights {
     }
 
     fn map<'a>(&'a self, norm: Norm<'a>, activation: Activation) -> Linear<'a> {
-        let weights = if self.f32.is_empty() { Matrix::Int8(&self.int8, &self.scales) } else { Matrix::F32(&self.f32) };
-        Linear { weights, inputs: self.inputs, outputs: self.outputs, norm, bias: None, activation }
+        let (inputs, outputs, start) = (self.inputs, self.outputs, self.start);
+        let weights = if self.f32.is_empty() {
+            Matrix::Int8(&self.int8[start..start + layout::len_int8(inputs, outputs)], &self.scales)
+        } else {
+            Matrix::F32(&self.f32[start..start + layout::len_f32(inputs, outputs)])
+        };
+        Linear { weights, inputs, outputs, norm, bias: None, activation }
     }
 }
 
@@ -54,7 +67,11 @@ fn main() {
     let mut arguments = std::env::args().skip(1).filter_map(|argument| argument.parse::<usize>().ok());
     let threads = arguments.next().unwrap_or(2);
     let pasts: Vec<usize> = arguments.collect();
-    let mut kernels = Kernels::new(threads, false);
+    let mut kernels = match std::env::var("LEVEL").as_deref() {
+        Ok("avx512") => Kernels::with_level(threads, false, Level::Avx512),
+        Ok("avx2") => Kernels::with_level(threads, false, Level::Avx2),
+        _ => Kernels::new(threads, false),
+    };
     println!("{:?}, {threads} threads; fastest and median, ms", kernels.level());
     for int8 in [true, false] {
         let bytes = LAYERS * 12 * HIDDEN * HIDDEN + VOCAB * HIDDEN;

@@ -9,6 +9,8 @@ use crate::threads::Shared;
 /// Largest head size; a head's query and result are kept on the stack.
 pub const MAX_HEAD_DIM: usize = 512;
 
+/// Parts for each thread, so that one that is held up leaves some to the others.
+const PARTS: usize = 6;
 /// Queries of one row that a thread takes together.
 const PART: usize = 16;
 
@@ -106,10 +108,16 @@ impl Attention<'_> {
         let caches = rows * self.kv_heads;
         let parts = tokens.div_ceil(PART);
         if parts == 1 {
-            // SAFETY: every cache is one part's; `Kernels` only holds levels that the machine has.
-            threads.run(caches, &|at, thread| unsafe {
-                level.run(Store { job: &job, at });
-                level.run(Mix { job: &job, at, tokens: 0..tokens, thread });
+            // Taking a part costs a cache line's way from core to core, so one part is several caches where there are many.
+            let together = (caches / (threads.count() * PARTS)).max(1);
+            threads.run(caches.div_ceil(together), &|part, thread| {
+                for at in part * together..caches.min((part + 1) * together) {
+                    // SAFETY: every cache is one part's; `Kernels` only holds levels that the machine has.
+                    unsafe {
+                        level.run(Store { job: &job, at });
+                        level.run(Mix { job: &job, at, tokens: 0..tokens, thread });
+                    }
+                }
             });
         } else {
             // SAFETY: as above; then the caches are only read, and each part writes its own queries' results.

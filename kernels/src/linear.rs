@@ -1,7 +1,10 @@
 //! Linear maps: `y = activation(norm(x) W + bias) * factor + residual`.
 
+use std::mem::MaybeUninit;
+
 use crate::Kernels;
 use crate::activation::Activation;
+use crate::isa::amx::{self, Tiles};
 use crate::isa::{Isa, LANES, Level, Op};
 use crate::layout::{Matrix, PANEL, panels, quads};
 pub use crate::rows::Norm;
@@ -84,6 +87,10 @@ impl Linear<'_> {
     }
 }
 
+/// Room for the sums of the largest tiles.
+#[repr(align(64))]
+struct Sums(#[expect(dead_code, reason = "room")] [f32; amx::MAX_TILES * MAX_PANELS * MAX_HEIGHT * LANES]);
+
 /// All rows times some of the panels.
 struct Panels<'a> {
     linear: &'a Linear<'a>,
@@ -101,17 +108,24 @@ impl Op for Panels<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Isa>(self) {
-        let mut sums = [0.0_f32; MAX_PANELS * MAX_HEIGHT * LANES];
+        // Written before it is read.
+        let mut sums = MaybeUninit::<Sums>::uninit();
+        let sums = sums.as_mut_ptr().cast::<f32>();
+        // SAFETY: rows are only prepared for AMX where the machine has it, and in tiles of its heights.
+        let amx = self.rows.amx.then(|| unsafe { Tiles::new(self.rows.height) });
         // Panels outside, rows inside: the weights, which are what there is most of, come from memory once.
         for first in self.range.clone().step_by(MAX_PANELS) {
             let panels = MAX_PANELS.min(self.range.end - first);
-            for tile in 0..self.rows.tiles {
+            let together = if amx.is_some() { amx::MAX_TILES } else { 1 };
+            for tile in (0..self.rows.tiles).step_by(together) {
+                let count = together.min(self.rows.tiles - tile);
                 // SAFETY: as `multiply` promises: rows and weights have the lengths of their shapes, and `sums` has room for the
-                // largest tile.
+                // largest tiles.
                 unsafe {
-                    self.sum::<S>(tile, (first, panels), sums.as_mut_ptr());
-                    for panel in 0..panels {
-                        self.finish::<S>(tile, first + panel, sums.as_ptr().add(panel * self.rows.height * LANES));
+                    self.sum::<S>(amx.as_ref(), (tile, count), (first, panels), sums);
+                    for (index, panel) in (0..count).flat_map(|index| (0..panels).map(move |panel| (index, panel))) {
+                        let sums = sums.add((index * MAX_PANELS + panel) * self.rows.height * LANES);
+                        self.finish::<S>(tile + index, first + panel, sums);
                     }
                 }
             }
@@ -120,12 +134,18 @@ impl Op for Panels<'_> {
 }
 
 impl Panels<'_> {
-    /// The sums of a tile, `[panels, height, 16]`.
+    /// The sums of a tile, or of a few for AMX, `[tiles, 4 panels, height, 16]`.
     ///
     /// # Safety
     /// As [`Op::run`]; `sums` has room.
     #[inline(always)]
-    unsafe fn sum<S: Isa>(&self, tile: usize, (first, panels): (usize, usize), sums: *mut f32) {
+    unsafe fn sum<S: Isa>(
+        &self,
+        amx: Option<&Tiles>,
+        (tile, count): (usize, usize),
+        (first, panels): (usize, usize),
+        sums: *mut f32,
+    ) {
         let (rows, inputs) = (self.rows, self.linear.inputs);
         let quads = quads(inputs);
         // SAFETY: `Rows::prepare` made `tiles` of these stretches, and the matrix has the panels: `multiply` checked its length.
@@ -143,18 +163,19 @@ impl Panels<'_> {
                 ),
                 Matrix::Int8(weights, _) => {
                     let groups = inputs.div_ceil(crate::layout::GROUP) * rows.height;
-                    S::int8_tile(
-                        rows.height,
-                        &Int8Tile {
-                            rows: rows.quads.as_ptr().add(tile * quads * rows.height),
-                            scales: rows.scales.as_ptr().add(tile * groups),
-                            corrections: rows.corrections.as_ptr().add(tile * groups),
-                            quads,
-                            weights: weights.as_ptr().add(first * quads * PANEL * crate::layout::QUAD),
-                            panels,
-                            sums,
-                        },
-                    );
+                    let tile = Int8Tile {
+                        rows: rows.quads().add(tile * quads * rows.height),
+                        scales: rows.scales.as_ptr().add(tile * groups),
+                        corrections: rows.corrections.as_ptr().add(tile * groups),
+                        quads,
+                        weights: weights.as_ptr().add(first * quads * PANEL * crate::layout::QUAD),
+                        panels,
+                        sums,
+                    };
+                    match amx {
+                        Some(amx) => amx.multiply::<S>((rows.height, count), &tile),
+                        None => S::int8_tile(rows.height, &tile),
+                    }
                 }
             }
         }

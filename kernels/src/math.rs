@@ -86,6 +86,14 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
+/// As [`prefetch`], but not into the nearest cache.
+#[inline(always)]
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn prefetch_far(address: *const u8) {
+    // SAFETY: as above.
+    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.cast()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,11 +1,13 @@
 //! A linear map's left side: rows normalized, for int8 weights quantized, and laid out in the order that tiles read.
 
-use crate::isa::{Isa, LANES, Level, Op};
+use crate::isa::{Isa, LANES, Level, Op, amx};
 use crate::layout::{GROUP, QUAD, quads};
 use crate::threads::{Shared, Threads};
 
-/// Rows below which one thread prepares them sooner than several agree on who does.
-const ALONE: usize = 4;
+/// Rows that a thread prepares for AMX at a time.
+const AMX_PART: usize = 8;
+/// Quads in a cache line. A vector or a row of a tile that lies in two lines takes two reads.
+const LINE: usize = 16;
 
 /// What happens to a row before the matrix.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,11 +51,14 @@ impl Norm<'_> {
 pub(crate) struct Rows {
     /// Rows of a tile.
     pub(crate) height: usize,
+    /// AMX multiplies them: the quads of a row are side by side.
+    pub(crate) amx: bool,
     pub(crate) tiles: usize,
     /// f32 `[tiles, inputs, height]`, for f32 weights.
     pub(crate) values: Vec<f32>,
-    /// Four signed bytes in each, `[tiles, quads, height]`, for int8 weights.
-    pub(crate) quads: Vec<i32>,
+    /// For int8 weights, four signed bytes in each, `[tiles, quads, height]`, for AMX `[tiles, quads / 16, height, 16]`, from the
+    /// first aligned address on.
+    quads: Vec<i32>,
     /// `[tiles, groups, height]`
     pub(crate) scales: Vec<f32>,
     /// `[tiles, groups, height]`
@@ -63,6 +68,11 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
+    /// The quads of the first row.
+    pub(crate) fn quads(&self) -> *const i32 {
+        self.quads[self.quads.as_ptr().align_offset(LINE * size_of::<i32>())..].as_ptr()
+    }
+
     /// Prepares `count` rows of `inputs` each; row `i` is `x[row(i) * inputs..]`.
     pub(crate) fn prepare(
         &mut self,
@@ -74,23 +84,25 @@ impl Rows {
         quantize: bool,
     ) {
         norm.check(inputs);
-        self.height = level.height(count);
+        let amx = if quantize && level == Level::Amx { amx::height(count, inputs) } else { None };
+        self.amx = amx.is_some();
+        self.height = amx.unwrap_or_else(|| level.height(count));
         self.tiles = count.div_ceil(self.height);
         let (padded, groups) = (inputs.next_multiple_of(LANES), inputs.div_ceil(GROUP));
         let rows = self.tiles * self.height;
         if quantize {
             // What fills up a tile or a quad stays as it was: no one reads its results, and it can't be out of range.
-            self.quads.resize(rows * quads(inputs), 0);
+            self.quads.resize(rows * quads(inputs) + LINE, 0);
             self.scales.resize(rows * groups, 0.0);
             self.corrections.resize(rows * groups, 0);
         } else {
             self.values.resize(rows * inputs, 0.0);
         }
         self.scratch.resize(threads.count() * padded, 0.0);
-        let height = self.height;
+        let (height, amx) = (self.height, self.amx);
         let to = Targets {
             values: Shared::new(&mut self.values),
-            quads: Shared::new(&mut self.quads),
+            quads: Shared::new(aligned_mut(&mut self.quads)),
             scales: Shared::new(&mut self.scales),
             corrections: Shared::new(&mut self.corrections),
             scratch: Shared::new(&mut self.scratch),
@@ -100,16 +112,24 @@ impl Rows {
             let x = &x[from * inputs..(from + 1) * inputs];
             // SAFETY: a thread's scratch is its own.
             let scratch = unsafe { to.scratch.slice_mut(thread * padded, padded) };
-            let place = Place { tile: index / height, at: index % height, height };
+            let place = Place { tile: index / height, at: index % height, height, amx };
             // SAFETY: `Kernels` only holds levels that the machine has; `to` has room for every place, and no two rows share one.
             unsafe { level.run(Prepare { x, norm, quantize, scratch, place, to: &to }) }
         };
-        if count < ALONE {
-            (0..count).for_each(|index| one(index, 0));
-        } else {
-            threads.run(count, &one);
-        }
+        // Rows that share cache lines are one thread's.
+        let part = if amx { AMX_PART } else { height };
+        threads.run(count.div_ceil(part), &|at, thread| {
+            for index in at * part..count.min((at + 1) * part) {
+                one(index, thread);
+            }
+        });
     }
+}
+
+/// `quads` from its first aligned address on.
+fn aligned_mut(quads: &mut [i32]) -> &mut [i32] {
+    let start = quads.as_ptr().align_offset(LINE * size_of::<i32>());
+    &mut quads[start..]
 }
 
 /// Where prepared rows go.
@@ -127,6 +147,8 @@ struct Place {
     tile: usize,
     at: usize,
     height: usize,
+    /// As in [`Rows`].
+    amx: bool,
 }
 
 /// Prepares one row.
@@ -222,7 +244,7 @@ unsafe fn normalize<S: Isa>(row: &mut [f32], inputs: usize, norm: Norm) {
 /// The machine has `S`; `place` is within `to`, and this row's alone; the row's length is a multiple of 16.
 #[inline(always)]
 unsafe fn quantize_row<S: Isa>(row: &[f32], inputs: usize, place: Place, to: &Targets) {
-    let Place { tile, at, height } = place;
+    let Place { tile, at, height, amx } = place;
     let (quads, groups) = (quads(inputs), inputs.div_ceil(GROUP));
     for group in 0..groups {
         let from = group * GROUP;
@@ -239,10 +261,17 @@ unsafe fn quantize_row<S: Isa>(row: &[f32], inputs: usize, place: Place, to: &Ta
             for offset in (from..from + length).step_by(LANES) {
                 let rounded = S::round(S::mul(S::load(row.as_ptr().add(offset)), S::splat(inverse)));
                 sum = S::add_i(sum, rounded);
-                for (quad, bytes) in S::bytes(rounded).as_chunks::<QUAD>().0.iter().enumerate() {
-                    let quad = offset / QUAD + quad;
-                    if quad < quads {
-                        *to.quads.at((tile * quads + quad) * height + at) = i32::from_ne_bytes(*bytes);
+                let bytes = S::bytes(rounded);
+                let first = offset / QUAD;
+                if amx {
+                    // A vector's four quads are in one line: AMX takes only inputs that are a multiple of a line.
+                    let line = (first / LINE * height + at) * LINE + first % LINE;
+                    to.quads.at(tile * quads * height + line).cast::<[u8; LANES]>().write_unaligned(bytes);
+                    continue;
+                }
+                for (quad, bytes) in bytes.as_chunks::<QUAD>().0.iter().enumerate() {
+                    if first + quad < quads {
+                        *to.quads.at((tile * quads + first + quad) * height + at) = i32::from_ne_bytes(*bytes);
                     }
                 }
             }

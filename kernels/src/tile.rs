@@ -22,7 +22,7 @@ pub(crate) struct F32Tile {
 
 /// Rows times panels of an int8 matrix, scaled for the rows but not yet for the outputs.
 pub(crate) struct Int8Tile {
-    /// Quads of signed bytes `[quads, height]`.
+    /// Quads of signed bytes `[quads, height]`; for AMX `[quads / 16, height, 16]`.
     pub(crate) rows: *const i32,
     /// `[groups, height]`
     pub(crate) scales: *const f32,
@@ -39,8 +39,8 @@ pub(crate) struct Int8Tile {
 
 /// Panels that a tile is given at once.
 pub(crate) const MAX_PANELS: usize = 4;
-/// Rows of the highest tile.
-pub(crate) const MAX_HEIGHT: usize = 12;
+/// Rows of the highest tile: AMX's.
+pub(crate) const MAX_HEIGHT: usize = 16;
 /// How far ahead weights are fetched, in bytes: about what memory delivers while it is waited for.
 const PREFETCH: usize = 4096;
 
@@ -97,10 +97,12 @@ pub(crate) unsafe fn int8_tile<S: Isa, const R: usize, const P: usize>(tile: &In
                 let (scales, corrections) = (tile.scales.add(group * R), tile.corrections.add(group * R));
                 let start = |r: usize| S::splat_i(if S::BIASED_DOT { *corrections.add(r) } else { 0 });
                 let mut products: [[S::I; R]; P] = [std::array::from_fn(start); P];
+                // Behind the end of these panels the next ones begin, not the one beside.
+                let skip = if group * GROUP * PANEL + PREFETCH < panel { 0 } else { (P - 1) * panel };
                 for quad in group * GROUP_QUADS..tile.quads.min((group + 1) * GROUP_QUADS) {
                     let rows = tile.rows.add(quad * R);
                     for p in 0..P {
-                        prefetch(weights[p].wrapping_add(quad * STEP + PREFETCH));
+                        prefetch(weights[p].wrapping_add(quad * STEP + PREFETCH + skip));
                     }
                     let columns: [S::I; P] = std::array::from_fn(|p| S::load_weights(weights[p].add(quad * STEP)));
                     for r in 0..R {

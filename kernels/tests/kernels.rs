@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 fn levels() -> impl Iterator<Item = Level> {
-    [Level::Avx512, Level::Avx2, Level::Portable].into_iter().filter(|level| level.is_available())
+    [Level::Amx, Level::Avx512, Level::Avx2, Level::Portable].into_iter().filter(|level| level.is_available())
 }
 
 fn random(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {

@@ -3,6 +3,8 @@
 //! A kernel is an `Op`, generic over `Isa`, all `#[inline(always)]`; `Level::run` enters it through a function compiled for
 //! the instruction set, into which everything is inlined. A closure is not: it would be compiled without.
 
+#[cfg_attr(not(target_arch = "x86_64"), path = "no_amx.rs")]
+pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -17,6 +19,8 @@ pub const LANES: usize = crate::layout::PANEL;
 /// An instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
+    /// AVX-512 with VNNI, and AMX for rows times int8 weights: Intel since Sapphire Rapids.
+    Amx,
     /// AVX-512 with VNNI: Intel since Cascade Lake, AMD since Zen 4.
     Avx512,
     /// AVX2 with FMA.
@@ -28,12 +32,13 @@ pub enum Level {
 impl Level {
     /// The best that this machine has.
     pub fn detect() -> Self {
-        [Level::Avx512, Level::Avx2].into_iter().find(|level| level.is_available()).unwrap_or(Level::Portable)
+        [Level::Amx, Level::Avx512, Level::Avx2].into_iter().find(|level| level.is_available()).unwrap_or(Level::Portable)
     }
 
     /// Whether this machine has it.
     pub fn is_available(self) -> bool {
         match self {
+            Level::Amx => Level::Avx512.is_available() && amx::is_available(),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => {
                 is_x86_feature_detected!("avx512f")
@@ -59,20 +64,20 @@ impl Level {
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx512 => avx512::run(op),
+                Level::Amx | Level::Avx512 => avx512::run(op),
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 => avx2::run(op),
                 #[cfg(not(target_arch = "x86_64"))]
-                Level::Avx512 | Level::Avx2 => op.run::<portable::Portable>(),
+                Level::Amx | Level::Avx512 | Level::Avx2 => op.run::<portable::Portable>(),
                 Level::Portable => op.run::<portable::Portable>(),
             }
         }
     }
 
-    /// Rows of the tiles that `rows` rows are cut into: as few tiles as their largest height allows, all of the same height.
+    /// Rows of the tiles of vectors that `rows` rows are cut into: as few tiles as their largest height allows, all of the same height.
     pub(crate) fn height(self, rows: usize) -> usize {
         let heights: &[usize] = match self {
-            Level::Avx512 => &[1, 2, 4, 6, 8, 10, 12],
+            Level::Amx | Level::Avx512 => &[1, 2, 4, 6, 8, 10, 12],
             Level::Avx2 => &[1, 2, 4],
             Level::Portable => &[1, 4],
         };

@@ -1,0 +1,34 @@
+//! Where there is no AMX.
+
+use super::Isa;
+use crate::tile::Int8Tile;
+
+/// Never: see `amx.rs`.
+pub(super) fn is_available() -> bool {
+    false
+}
+
+/// As in `amx.rs`.
+pub(crate) const MAX_TILES: usize = 1;
+
+/// Never any.
+pub(crate) fn height(_rows: usize, _inputs: usize) -> Option<usize> {
+    None
+}
+
+/// Nobody can have any.
+pub(crate) enum Tiles {}
+
+impl Tiles {
+    /// # Safety
+    /// As in `amx.rs`, where it can be kept.
+    pub(crate) unsafe fn new(_height: usize) -> Self {
+        unreachable!("tiles without AMX")
+    }
+
+    /// # Safety
+    /// As in `amx.rs`.
+    pub(crate) unsafe fn multiply<S: Isa>(&self, _shape: (usize, usize), _tile: &Int8Tile) {
+        match *self {}
+    }
+}

@@ -6,12 +6,12 @@
 
 use std::time::Instant;
 
-use kernels::{Kernels, Level};
 use kernels::activation::Activation;
 use kernels::attention::{self, Attention, Heads};
 use kernels::head::{Distributions, Head};
 use kernels::layout::{self, Matrix};
 use kernels::linear::{Arguments, Linear, Norm};
+use kernels::{Kernels, Level};
 
 const LAYERS: usize = 12;
 const HIDDEN: usize = 768;

@@ -8,7 +8,7 @@
 //!   attend      its inner loops: one query, or a few that share what they read
 //! embedding   rows of the packed vocabulary matrix
 //! head        logits, the best of them, and the logarithm of the sum of their exponentials
-//! isa         AVX-512 VNNI, AVX2, and plain Rust, one source for all
+//! isa         AVX-512 VNNI, AVX2, and plain Rust, one source for all; AMX for many int8 rows
 //! threads     one team for all kernels of a step
 //! ```
 //!

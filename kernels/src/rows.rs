@@ -70,7 +70,7 @@ pub(crate) struct Rows {
 impl Rows {
     /// The quads of the first row.
     pub(crate) fn quads(&self) -> *const i32 {
-        self.quads[self.quads.as_ptr().align_offset(LINE * size_of::<i32>())..].as_ptr()
+        self.quads[aligned(&self.quads)..].as_ptr()
     }
 
     /// Prepares `count` rows of `inputs` each; row `i` is `x[row(i) * inputs..]`.
@@ -100,9 +100,10 @@ impl Rows {
         }
         self.scratch.resize(threads.count() * padded, 0.0);
         let (height, amx) = (self.height, self.amx);
+        let start = aligned(&self.quads);
         let to = Targets {
             values: Shared::new(&mut self.values),
-            quads: Shared::new(aligned_mut(&mut self.quads)),
+            quads: Shared::new(&mut self.quads[start..]),
             scales: Shared::new(&mut self.scales),
             corrections: Shared::new(&mut self.corrections),
             scratch: Shared::new(&mut self.scratch),
@@ -126,10 +127,9 @@ impl Rows {
     }
 }
 
-/// `quads` from its first aligned address on.
-fn aligned_mut(quads: &mut [i32]) -> &mut [i32] {
-    let start = quads.as_ptr().align_offset(LINE * size_of::<i32>());
-    &mut quads[start..]
+/// Where the first cache line of `quads` begins, or their end.
+fn aligned(quads: &[i32]) -> usize {
+    quads.as_ptr().align_offset(LINE * size_of::<i32>()).min(quads.len())
 }
 
 /// Where prepared rows go.

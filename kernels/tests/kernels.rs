@@ -125,6 +125,8 @@ fn linear_maps_are_the_sums_they_should_be() {
     let activations = ["none", "gelu", "gelu_tanh", "relu", "silu", "quick_gelu", "tanh"];
     for case in 0..60 {
         let (inputs, outputs, rows) = (rng.random_range(1..400), rng.random_range(1..150), rng.random_range(1..30));
+        // What AMX takes, too.
+        let inputs = if case % 3 == 1 { rng.random_range(1..6) * 64 } else { inputs };
         let packed = pack(&mut rng, inputs, outputs);
         let (x, bias, scale) = (random(&mut rng, rows * inputs), random(&mut rng, outputs), random(&mut rng, inputs));
         let shift = random(&mut rng, inputs);
@@ -170,9 +172,17 @@ fn linear_maps_are_the_sums_they_should_be() {
 #[test]
 fn a_row_has_the_result_that_it_has_alone() {
     let mut rng = ChaCha8Rng::seed_from_u64(2);
-    let (inputs, outputs, rows) = (200, 70, 40);
-    let packed = pack(&mut rng, inputs, outputs);
-    let (x, scale) = (random(&mut rng, rows * inputs), random(&mut rng, inputs));
+    // Some that AMX takes and some that it doesn't; rows for more of its tiles than take turns.
+    for (inputs, outputs, rows) in [(200, 70, 40), (192, 70, 80), (320, 200, 20)] {
+        alone_and_in_company(&mut rng, inputs, outputs, rows);
+    }
+}
+
+fn alone_and_in_company(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize, rows: usize) {
+    let packed = pack(rng, inputs, outputs);
+    let (x, scale) = (random(rng, rows * inputs), random(rng, inputs));
+    // AMX and AVX-512 add up in the same order.
+    let mut int8_result: Option<Vec<f32>> = None;
     for (level, int8) in levels().flat_map(|level| [(level, false), (level, true)]) {
         let norm = Norm::Layer { scale: &scale, bias: None, epsilon: 1e-5 };
         let weights = packed.matrix(int8).0;
@@ -187,6 +197,9 @@ fn a_row_has_the_result_that_it_has_alone() {
             y
         };
         let alone: Vec<f32> = x.chunks_exact(inputs).flat_map(|row| run(row, 1)).collect();
+        if int8 && matches!(level, Level::Amx | Level::Avx512) {
+            assert_eq!(int8_result.get_or_insert_with(|| alone.clone()), &alone, "{level:?}");
+        }
         for count in 1..=rows {
             for threads in [1, 3] {
                 assert_eq!(

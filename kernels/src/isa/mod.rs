@@ -32,7 +32,10 @@ pub enum Level {
 impl Level {
     /// The best that this machine has.
     pub fn detect() -> Self {
-        [Level::Amx, Level::Avx512, Level::Avx2].into_iter().find(|level| level.is_available()).unwrap_or(Level::Portable)
+        [Level::Amx, Level::Avx512, Level::Avx2]
+            .into_iter()
+            .find(|level| level.is_available())
+            .unwrap_or(Level::Portable)
     }
 
     /// Whether this machine has it.
@@ -179,6 +182,21 @@ mod tests {
             (Level::Portable, 2, 4),
         ] {
             assert_eq!(level.height(rows), height, "{level:?} {rows}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn tiles_are_for_many_rows_of_whole_lines() {
+        for (rows, inputs, height) in [
+            (1, 768, None),
+            (12, 768, None),
+            (13, 768, Some(13)),
+            (40, 768, Some(14)),
+            (320, 64, Some(16)),
+            (40, 100, None),
+        ] {
+            assert_eq!(amx::height(rows, inputs), height, "{rows} {inputs}");
         }
     }
 }

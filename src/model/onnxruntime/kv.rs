@@ -53,38 +53,50 @@ impl<T: Element> KvCache<T> {
     /// Does the copies in order.
     pub fn copy(&mut self, copies: &[KvCopy]) -> Result<(), BackendError> {
         for copy in copies {
-            let (lane, position, page) = match *copy {
-                KvCopy::Load { page, lane, position } | KvCopy::Store { lane, position, page } => {
-                    (lane, position, page)
-                }
-            };
+            let (lane, position, page) = place(copy);
             if lane.0 >= self.shape.lanes || position >= self.shape.context || page.0 >= self.shape.pages {
                 return Err(BackendError::Contract(format!("{copy:?} names something that does not exist")));
             }
-            self.copy_one(lane, position, page, matches!(copy, KvCopy::Load { .. }));
         }
+        copies.chunk_by(|a, b| go_together(a, b)).for_each(|run| self.copy_run(run));
         Ok(())
     }
 
-    fn copy_one(&mut self, lane: Lane, position: usize, page: Page, load: bool) {
+    /// Copies between one lane and some pages, head by head: the positions of a head are neighbours in a lane, and the heads of a
+    /// position in a page.
+    fn copy_run(&mut self, run: &[KvCopy]) {
         let KvShape { heads, context, head_dim, .. } = self.shape;
-        let mut at_page = page.0 * self.shape.page_elements();
         let pages = self.pages.as_mut_slice();
-        for tensor in &mut self.tensors {
+        for (index, tensor) in self.tensors.iter_mut().enumerate() {
             let cache = tensor.as_mut_slice();
             for head in 0..heads {
-                let at_lane = ((lane.0 * heads + head) * context + position) * head_dim;
-                let (paged, cached) =
-                    (&mut pages[at_page..at_page + head_dim], &mut cache[at_lane..at_lane + head_dim]);
-                if load {
-                    cached.copy_from_slice(paged);
-                } else {
-                    paged.copy_from_slice(cached);
+                for copy in run {
+                    let (lane, position, page) = place(copy);
+                    let at_page = page.0 * self.shape.page_elements() + (index * heads + head) * head_dim;
+                    let at_lane = ((lane.0 * heads + head) * context + position) * head_dim;
+                    let paged = &mut pages[at_page..at_page + head_dim];
+                    let cached = &mut cache[at_lane..at_lane + head_dim];
+                    match copy {
+                        KvCopy::Load { .. } => cached.copy_from_slice(paged),
+                        KvCopy::Store { .. } => paged.copy_from_slice(cached),
+                    }
                 }
-                at_page += head_dim;
             }
         }
     }
+}
+
+fn place(copy: &KvCopy) -> (Lane, usize, Page) {
+    match *copy {
+        KvCopy::Load { page, lane, position } | KvCopy::Store { lane, position, page } => (lane, position, page),
+    }
+}
+
+/// Whether two copies may be done element by element in turns: they go the same way, in the same lane.
+fn go_together(a: &KvCopy, b: &KvCopy) -> bool {
+    let same_way =
+        matches!((a, b), (KvCopy::Load { .. }, KvCopy::Load { .. }) | (KvCopy::Store { .. }, KvCopy::Store { .. }));
+    same_way && place(a).0 == place(b).0
 }
 
 #[cfg(test)]

@@ -72,9 +72,6 @@ impl BuildArgs {
         if self.out.is_none() && !adds_only {
             return Err("--out is missing: name the folder of the bundle to write".into());
         }
-        if self.plan.is_wanted() && engine_build::is_encoder_decoder(&self.checkpoint) {
-            return Err(engine_build::plan::PlanError::EncoderDecoder.to_string().into());
-        }
         let library = self.plan.library()?;
         let Some(out) = self.out else {
             return library.map_or(Ok(()), |library| self.plan.add(&self.checkpoint, &library));

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use engine_build::plan::{PlanOptions, PlanShapes, Range, build_plan};
+use engine_build::Manifest;
+use engine_build::plan::{Part, PlanOptions, PlanRecord, PlanShapes, Range, build_plan};
 use tensorrt::{Flavour, Library, Sm};
 
 use super::progress::Bar;
@@ -65,27 +66,39 @@ impl PlanArgs {
         }
     }
 
-    /// Adds a plan to the bundle.
+    /// Adds plans to the bundle, one for each of its graphs.
     pub(super) fn add(&self, bundle: &Path, library: &Library) -> Result<(), Box<dyn Error>> {
-        let started = Instant::now();
-        let options = PlanOptions {
-            architectures: self.sm.0.clone(),
-            shapes: PlanShapes::new(self.prefill_batch, self.prefill_tokens, self.decode_batch),
-            workspace_bytes: self.workspace_mib << 20,
-            engines: None,
+        for &part in Part::of(&Manifest::load(bundle)?.model) {
+            let started = Instant::now();
+            let options = PlanOptions {
+                architectures: self.sm.0.clone(),
+                part,
+                shapes: PlanShapes::new(self.prefill_batch, self.prefill_tokens, self.decode_batch),
+                workspace_bytes: self.workspace_mib << 20,
+                engines: None,
+            };
+            let (path, record) = build_plan(bundle, library, &options, Arc::new(Bar::default()))?;
+            Self::say(library, &record, started, &path);
+        }
+        Ok(())
+    }
+
+    fn say(library: &Library, record: &PlanRecord, started: Instant, path: &Path) {
+        let (of, takes) = match record.part {
+            Part::Decoder => ("", format!("up to {} rows of {} tokens", record.shapes.lanes(), record.shapes.chunk())),
+            Part::Encoder => {
+                let tokens = record.shapes.source.map_or(0, |source| source.max);
+                (" of the encoder", format!("sources of up to {tokens} tokens"))
+            }
         };
-        let (path, record) = build_plan(bundle, library, &options, Arc::new(Bar::default()))?;
         println!(
-            "built a plan by {} {} for {} (up to {} rows of {} tokens, {:.1} MiB) in {:.1} s: {}",
+            "built a plan{of} by {} {} for {} ({takes}, {:.1} MiB) in {:.1} s: {}",
             library.flavour(),
             library.version(),
             record.architectures.iter().map(|sm| Sm(*sm).to_string()).collect::<Vec<_>>().join(", "),
-            record.shapes.lanes(),
-            record.shapes.chunk(),
             record.plan.bytes as f64 / f64::from(1 << 20),
             started.elapsed().as_secs_f64(),
             path.with_extension("plan").display()
         );
-        Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use engine_build::Dtype;
+use engine_build::plan::PlanError;
 use tensorrt::{Flavour, Library, Sm};
 
 use super::cuda::Driver;
@@ -77,7 +78,7 @@ pub struct Facts {
     pub tensorrt_rtx: Result<String, String>,
     /// The bundle's precision; `None` for a checkpoint that is still to be built.
     pub dtype: Option<Dtype>,
-    /// Whether the model reads a source with an encoder, which only the CPU does.
+    /// Whether the model reads a source with an encoder, which not every engine can.
     pub encoder_decoder: bool,
 }
 
@@ -141,14 +142,14 @@ fn automatic(device: Option<Device>, gpu_number: usize, facts: &Facts) -> (Chose
 
 /// Whether a flavour can be used, or why not.
 fn usable(flavour: Flavour, facts: &Facts) -> Result<String, String> {
-    if facts.encoder_decoder {
-        return Err("the model reads a source with an encoder, which TensorRT is not built for".into());
-    }
     let gpu = facts.gpu.as_ref().map_err(|reason| format!("no GPU can be used: {reason}"))?;
     let library = if flavour == Flavour::Rtx { &facts.tensorrt_rtx } else { &facts.tensorrt };
     let version = library.as_ref().map_err(Clone::clone)?;
     if flavour == Flavour::Rtx && !Sm::RTX.contains(&gpu.sm) {
         return Err(format!("{flavour} has no kernels for the {} ({})", gpu.name, gpu.sm));
+    }
+    if flavour == Flavour::Rtx && gpu.sm == Sm(75) && facts.encoder_decoder {
+        return Err(PlanError::F32OnTuring.to_string());
     }
     match facts.dtype {
         Some(dtype) if dtype != Dtype::F16 => {
@@ -212,8 +213,10 @@ mod tests {
         assert!(best == cpu && why.contains("not found") && why.contains("no kernels for the H100"), "{why}");
         let (best, why) = chosen(&Facts { dtype: Some(Dtype::F32), ..facts() });
         assert!(best == cpu && why.contains("--dtype f16"), "{why}");
-        let (best, why) = chosen(&Facts { encoder_decoder: true, ..facts() });
-        assert!(best == cpu && why.contains("encoder"), "{why}");
+        let t5 = Facts { encoder_decoder: true, ..without };
+        assert_eq!(chosen(&t5).0, Chosen::TensorRt(Flavour::Rtx, 0));
+        let (best, why) = chosen(&Facts { gpu: Ok(Gpu { name: "T4".into(), sm: Sm(75) }), ..t5 });
+        assert!(best == cpu && why.contains("no f32 matrices on SM75"), "{why}");
         let (best, why) = chosen(&Facts { gpu: Err("no driver".into()), ..facts() });
         assert_eq!((best, why.as_str()), (cpu, "no GPU can be used: no driver"));
     }

@@ -6,6 +6,7 @@
 //! * [`fake`] computes logits from a hash of the KV contents: deterministic, and wrong whenever the KV is wrong.
 //! * [`onnxruntime`] runs the bundle's graph on the CPU, or on a GPU.
 //! * [`tensorrt`] runs a plan that was built of it, on a GPU.
+//! * [`readings`] says where it is that encoders read things to, of both of these.
 //! * [`device`] is what engines on a GPU share, and [`cuda`] what they stand on: the driver, its memory and its streams.
 //!
 //! [`choice`] says which of them a server takes, and why; [`options`] are what it is told of each.
@@ -16,6 +17,7 @@ pub mod device;
 pub mod fake;
 pub mod onnxruntime;
 pub mod options;
+pub mod readings;
 pub mod tensorrt;
 
 use crate::text::TokenId;

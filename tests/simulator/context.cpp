@@ -61,10 +61,15 @@ Shape Context::shape(Graph::Tensor const& tensor) const {
     auto set = m_shapes.find(tensor.name);
     if (set != m_shapes.end()) return set->second;
     Shape shape = tensor.shape;
-    // The graph's dynamic extents: the batch for caches, the selected positions for everything else that comes out.
+    if (tensor.is_input) return shape;
+    // The graphs' dynamic extents: the batch for caches, the source's tokens for what an encoder gives, which has one more before
+    // it, and the selected positions for everything else that comes out.
     Graph::Tensor const* past = m_engine.past_of(tensor.name);
-    auto from = m_shapes.find(past ? past->name : "select");
-    if (!tensor.is_input && from != m_shapes.end() && !shape.empty() && shape[0] < 0) shape[0] = from->second[0];
+    bool encodes = !m_engine.graph->find("select");
+    auto from = m_shapes.find(past ? past->name : encodes ? "input_ids" : "select");
+    if (from == m_shapes.end()) return shape;
+    auto open = std::find_if(shape.begin(), shape.end(), [](auto extent) { return extent < 0; });
+    if (open != shape.end()) *open = from->second[encodes ? 1 : 0];
     return shape;
 }
 

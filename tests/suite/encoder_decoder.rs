@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use engine_build::{BuildOptions, Dtype, Operators, Quantization};
 use foretype::engine::Engine;
 use foretype::metrics::Metrics;
+use foretype::model::onnxruntime::cuda::CudaOptions;
+use foretype::model::options::{self, BackendOptions};
 use foretype::model::{Backend, SourceSlot};
 use foretype::text::TokenId;
 use safetensors::SafeTensors;
@@ -12,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::goldens::{Golden, max_difference, read_expected};
 use crate::support::{
-    RaggedRow, TestServer, build_with, engine_options, load, logits_of, ragged_difference, repository,
+    RaggedRow, TestServer, backend_options, build_with, engine_options, load, logits_of, ragged_difference, repository,
 };
 
 /// Largest difference of a logit from transformers' fp32 one.
@@ -22,14 +24,14 @@ const F16_TOLERANCE: f32 = 0.2;
 /// Largest difference of a logit that depends on the rows beside it.
 const RAGGED_TOLERANCE: f32 = 1e-5;
 
-const GOLDENS: [&str; 3] = ["relu", "gated", "long"];
+pub const GOLDENS: [&str; 3] = ["relu", "gated", "long"];
 
-fn folder(name: &str) -> PathBuf {
+pub fn folder(name: &str) -> PathBuf {
     repository("tests/goldens/t5").join(name)
 }
 
 /// What transformers made of prompts, and the sources that it read.
-fn read(folder: &Path) -> Vec<(Vec<TokenId>, Golden)> {
+pub fn read(folder: &Path) -> Vec<(Vec<TokenId>, Golden)> {
     let path = folder.join("expected.safetensors");
     let bytes = std::fs::read(&path).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -172,11 +174,16 @@ fn what_an_encoder_decoder_cannot_do_is_said() {
     assert_eq!(empty.status, 200, "an end alone is a source: {}", empty.text);
 
     let out = tempfile::tempdir().unwrap();
-    let options = BuildOptions::new(folder("relu"), out.path().join("bundle"));
-    let int8 = BuildOptions { quantization: Quantization::Int8, ..options.clone() };
-    let prefix = BuildOptions { prompt_prefix: "x".into(), ..options };
+    let plain = BuildOptions::new(folder("relu"), out.path().join("bundle"));
+    let int8 = BuildOptions { quantization: Quantization::Int8, ..plain.clone() };
+    let prefix = BuildOptions { prompt_prefix: "x".into(), ..plain };
     for (options, word) in [(int8, "int8"), (prefix, "prefix")] {
         let error = engine_build::build(&options, &()).unwrap_err().to_string();
         assert!(error.contains(word) && error.contains("encoder-decoder"), "{error}");
     }
+
+    let (_folder, bundle, manifest) = build_with(&folder("relu"), |options| options.dtype = Dtype::F16);
+    let cuda = BackendOptions::OnnxRuntimeCuda(backend_options(), CudaOptions::default());
+    let error = options::load(&bundle, &manifest, &cuda).err().unwrap();
+    assert!(error.contains("does on the CPU only: use --device cpu, or TensorRT"), "{error}");
 }

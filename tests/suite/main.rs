@@ -32,4 +32,6 @@ mod support;
 mod tensorrt;
 #[cfg(feature = "tensorrt")]
 mod tensorrt_refusals;
+#[cfg(feature = "tensorrt")]
+mod tensorrt_sources;
 mod tuning;

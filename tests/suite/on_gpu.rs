@@ -7,11 +7,12 @@ use ::tensorrt::Flavour;
 use engine_build::Manifest;
 use foretype::model::onnxruntime::cuda::CudaOptions;
 use foretype::model::options::{self, BackendOptions};
-use foretype::model::{Backend, Batch, Outputs, Selected, onnxruntime, tensorrt};
+use foretype::model::{Backend, Batch, Outputs, Selected, SourceSlot, onnxruntime, tensorrt};
 use foretype::text::TokenId;
 
+use crate::encoder_decoder::{GOLDENS, folder, read};
 use crate::goldens::{max_difference, read_expected};
-use crate::support::{all_logits, backend_options, repository};
+use crate::support::{all_logits, backend_options, logits_of, repository};
 use crate::tensorrt::bundle;
 
 /// Both sides compute in f16, in another order: twice the largest error that was measured against f64, 6e-3 (goldens' logits are
@@ -81,6 +82,31 @@ fn goldens_and_the_demo_have_the_logits_of_the_cpu() {
         }
         println!("on_gpu: {checkpoint}: largest difference {worst:.1e}");
         assert!(worst <= TOLERANCE, "{checkpoint}: {worst}");
+    }
+}
+
+#[test]
+fn encoder_decoders_have_the_logits_of_the_cpu() {
+    for name in GOLDENS {
+        let (_folder, bundle, manifest) = bundle(&format!("tests/goldens/t5/{name}"));
+        let Some(options) = engine(&bundle, true) else { return };
+        if matches!(options, BackendOptions::OnnxRuntimeCuda(..)) {
+            println!("on_gpu: encoder-decoders: ONNX Runtime runs them on the CPU only: left out");
+            return;
+        }
+        let mut reference = on_cpu(&bundle, &manifest);
+        let mut backend = options::load(&bundle, &manifest, &options).unwrap();
+        let mut worst = 0f32;
+        for (index, (source, golden)) in read(&folder(name)).into_iter().enumerate() {
+            let slot = SourceSlot(index % 3);
+            let rows = [&mut *backend, &mut *reference].map(|backend| {
+                backend.encode(slot, &source).unwrap();
+                logits_of(backend, Some(slot), 0, &golden.prompt)
+            });
+            worst = rows[0].iter().zip(&rows[1]).map(|(a, b)| max_difference(a, b)).fold(worst, f32::max);
+        }
+        println!("on_gpu: {name}: largest difference {worst:.1e}");
+        assert!(worst <= TOLERANCE, "{name}: {worst}");
     }
 }
 

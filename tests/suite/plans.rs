@@ -2,6 +2,8 @@
 //! `FORETYPE_TENSORRT_RTX` names its folder, as `tools/tensorrt_rtx.sh` fetches it; `make test` does that.
 
 use std::path::Path;
+#[cfg(feature = "tensorrt")]
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use crate::support::repository;
@@ -66,17 +68,23 @@ fn the_binary_needs_neither_tensorrt_nor_cuda() {
     }
 }
 
+/// The folder of NVIDIA's library, where somebody fetched it.
+#[cfg(feature = "tensorrt")]
+fn tensorrt_rtx() -> Option<PathBuf> {
+    let fetched = repository("target/tensorrt-rtx");
+    let found = std::env::var_os("FORETYPE_TENSORRT_RTX").map(PathBuf::from).or(fetched.exists().then_some(fetched));
+    if found.is_none() {
+        println!("skipped: FORETYPE_TENSORRT_RTX isn't set; run tools/tensorrt_rtx.sh target/tensorrt-rtx first");
+    }
+    found
+}
+
 #[cfg(feature = "tensorrt")]
 #[test]
 fn a_plan_is_built_added_to_packed_and_refused_when_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let (demo, bundle) = (repository("models/demo"), folder.path().join("bundle"));
-    let fetched = repository("target/tensorrt-rtx");
-    let named = std::env::var_os("FORETYPE_TENSORRT_RTX").map(std::path::PathBuf::from);
-    let Some(library) = named.or(fetched.exists().then_some(fetched)) else {
-        println!("skipped: FORETYPE_TENSORRT_RTX isn't set; run tools/tensorrt_rtx.sh target/tensorrt-rtx first");
-        return;
-    };
+    let Some(library) = tensorrt_rtx() else { return };
     let rtx = ["--target", "tensorrt-rtx", "--tensorrt", text(&library)];
     let built = foretype(&[&["build", text(&demo), "--out", text(&bundle), "--sm", "75"], &rtx[..]].concat());
     assert!(built.status.success(), "{built:?}");
@@ -119,4 +127,33 @@ fn a_plan_is_built_added_to_packed_and_refused_when_damaged() {
     // As TensorRT it is of another name, and so not found.
     let error = refusal(&["build", text(&bundle), "--target", "tensorrt", "--tensorrt", text(&library)]);
     assert!(error.contains("TensorRT was not found") && error.contains("libnvinfer.so.11"), "{error}");
+}
+
+#[cfg(feature = "tensorrt")]
+#[test]
+fn an_encoder_decoder_gets_a_plan_for_each_graph_and_both_are_packed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (checkpoint, bundle) = (repository("tests/goldens/t5/gated"), folder.path().join("bundle"));
+    let Some(library) = tensorrt_rtx() else { return };
+    let rtx = ["--target", "tensorrt-rtx", "--tensorrt", text(&library)];
+    let build = ["build", text(&checkpoint), "--out", text(&bundle)];
+    let error = refusal(&[&build[..], &rtx, &["--sm", "75"]].concat());
+    assert!(error.contains("no f32 matrices on SM75"), "{error}");
+    let built = foretype(&[&build[..], &rtx, &["--sm", "86"]].concat());
+    let said = String::from_utf8_lossy(&built.stdout).into_owned();
+    assert!(built.status.success(), "{built:?}");
+    assert!(
+        said.contains("a plan of the encoder by TensorRT-RTX 1.7.1 for SM86 (sources of up to 48 tokens"),
+        "{said}"
+    );
+    assert!(said.contains("a plan by TensorRT-RTX 1.7.1 for SM86 (up to 10 rows of 42 tokens"), "{said}");
+
+    let archive = folder.path().join("model.tar.gz");
+    let packed = foretype(&["pack", text(&bundle), "--out", text(&archive)]);
+    assert!(packed.status.success(), "{packed:?}");
+    let listed = Command::new("tar").args(["-tzf", text(&archive)]).output().unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    for name in ["sm86.plan", "sm86.json", "sm86-encoder.plan", "sm86-encoder.json"] {
+        assert!(listed.contains(&format!("engines/tensorrt-rtx-1.7.1-{name}")), "{name}: {listed}");
+    }
 }

@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 #[cfg(feature = "tensorrt")]
 use {
     engine_build::Manifest,
-    engine_build::manifest::{GRAPH_FILE, WEIGHTS_FILE},
-    engine_build::plan::{ENGINES, PlanShapes, Range},
+    engine_build::manifest::{ENCODER_FILE, ENCODER_WEIGHTS_FILE, GRAPH_FILE, WEIGHTS_FILE},
+    engine_build::plan::{ENGINES, Part, PlanShapes, ProfileShapes, Range},
     sha2::{Digest, Sha256},
     std::fmt::Write,
     tensorrt::Flavour,
@@ -139,44 +139,55 @@ impl Simulator {
         unsafe { self.library.get::<unsafe extern "C" fn(i32)>(name).unwrap()(value) }
     }
 
-    /// Writes what this simulator takes for a plan of a bundle, and its record.
+    /// Writes what this simulator takes for the plans of a bundle, and their records. The result is the decoder's plan.
     pub fn write_plan(&self, bundle: &Path, manifest: &Manifest, shapes: PlanShapes) -> PathBuf {
+        if manifest.model.source.is_some() {
+            self.write_plan_of(Part::Encoder, bundle, manifest, shapes);
+        }
+        self.write_plan_of(Part::Decoder, bundle, manifest, shapes)
+    }
+
+    /// Writes one of them.
+    pub fn write_plan_of(&self, part: Part, bundle: &Path, manifest: &Manifest, shapes: PlanShapes) -> PathBuf {
         let version = self.opened.version();
         let mut plan = format!("simulated plan 1\nlibrary {} {version}\nsm 86\n", self.flavour.name());
-        writeln!(plan, "graph {}", bundle.join(GRAPH_FILE).display()).unwrap();
-        for profile in [shapes.prefill, shapes.decode] {
+        writeln!(plan, "graph {}", bundle.join(files(part)[0]).display()).unwrap();
+        let profiles = match part {
+            Part::Decoder => {
+                [shapes.prefill, shapes.decode].map(|profile| decoder_inputs(manifest, shapes, profile)).into()
+            }
+            Part::Encoder => vec![vec![("input_ids".to_owned(), vec![Range::new(1, 1, 1), shapes.source.unwrap()])]],
+        };
+        for profile in profiles {
             plan.push_str("profile\n");
-            let [batch, tokens, select] = [profile.batch, profile.tokens, profile.select];
-            let mut input = |name: &str, extents: &[Range]| {
+            for (name, extents) in profile {
                 let numbers = [|r: &Range| r.min, |r: &Range| r.opt, |r: &Range| r.max]
                     .map(|pick| extents.iter().map(|r| pick(r).to_string()).collect::<Vec<_>>().join(" "));
                 writeln!(plan, "input {name} {} {}", extents.len(), numbers.join(" ")).unwrap();
-            };
-            input("input_ids", &[batch, tokens]);
-            input("past_len", &[batch]);
-            input("select", &[select]);
-            let fixed = |size| Range::new(size, size, size);
-            let model = &manifest.model;
-            let cache = [batch, fixed(model.kv_heads), fixed(model.context), fixed(model.head_dim)];
-            for layer in 0..model.layers {
-                input(&format!("past_k_{layer}"), &cache);
-                input(&format!("past_v_{layer}"), &cache);
             }
         }
         let fnv =
             plan.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         writeln!(plan, "checksum {fnv:016x}").unwrap();
-        self.write_record(bundle, manifest, shapes, &plan)
+        self.write_record((part, bundle), manifest, shapes, &plan)
     }
 
-    fn write_record(&self, bundle: &Path, manifest: &Manifest, shapes: PlanShapes, plan: &str) -> PathBuf {
+    fn write_record(
+        &self,
+        (part, bundle): (Part, &Path),
+        manifest: &Manifest,
+        shapes: PlanShapes,
+        plan: &str,
+    ) -> PathBuf {
         let version = self.opened.version().to_string();
-        let name = format!("{}-{version}-sm86.plan", self.flavour.name());
+        let suffix = if part == Part::Encoder { "-encoder" } else { "" };
+        let name = format!("{}-{version}-sm86{suffix}.plan", self.flavour.name());
         let sha256: String = Sha256::digest(plan).iter().map(|byte| format!("{byte:02x}")).collect();
-        let graph: Vec<_> = [GRAPH_FILE, WEIGHTS_FILE].iter().map(|file| manifest.file(file).unwrap()).collect();
+        let graph: Vec<_> = files(part).iter().map(|file| manifest.file(file).unwrap()).collect();
         let record = serde_json::json!({
-            "format": 1, "flavour": self.flavour.name(), "version": version, "architectures": [86], "shapes": shapes,
-            "plan": { "path": name, "bytes": plan.len(), "sha256": sha256 }, "graph": graph, "tool": "the simulator's tests",
+            "format": 1, "part": part, "flavour": self.flavour.name(), "version": version, "architectures": [86],
+            "shapes": shapes, "plan": { "path": name, "bytes": plan.len(), "sha256": sha256 }, "graph": graph,
+            "tool": "the simulator's tests",
         });
         let engines = bundle.join(ENGINES);
         std::fs::create_dir_all(&engines).unwrap();
@@ -185,6 +196,32 @@ impl Simulator {
         std::fs::write(path.with_extension("json"), record.to_string()).unwrap();
         path
     }
+}
+
+/// The files of a graph.
+#[cfg(feature = "tensorrt")]
+fn files(part: Part) -> [&'static str; 2] {
+    match part {
+        Part::Decoder => [GRAPH_FILE, WEIGHTS_FILE],
+        Part::Encoder => [ENCODER_FILE, ENCODER_WEIGHTS_FILE],
+    }
+}
+
+/// The decoder's inputs in a profile.
+#[cfg(feature = "tensorrt")]
+fn decoder_inputs(manifest: &Manifest, shapes: PlanShapes, profile: ProfileShapes) -> Vec<(String, Vec<Range>)> {
+    let ProfileShapes { batch, tokens, select } = profile;
+    let model = &manifest.model;
+    let [heads, context, head_dim] = [model.kv_heads, model.context, model.head_dim].map(|n| Range::new(n, n, n));
+    let inputs = [("input_ids", vec![batch, tokens]), ("past_len", vec![batch]), ("select", vec![select])];
+    let mut inputs: Vec<_> = inputs.into_iter().map(|(name, extents)| (name.to_owned(), extents)).collect();
+    inputs.extend(shapes.source.map(|_| ("source_len".to_owned(), vec![batch])));
+    for (layer, kv) in (0..model.layers).flat_map(|layer| [(layer, 'k'), (layer, 'v')]) {
+        inputs.push((format!("past_{kv}_{layer}"), vec![batch, heads, context, head_dim]));
+        let cross = |source| (format!("cross_{kv}_{layer}"), vec![batch, heads, source, head_dim]);
+        inputs.extend(shapes.source.map(cross));
+    }
+    inputs
 }
 
 fn copied(name: &str, folder: &Path) -> PathBuf {

@@ -19,7 +19,7 @@ use crate::simulator::Simulator;
 use crate::support::{all_logits, backend_options, repository, request_options};
 
 /// ONNX Runtime computes both sides, in the same precision.
-const TOLERANCE: f32 = 1e-5;
+pub const TOLERANCE: f32 = 1e-5;
 
 /// A checkpoint as TensorRT wants it, in a folder that lives as long as the first result.
 pub fn bundle(checkpoint: &str) -> (tempfile::TempDir, PathBuf, Manifest) {
@@ -31,7 +31,7 @@ pub fn bundle(checkpoint: &str) -> (tempfile::TempDir, PathBuf, Manifest) {
 }
 
 pub fn shapes(manifest: &Manifest) -> PlanShapes {
-    PlanShapes::for_server(16, 64).within(manifest.model.context)
+    PlanShapes::for_server(16, 64).within(manifest.model.context).reading(manifest.model.source)
 }
 
 pub fn options(simulator: &Simulator, bundle: &Path) -> Options {
@@ -49,19 +49,19 @@ pub fn options(simulator: &Simulator, bundle: &Path) -> Options {
 }
 
 /// A simulator with a plan of a bundle, and the backend on it.
-fn backend(flavour: Flavour, bundle: &Path, manifest: &Manifest) -> (Simulator, Box<dyn Backend>) {
+pub fn backend(flavour: Flavour, bundle: &Path, manifest: &Manifest) -> (Simulator, Box<dyn Backend>) {
     let simulator = Simulator::new(flavour);
     simulator.write_plan(bundle, manifest, shapes(manifest));
     let backend = load(bundle, manifest, &options(&simulator, bundle)).unwrap();
     (simulator, backend)
 }
 
-fn reference(bundle: &Path, manifest: &Manifest) -> Box<dyn Backend> {
+pub fn reference(bundle: &Path, manifest: &Manifest) -> Box<dyn Backend> {
     let options = onnxruntime::Options { pool_bytes: 1 << 20, ..backend_options() };
     onnxruntime::load(bundle, manifest, &options).unwrap()
 }
 
-fn assert_same(found: &Outputs, expected: &Outputs, what: &str) {
+pub fn assert_same(found: &Outputs, expected: &Outputs, what: &str) {
     assert_eq!(found.top_ids, expected.top_ids, "{what}");
     for (a, b) in [
         (&found.top_logits, &expected.top_logits),

@@ -17,7 +17,9 @@ const SOURCE: &str = "source";
 pub(crate) struct SourceKv {
     /// By layer: keys and values, `[B, H, T, D]` each.
     layers: Vec<[Value; 2]>,
-    /// bool `[B, 1, S, T]`: which of them are the row's own source and not padding.
+    /// What is added to the products, `[B, 1, S, T]` in the computing precision: nothing where it is the row's own source, a large
+    /// negative number where it is padding. Not flags: with those TensorRT-RTX 1.7.1 builds no attention over inputs whose heads are
+    /// no multiple of 8 wide.
     mask: Value,
 }
 
@@ -101,11 +103,15 @@ impl Builder<'_> {
         let width = graph.node("Squeeze", &[&width, &axis_0], &[]); // []
         let slots = graph.node("Range", &[&zero, &width, &one], &[]); // [T]
         let lengths = graph.node("Unsqueeze", &[&source_len, &axes_1_3], &[]); // [B, 1, 1, 1]
-        let mask = graph.node("Less", &[&slots, &lengths], &[]); // [B, 1, 1, T]
+        let own = graph.node("Less", &[&slots, &lengths], &[]); // [B, 1, 1, T]
         let ones = graph.integers(&[1], &[1]);
         let tokens = one_dim(graph, &step.input_ids, 1); // [1]
         let shape = graph.node("Concat", &[&ones, &ones, &tokens, &ones], &[Attribute::Int("axis", 0)]);
-        SourceKv { layers, mask: graph.node("Expand", &[&mask, &shape], &[]) }
+        let nothing = graph.scalar(0.0, Element::F32);
+        let hidden = self.hidden_slot();
+        let mask = self.graph.node("Where", &[&own, &nothing, &hidden], &[]);
+        let mask = self.narrow(mask);
+        SourceKv { layers, mask: self.graph.node("Expand", &[&mask, &shape], &[]) }
     }
 
     /// From the normalized input `[B, S, E]` to the update `[B, S, E]` by attention over layer `layer`'s keys and values of the source.

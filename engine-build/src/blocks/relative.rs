@@ -102,7 +102,7 @@ impl Builder<'_> {
     }
 
     /// What stands where nothing may be seen: finite, because infinities make NaN in some fused kernels.
-    fn hidden_slot(&mut self) -> Value {
+    pub(super) fn hidden_slot(&mut self) -> Value {
         let low = if self.compute() == Element::F16 { -60_000.0 } else { -1e30 };
         self.graph.scalar(low, Element::F32)
     }

@@ -6,16 +6,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prost::Message;
 use tensorrt::{
     Builder, Flavour, HostMemory, Layer, LayerKind, Library, Network, OptimizationProfile, Parser, ShapeRange, Sm,
     TensorName,
 };
 
 use super::error::PlanError;
+use super::part::Part;
 use super::record::{ENGINES, PlanRecord};
 use super::shapes::{PlanShapes, ProfileShapes, Range};
 use crate::build::Progress;
-use crate::manifest::{Dtype, GRAPH_FILE, Manifest, ModelInfo};
+use crate::manifest::{Dtype, Manifest, ModelInfo};
+use crate::onnx::proto::ModelProto;
 
 /// The hidden size below which TensorRT-RTX 1.7.1 was seen to crash, for SM75.
 const LEAST_HIDDEN: u32 = 32;
@@ -25,7 +28,9 @@ const LEAST_HIDDEN: u32 = 32;
 pub struct PlanOptions {
     /// GPUs; none stands for the one in this machine. TensorRT knows no others.
     pub architectures: Vec<Sm>,
-    /// What it takes. Rows are cut to the model's context.
+    /// The graph to build it of.
+    pub part: Part,
+    /// What it takes. Rows are cut to the model's context, and sources are the model's.
     pub shapes: PlanShapes,
     /// Device memory that a layer may use beside its inputs and outputs.
     pub workspace_bytes: u64,
@@ -35,11 +40,17 @@ pub struct PlanOptions {
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { architectures: Vec::new(), shapes: PlanShapes::default(), workspace_bytes: 1 << 30, engines: None }
+        Self {
+            architectures: Vec::new(),
+            part: Part::default(),
+            shapes: PlanShapes::default(),
+            workspace_bytes: 1 << 30,
+            engines: None,
+        }
     }
 }
 
-/// Builds a plan of a bundle's graph and writes it and its record; returns the record's path and content.
+/// Builds a plan of one of a bundle's graphs and writes it and its record; returns the record's path and content.
 ///
 /// It takes seconds with TensorRT-RTX and minutes with TensorRT, and several times the weights' size of memory.
 ///
@@ -53,20 +64,22 @@ pub fn build_plan(
 ) -> Result<(PathBuf, PlanRecord), PlanError> {
     let manifest = Manifest::load(bundle)?;
     manifest.verify(bundle)?;
-    let shapes = options.shapes.within(manifest.model.context);
-    check(&manifest.model, library, &shapes)?;
+    let shapes = options.shapes.within(manifest.model.context).reading(manifest.model.source);
+    check(&manifest.model, library, (options.part, &shapes))?;
     let architectures = architectures(library, &options.architectures)?;
-    let job = Job { bundle, manifest: &manifest, library, architectures: &architectures, shapes: &shapes };
+    check_architectures(&manifest.model, library, &architectures)?;
+    let model = &manifest.model;
+    let job = Job { bundle, model, library, part: options.part, architectures: &architectures, shapes: &shapes };
     let plan = job.serialize(options.workspace_bytes, &progress)?;
-    let record = PlanRecord::new(library, &architectures, shapes, &manifest, &plan);
+    let record = PlanRecord::new((library, options.part), &architectures, shapes, &manifest, &plan);
     let engines = options.engines.clone().unwrap_or_else(|| bundle.join(ENGINES));
     let path = write(&engines, &record, &plan)?;
     Ok((path, record))
 }
 
-fn check(model: &ModelInfo, library: &Library, shapes: &PlanShapes) -> Result<(), PlanError> {
-    if model.source.is_some() {
-        return Err(PlanError::EncoderDecoder);
+fn check(model: &ModelInfo, library: &Library, (part, shapes): (Part, &PlanShapes)) -> Result<(), PlanError> {
+    if !Part::of(model).contains(&part) {
+        return Err(PlanError::NoEncoder);
     }
     if model.dtype != Dtype::F16 {
         return Err(PlanError::Dtype(format!("{:?}", model.dtype).to_lowercase()));
@@ -89,11 +102,18 @@ fn architectures(library: &Library, asked: &[Sm]) -> Result<Vec<Sm>, PlanError> 
     }
 }
 
+/// The feed-forward networks of encoder-decoders are f32: see `Builder::mlp_widened`.
+fn check_architectures(model: &ModelInfo, library: &Library, architectures: &[Sm]) -> Result<(), PlanError> {
+    let is_turing_on_rtx = library.flavour() == Flavour::Rtx && architectures.contains(&Sm(75));
+    if is_turing_on_rtx && model.source.is_some() { Err(PlanError::F32OnTuring) } else { Ok(()) }
+}
+
 /// A graph that was found fit, and what becomes of it.
 struct Job<'a> {
     bundle: &'a Path,
-    manifest: &'a Manifest,
+    model: &'a ModelInfo,
     library: &'a Library,
+    part: Part,
     architectures: &'a [Sm],
     shapes: &'a PlanShapes,
 }
@@ -105,15 +125,16 @@ impl Job<'_> {
         progress: &Arc<dyn Progress + Send + Sync>,
     ) -> Result<HostMemory, PlanError> {
         progress.stage("read the graph", 0);
+        let path = self.bundle.join(self.part.graph());
         let builder = Builder::new(self.library)?;
         let mut network = builder.network()?;
-        Parser::new(&mut network)?.parse_file(&self.bundle.join(GRAPH_FILE))?;
+        Parser::new(&mut network)?.parse_file(&path)?;
         network.set_decomposable()?;
-        inspect(&network, &self.manifest.model)?;
+        inspect(&network, &Marks::of(&path)?)?;
         let mut config = builder.config()?;
         config.set_workspace_bytes(workspace_bytes);
-        for profile in [&self.shapes.prefill, &self.shapes.decode] {
-            config.add_profile(&optimization_profile(&network, &self.manifest.model, profile)?)?;
+        for profile in self.profiles(&network)? {
+            config.add_profile(&profile)?;
         }
         if self.library.flavour() == Flavour::Rtx {
             config.set_architectures(self.architectures)?;
@@ -122,51 +143,90 @@ impl Job<'_> {
         let built = builder.build(&mut network, &mut config);
         built.map_err(|error| if progress.is_cancelled() { PlanError::Cancelled } else { error.into() })
     }
+
+    /// The part's profiles, in the order of their numbers.
+    fn profiles(&self, network: &Network) -> Result<Vec<OptimizationProfile>, PlanError> {
+        match self.part {
+            Part::Decoder => [self.shapes.prefill, self.shapes.decode]
+                .iter()
+                .map(|profile| optimization_profile(network, |input| self.decoder_input(profile, input)))
+                .collect(),
+            Part::Encoder => Ok(vec![optimization_profile(network, |input| self.encoder_input(input))?]),
+        }
+    }
+
+    /// The shapes of the decoder's inputs: `input_ids [B, S]`, `past_len [B]`, `select [R]`, `past_* [B, KV heads, C, D]`, and in models
+    /// that read sources `source_len [B]`, `cross_* [B, KV heads, T, D]`.
+    fn decoder_input(&self, shapes: &ProfileShapes, input: &str) -> Option<Vec<Range>> {
+        let model = self.model;
+        let [heads, context, head_dim] = [model.kv_heads, model.context, model.head_dim].map(Range::exactly);
+        match input {
+            "input_ids" => Some(vec![shapes.batch, shapes.tokens]),
+            "past_len" | "source_len" => Some(vec![shapes.batch]),
+            "select" => Some(vec![shapes.select]),
+            name if name.starts_with("past_") => Some(vec![shapes.batch, heads, context, head_dim]),
+            name if name.starts_with("cross_") => Some(vec![shapes.batch, heads, self.shapes.source?, head_dim]),
+            _ => None,
+        }
+    }
+
+    /// The shape of the encoder's input: `input_ids [1, T]`.
+    fn encoder_input(&self, input: &str) -> Option<Vec<Range>> {
+        (input == "input_ids").then_some(vec![Range::exactly(1), self.shapes.source?])
+    }
+}
+
+/// The profile in which each input has the extents that `extents` gives.
+fn optimization_profile(
+    network: &Network,
+    extents: impl Fn(&str) -> Option<Vec<Range>>,
+) -> Result<OptimizationProfile, PlanError> {
+    let mut profile = OptimizationProfile::new();
+    for input in network.inputs() {
+        let unknown = || PlanError::Misread(format!("nobody knows what its input {} is", input.name));
+        let ranges = extents(&input.name).ok_or_else(unknown)?;
+        let at = |pick: fn(&Range) -> u32| ranges.iter().map(|range| i64::from(pick(range))).collect::<Vec<_>>();
+        let range = ShapeRange::new(&at(|range| range.min), &at(|range| range.opt), &at(|range| range.max))?;
+        profile.set(TensorName::new(input.name)?, range);
+    }
+    Ok(profile)
+}
+
+/// What a graph has that TensorRT has to recognize.
+struct Marks {
+    attentions: usize,
+    cache_updates: usize,
+}
+
+impl Marks {
+    fn of(graph: &Path) -> Result<Self, PlanError> {
+        let bytes = fs::read(graph).map_err(|source| PlanError::Io { path: graph.to_owned(), source })?;
+        let model = ModelProto::decode(&*bytes).map_err(|error| PlanError::Misread(error.to_string()))?;
+        let nodes = model.graph.unwrap_or_default().node;
+        let count = |operator: &str| nodes.iter().filter(|node| node.op_type == operator).count();
+        Ok(Self { attentions: count("Attention"), cache_updates: count("TensorScatter") })
+    }
 }
 
 /// Whether TensorRT read the graph as it is meant: it drops what it doesn't know without a word.
-fn inspect(network: &Network, model: &ModelInfo) -> Result<(), PlanError> {
+fn inspect(network: &Network, marks: &Marks) -> Result<(), PlanError> {
     let misread = |what: String| Err(PlanError::Misread(what));
     let unused = network.unused_inputs();
     if !unused.is_empty() {
         return misread(format!("nothing reads its input {}", unused.join(", ")));
     }
     let attentions: Vec<_> = network.layers().filter(Layer::is_attention).collect();
-    if attentions.len() != model.layers as usize {
-        return misread(format!("{} of {} attentions were recognized", attentions.len(), model.layers));
+    if attentions.len() != marks.attentions {
+        return misread(format!("{} of {} attentions were recognized", attentions.len(), marks.attentions));
     }
     if let Some(layer) = attentions.iter().find(|layer| !layer.has_mask() || !layer.is_decomposable()) {
         return misread(format!("{layer:?} has no mask, or can't be taken apart"));
     }
     let updates = network.layers().filter(|layer| layer.kind() == LayerKind::KV_CACHE_UPDATE).count();
-    if updates != 2 * model.layers as usize {
-        return misread(format!("{updates} of {} cache updates were recognized", 2 * model.layers));
+    if updates != marks.cache_updates {
+        return misread(format!("{updates} of {} cache updates were recognized", marks.cache_updates));
     }
     Ok(())
-}
-
-/// The shapes of the graph's inputs: `input_ids [B, S]`, `past_len [B]`, `select [R]`, `past_* [B, KV heads, C, D]`.
-fn optimization_profile(
-    network: &Network,
-    model: &ModelInfo,
-    shapes: &ProfileShapes,
-) -> Result<OptimizationProfile, PlanError> {
-    let [heads, context, head_dim] =
-        [model.kv_heads, model.context, model.head_dim].map(|size| Range::new(size, size, size));
-    let mut profile = OptimizationProfile::new();
-    for input in network.inputs() {
-        let ranges: Vec<Range> = match input.name.as_str() {
-            "input_ids" => vec![shapes.batch, shapes.tokens],
-            "past_len" => vec![shapes.batch],
-            "select" => vec![shapes.select],
-            name if name.starts_with("past_") => vec![shapes.batch, heads, context, head_dim],
-            name => return Err(PlanError::Misread(format!("nobody knows what its input {name} is"))),
-        };
-        let at = |pick: fn(&Range) -> u32| ranges.iter().map(|range| i64::from(pick(range))).collect::<Vec<_>>();
-        let range = ShapeRange::new(&at(|range| range.min), &at(|range| range.opt), &at(|range| range.max))?;
-        profile.set(TensorName::new(input.name)?, range);
-    }
-    Ok(profile)
 }
 
 /// Writes the plan, then the record; each appears whole or not at all.

@@ -22,12 +22,9 @@ pub enum PlanError {
         "the bundle's graph is {0}, and TensorRT plans are built from f16: build the bundle again with --dtype f16"
     )]
     Dtype(String),
-    /// An encoder-decoder.
-    #[error(
-        "the bundle's model reads a source with an encoder, and there are no TensorRT plans for such models: run it with ONNX \
-         Runtime"
-    )]
-    EncoderDecoder,
+    /// The plan of an encoder of a model that has none.
+    #[error("the bundle's model reads no source, so there is no encoder to build a plan of")]
+    NoEncoder,
     /// The numbers of a profile are out of order.
     #[error("the profiles have a minimum above an optimum, or an optimum above a maximum: each has to be MIN,OPT,MAX")]
     Shapes,
@@ -44,6 +41,12 @@ pub enum PlanError {
         "TensorRT-RTX crashes on models whose hidden size is below 32, and this one's is {0}: run it with ONNX Runtime"
     )]
     TooSmall(u32),
+    /// A model with products that TensorRT-RTX can't compute on a GPU.
+    #[error(
+        "TensorRT-RTX multiplies no f32 matrices on SM75, and an encoder-decoder has some even in f16, because their products are \
+         beyond it: leave out 75, or run it with ONNX Runtime"
+    )]
+    F32OnTuring,
     /// TensorRT read the graph otherwise than it is meant.
     #[error("TensorRT misread the graph: {0}; this is a defect of the graph's builder, please report it")]
     Misread(String),
@@ -75,8 +78,10 @@ pub enum PlanError {
         misfit: Misfit,
     },
     /// There is none at all.
-    #[error("there is no plan in {}, and this machine needs one by {builder} for {gpu}: build it", engines.display())]
+    #[error("there is no {plan} in {}, and this machine needs one by {builder} for {gpu}: build it", engines.display())]
     None {
+        /// What is missing.
+        plan: &'static str,
         /// The folder of plans.
         engines: PathBuf,
         /// Flavour and version here.
@@ -117,8 +122,16 @@ pub enum Misfit {
         /// Tokens per row asked for.
         chunk: u32,
     },
+    /// Another length of sources.
+    #[error("reads sources of up to {has} tokens, and the model's have up to {model}")]
+    Source {
+        /// The plan's longest.
+        has: u32,
+        /// The model's.
+        model: u32,
+    },
     /// Another model, or the same one built otherwise.
-    #[error("was built from a {file} with the SHA-256 {built_from}, and the bundle's has {here}")]
+    #[error("was built from {file} with the SHA-256 {built_from}, and the bundle's has {here}")]
     Graph {
         /// The file.
         file: String,

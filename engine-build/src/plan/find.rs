@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use tensorrt::{Flavour, Sm, Version};
 
 use super::error::{Misfit, PlanError};
+use super::part::Part;
 use super::record::{PlanRecord, records};
 use crate::manifest::Manifest;
 
@@ -17,6 +18,8 @@ pub struct PlanNeeds {
     pub version: Version,
     /// The GPU.
     pub architecture: Sm,
+    /// The graph to run.
+    pub part: Part,
     /// Rows in one step, if the server insists on a number; otherwise as many as the plan takes.
     pub lanes: Option<u32>,
     /// Tokens of one row in one step, likewise.
@@ -43,6 +46,7 @@ pub fn find_plan(engines: &Path, manifest: &Manifest, needs: &PlanNeeds) -> Resu
     for found in records(engines)? {
         let (rank, error) = match found {
             Err(error) => (0, error),
+            Ok((_, record)) if record.part != needs.part => continue,
             Ok((path, record)) => match fit(&record, manifest, needs) {
                 Ok(()) => {
                     let size = |plan: &FoundPlan| (plan.record.shapes.lanes(), plan.record.shapes.chunk());
@@ -65,6 +69,7 @@ pub fn find_plan(engines: &Path, manifest: &Manifest, needs: &PlanNeeds) -> Resu
         (Some(plan), _) => Ok(plan),
         (None, Some((_, error))) => Err(error),
         (None, None) => Err(PlanError::None {
+            plan: needs.part.plan(),
             engines: engines.to_owned(),
             builder: format!("{} {}", needs.flavour, needs.version),
             gpu: needs.architecture.to_string(),
@@ -85,5 +90,6 @@ fn fit(record: &PlanRecord, manifest: &Manifest, needs: &PlanNeeds) -> Result<()
     record.check_builder(needs.flavour, needs.version).map_err(|misfit| (1, misfit))?;
     record.check_gpu(needs.architecture).map_err(|misfit| (2, misfit))?;
     record.check_graph(manifest).map_err(|misfit| (3, misfit))?;
-    record.check_shapes(needs.lanes, needs.chunk).map_err(|misfit| (4, misfit))
+    record.check_source(manifest.model.source).map_err(|misfit| (4, misfit))?;
+    record.check_shapes(needs.lanes, needs.chunk).map_err(|misfit| (5, misfit))
 }

@@ -9,8 +9,9 @@ use sha2::{Digest, Sha256};
 use tensorrt::{Flavour, Library, Sm, Version};
 
 use super::error::{Misfit, PlanError};
+use super::part::Part;
 use super::shapes::PlanShapes;
-use crate::manifest::{FileEntry, GRAPH_FILE, Manifest, WEIGHTS_FILE, hexadecimal};
+use crate::manifest::{FileEntry, Manifest, hexadecimal};
 
 /// The folder of plans in a bundle.
 pub const ENGINES: &str = "engines";
@@ -23,13 +24,16 @@ const FORMAT: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub struct PlanRecord {
     format: u32,
+    /// The graph that it is of.
+    #[serde(default, skip_serializing_if = "Part::is_decoder")]
+    pub part: Part,
     /// `tensorrt` or `tensorrt-rtx`: who built it.
     pub flavour: String,
     /// The builder's version; no other can run the plan.
     pub version: String,
     /// GPU architectures that it is for, such as 86, in ascending order.
     pub architectures: Vec<u32>,
-    /// What it takes.
+    /// What it takes; of an encoder's, the length of the sources says it.
     pub shapes: PlanShapes,
     /// The plan, beside the record.
     pub plan: FileEntry,
@@ -41,7 +45,7 @@ pub struct PlanRecord {
 
 impl PlanRecord {
     pub(super) fn new(
-        library: &Library,
+        (library, part): (&Library, Part),
         architectures: &[Sm],
         shapes: PlanShapes,
         manifest: &Manifest,
@@ -52,16 +56,17 @@ impl PlanRecord {
         architectures.dedup();
         let (flavour, version) = (library.flavour().name().to_owned(), library.version().to_string());
         let gpus = architectures.iter().map(u32::to_string).collect::<Vec<_>>().join("+");
-        let path = format!("{flavour}-{version}-sm{gpus}.plan");
+        let path = format!("{flavour}-{version}-sm{gpus}{}.plan", part.suffix());
         let sha256 = hexadecimal(&Sha256::digest(plan));
         Self {
             format: FORMAT,
+            part,
             flavour,
             version,
             architectures,
             shapes,
             plan: FileEntry { path, bytes: plan.len() as u64, sha256 },
-            graph: graph_files(manifest),
+            graph: part.files(manifest),
             tool: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
         }
     }
@@ -108,8 +113,20 @@ impl PlanRecord {
         Err(Misfit::Gpu { built_for, here: here.to_string() })
     }
 
+    /// Whether it takes sources as long as the model does.
+    pub(super) fn check_source(&self, model: Option<u32>) -> Result<(), Misfit> {
+        match (self.shapes.source.map(|source| source.max), model) {
+            (has, Some(model)) if has != Some(model) => Err(Misfit::Source { has: has.unwrap_or(0), model }),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether it takes so much.
     pub(super) fn check_shapes(&self, lanes: Option<u32>, chunk: Option<u32>) -> Result<(), Misfit> {
+        // An encoder reads one source at a time, whatever the lanes.
+        if self.part == Part::Encoder {
+            return Ok(());
+        }
         let (has_lanes, has_chunk) = (self.shapes.lanes(), self.shapes.chunk());
         let (lanes, chunk) = (lanes.unwrap_or(has_lanes), chunk.unwrap_or(has_chunk));
         if lanes <= has_lanes && chunk <= has_chunk {
@@ -120,7 +137,7 @@ impl PlanRecord {
 
     /// Whether it was built from the bundle's graph and weights.
     pub(super) fn check_graph(&self, manifest: &Manifest) -> Result<(), Misfit> {
-        let now = graph_files(manifest);
+        let now = self.part.files(manifest);
         let changed = now
             .iter()
             .find(|file| !self.graph.contains(file))
@@ -172,9 +189,4 @@ pub fn records(engines: &Path) -> Result<Vec<Result<(PathBuf, PlanRecord), PlanE
         .map(|plan| PlanRecord::path_beside(plan))
         .map(|path| PlanRecord::read(&path).map(|record| (path, record)))
         .collect())
-}
-
-/// The files that a plan is built from.
-fn graph_files(manifest: &Manifest) -> Vec<FileEntry> {
-    [GRAPH_FILE, WEIGHTS_FILE].iter().filter_map(|name| manifest.file(name)).cloned().collect()
 }

@@ -10,6 +10,9 @@ pub const PREFILL_PROFILE: usize = 0;
 /// Index of the profile for one token per row.
 pub const DECODE_PROFILE: usize = 1;
 
+/// The length of a source that plans are quickest at.
+const USUAL_SOURCE: u32 = 64;
+
 /// The smallest number, the one to be quick at, and the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "[u32; 3]", into = "[u32; 3]")]
@@ -26,6 +29,11 @@ impl Range {
     /// Of its three numbers.
     pub const fn new(min: u32, opt: u32, max: u32) -> Self {
         Self { min, opt, max }
+    }
+
+    /// One number and no other.
+    pub(super) const fn exactly(size: u32) -> Self {
+        Self::new(size, size, size)
     }
 
     fn is_ordered(self) -> bool {
@@ -75,7 +83,7 @@ pub struct ProfileShapes {
     pub select: Range,
 }
 
-/// Both profiles of a plan.
+/// Both profiles of a plan, and the sources that its model reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanShapes {
@@ -83,6 +91,10 @@ pub struct PlanShapes {
     pub prefill: ProfileShapes,
     /// One token per row.
     pub decode: ProfileShapes,
+    /// Tokens of a source, in models that read one with an encoder: of the only one in a run of the encoder, and of the longest of
+    /// all rows in a run of the decoder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Range>,
 }
 
 /// The paper case: ten beams, at most 42 tokens; cold queries come one at a time.
@@ -106,6 +118,7 @@ impl PlanShapes {
                 tokens,
                 select: Range::new(1, decode_batch.opt, decode_batch.max),
             },
+            source: None,
         }
     }
 
@@ -113,6 +126,12 @@ impl PlanShapes {
     pub fn for_server(lanes: u32, chunk: u32) -> Self {
         let (lanes, chunk) = (lanes.max(1), chunk.max(1));
         Self::new(Range::new(1, 1, lanes), Range::new(1, chunk.min(16), chunk), Range::new(1, lanes.min(4), lanes))
+    }
+
+    /// The same for a model that reads sources of up to so many tokens, or none.
+    #[must_use]
+    pub fn reading(self, tokens: Option<u32>) -> Self {
+        Self { source: tokens.map(|tokens| Range::new(1, tokens.min(USUAL_SOURCE), tokens)), ..self }
     }
 
     /// The most rows that both profiles take.
@@ -139,9 +158,9 @@ impl PlanShapes {
     }
 
     pub(super) fn is_ordered(&self) -> bool {
-        [self.prefill, self.decode]
-            .iter()
-            .all(|profile| [profile.batch, profile.tokens, profile.select].iter().all(|range| range.is_ordered()))
+        let of_profile = |profile: &ProfileShapes| [profile.batch, profile.tokens, profile.select];
+        let profiles = [self.prefill, self.decode];
+        profiles.iter().flat_map(of_profile).chain(self.source).all(Range::is_ordered)
     }
 }
 
@@ -168,6 +187,18 @@ mod tests {
             assert_eq!((shapes.lanes(), shapes.chunk()), (lanes, chunk));
             assert!(shapes.selected() >= lanes.max(chunk));
         }
+    }
+
+    #[test]
+    fn sources_are_as_long_as_the_model_reads() {
+        let plain = serde_json::to_string(&PlanShapes::default()).expect("JSON");
+        assert!(!plain.contains("source"), "records of other models are as they were: {plain}");
+        let shapes = PlanShapes::default().reading(Some(512));
+        assert_eq!(shapes.source, Some(Range::new(1, 64, 512)));
+        let read: PlanShapes = serde_json::from_str(&serde_json::to_string(&shapes).expect("JSON")).expect("shapes");
+        assert_eq!(read, shapes);
+        assert!(!PlanShapes { source: Some(Range::new(1, 9, 8)), ..shapes }.is_ordered());
+        assert_eq!(PlanShapes::default().reading(Some(48)).source, Some(Range::new(1, 48, 48)));
     }
 
     #[test]

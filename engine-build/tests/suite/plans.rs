@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine_build::plan::{
-    ENGINES, Misfit, PlanError, PlanNeeds, PlanOptions, PlanRecord, PlanShapes, Range, build_plan, find_plan, read_plan,
+    ENGINES, Misfit, Part, PlanError, PlanNeeds, PlanOptions, PlanRecord, PlanShapes, Range, build_plan, find_plan,
+    read_plan,
 };
 use engine_build::{BuildOptions, Dtype, Manifest, build};
 use tempfile::TempDir;
@@ -47,8 +48,12 @@ fn bundle(checkpoint: &Path, dtype: Dtype) -> (TempDir, Manifest) {
 }
 
 fn parsed(builder: &Builder, bundle: &Path) -> Network {
+    parsed_file(builder, &bundle.join("model.onnx"))
+}
+
+fn parsed_file(builder: &Builder, graph: &Path) -> Network {
     let mut network = builder.network().expect("a network");
-    Parser::new(&mut network).expect("a parser").parse_file(&bundle.join("model.onnx")).expect("it parses");
+    Parser::new(&mut network).expect("a parser").parse_file(graph).expect("it parses");
     network
 }
 
@@ -58,7 +63,8 @@ fn options(architectures: &[u32]) -> PlanOptions {
 
 fn needs(architecture: u32) -> PlanNeeds {
     let version = Version { major: 1, minor: 7, patch: 1 };
-    PlanNeeds { flavour: Flavour::Rtx, version, architecture: Sm(architecture), lanes: None, chunk: None }
+    let part = Part::Decoder;
+    PlanNeeds { flavour: Flavour::Rtx, version, architecture: Sm(architecture), part, lanes: None, chunk: None }
 }
 
 #[test]
@@ -84,6 +90,61 @@ fn every_model_is_read_as_it_is_meant() {
         assert_eq!(of_kind(LayerKind::TOP_K), 1);
         assert_eq!(network.set_decomposable().expect("allowed"), layers);
         assert!(network.layers().filter(Layer::is_attention).all(|layer| layer.is_decomposable()));
+    }
+}
+
+/// Encoder-decoders: checkpoints, and layers of the encoder and of the decoder.
+const T5: [(&str, usize, usize); 3] = [("relu", 2, 3), ("gated", 3, 2), ("long", 1, 1)];
+
+fn t5(name: &str) -> PathBuf {
+    repository("tests/goldens/t5").join(name)
+}
+
+#[test]
+fn both_graphs_of_an_encoder_decoder_are_read_as_they_are_meant() {
+    let Some(library) = library() else { return };
+    for (name, encoder_layers, layers) in T5 {
+        let (folder, manifest) = bundle(&t5(name), Dtype::F16);
+        assert_eq!(manifest.model.layers as usize, layers);
+        let builder = Builder::new(&library).expect("a builder");
+        // By graph: inputs, outputs, attentions, cache updates.
+        let expected = [
+            ("encoder.onnx", [1, 2 * layers, encoder_layers, 0]),
+            ("model.onnx", [4 + 4 * layers, 4 + 2 * layers, 2 * layers, 2 * layers]),
+        ];
+        for (graph, expected) in expected {
+            let mut network = parsed_file(&builder, &folder.path().join(graph));
+            assert_eq!(network.unused_inputs(), Vec::<String>::new(), "{name}, {graph}");
+            let attentions: Vec<_> = network.layers().filter(Layer::is_attention).collect();
+            assert!(attentions.iter().all(Layer::has_mask), "{name}, {graph}");
+            let updates = network.layers().filter(|layer| layer.kind() == LayerKind::KV_CACHE_UPDATE).count();
+            let found = [network.inputs().len(), network.outputs().len(), attentions.len(), updates];
+            assert_eq!(found, expected, "{name}, {graph}");
+            assert_eq!(network.set_decomposable().expect("allowed"), expected[2]);
+        }
+    }
+}
+
+#[test]
+fn an_encoder_decoder_gets_a_plan_for_each_graph() {
+    let Some(library) = library() else { return };
+    for (name, ..) in T5 {
+        let (folder, manifest) = bundle(&t5(name), Dtype::F16);
+        let engines = folder.path().join(ENGINES);
+        let needs = |part| PlanNeeds { part, ..needs(86) };
+        let source = manifest.model.source.expect("it reads sources");
+        for (part, file) in [(Part::Encoder, "sm80+86+89-encoder"), (Part::Decoder, "sm80+86+89")] {
+            let error = find_plan(&engines, &manifest, &needs(part)).expect_err("none yet").to_string();
+            assert_eq!(error.contains("no plan of the encoder in"), part == Part::Encoder, "{error}");
+            let options = PlanOptions { part, ..options(&[80, 86, 89]) };
+            let (path, record) = build_plan(folder.path(), &library, &options, Arc::new(())).expect("a plan");
+            assert_eq!(record.plan.path, format!("tensorrt-rtx-1.7.1-{file}.plan"), "{name}");
+            assert_eq!(record.part, part);
+            assert_eq!(record.shapes.source.map(|range| (range.min, range.max)), Some((1, source)));
+            let found = find_plan(&engines, &manifest, &needs(part)).expect("a plan");
+            assert_eq!((&found.path, &found.record), (&path, &record));
+            read_plan(&found).expect("whole");
+        }
     }
 }
 
@@ -200,6 +261,11 @@ fn what_cannot_become_a_plan_is_refused_beforehand() {
     assert!(error.contains("75, 80, 86, 89, 120, 121") && error.contains("not for SM90"), "{error}");
     let error = refusal("tests/goldens/inner", Dtype::F16, &options(&[75]));
     assert!(error.contains("below 32, and this one's is 24"), "{error}");
+    let error = refusal("tests/goldens/t5/gated", Dtype::F16, &options(&[75, 86]));
+    assert!(error.contains("no f32 matrices on SM75") && error.contains("leave out 75"), "{error}");
+    let encoder = PlanOptions { part: Part::Encoder, ..options(&[86]) };
+    let error = refusal("tests/goldens/plain", Dtype::F16, &encoder);
+    assert!(error.contains("reads no source"), "{error}");
     let backwards = PlanShapes::new(Range::new(2, 1, 10), Range::new(1, 16, 42), Range::new(1, 4, 10));
     let error = refusal("tests/goldens/plain", Dtype::F16, &PlanOptions { shapes: backwards, ..options(&[86]) });
     assert!(error.contains("MIN,OPT,MAX"), "{error}");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::kv::{ALIGNMENT, DeviceKv};
+use super::sources::DeviceSources;
 use crate::model::cuda::{CudaError, DeviceMemory, Pinned, Stream};
 use crate::model::{Batch, Limits, Outputs};
 
@@ -15,15 +16,17 @@ pub struct Shapes {
     pub longest: usize,
     /// Selected positions.
     pub selected: usize,
+    /// Positions of the rows' sources; 0 in models without an encoder.
+    pub width: usize,
 }
 
 impl Shapes {
-    /// A batch's. While every row has one token, positions that nobody asked for are selected, too, so that the extents depend on
-    /// nothing but the number of rows.
-    pub fn of(batch: &Batch) -> Self {
+    /// A batch's, over sources of that width. While every row has one token, positions that nobody asked for are selected, too, so
+    /// that the extents depend on nothing but the number of rows and the width.
+    pub fn of(batch: &Batch, width: usize) -> Self {
         let (rows, longest) = (batch.rows.len(), batch.longest());
         let selected = batch.selected.len();
-        Self { rows, longest, selected: if longest == 1 { selected.max(rows) } else { selected } }
+        Self { rows, longest, selected: if longest == 1 { selected.max(rows) } else { selected }, width }
     }
 
     /// Whether this is a step of decoding: one token and one selected position a row.
@@ -61,14 +64,19 @@ impl Sizes {
         self.inputs() * size_of::<i64>() + self.packed(self.selected).bytes + self.logits() * size_of::<f32>()
     }
 
-    /// First element of `select` in the inputs, behind `past_len`.
+    /// First element of `source_len` in the inputs, behind `past_len`.
+    fn source_len_at(&self) -> usize {
+        aligned(self.lanes)
+    }
+
+    /// First element of `select`.
     fn select_at(&self) -> usize {
-        (self.lanes * size_of::<i64>()).next_multiple_of(ALIGNMENT) / size_of::<i64>()
+        self.source_len_at() + aligned(self.lanes)
     }
 
     /// First element of `input_ids`.
     fn ids_at(&self) -> usize {
-        self.select_at() + (self.selected * size_of::<i64>()).next_multiple_of(ALIGNMENT) / size_of::<i64>()
+        self.select_at() + aligned(self.selected)
     }
 
     fn inputs(&self) -> usize {
@@ -84,6 +92,11 @@ impl Sizes {
         let logsumexp = top_logits + (selected * self.top_k * size_of::<f32>()).next_multiple_of(ALIGNMENT);
         Packed { top_logits, logsumexp, bytes: logsumexp + selected * size_of::<f32>() }
     }
+}
+
+/// So many numbers, and so many more that what comes behind them is aligned.
+fn aligned(numbers: usize) -> usize {
+    (numbers * size_of::<i64>()).next_multiple_of(ALIGNMENT) / size_of::<i64>()
 }
 
 /// Where results are, in bytes behind the first, `top_ids`: side by side for the positions of a run, so that one copy brings all.
@@ -105,8 +118,10 @@ pub struct Results {
 pub struct Buffers {
     /// Lanes and pages.
     pub kv: DeviceKv,
+    /// What an encoder has read, in models that have one.
+    pub sources: Option<DeviceSources>,
     sizes: Sizes,
-    /// `past_len` `[lanes]`, `select` `[selected]`, `input_ids` `[rows, longest]`, each aligned. i64.
+    /// `past_len` `[lanes]`, `source_len` `[lanes]`, `select` `[selected]`, `input_ids` `[rows, longest]`, each aligned. i64.
     inputs: DeviceMemory,
     staged_inputs: Pinned<i64>,
     /// `topi` i64 `[selected, top_k]`, `topv` f32 `[selected, top_k]`, `lse` f32 `[selected, 1]`; see [`Packed`].
@@ -124,10 +139,16 @@ impl Buffers {
     ///
     /// # Errors
     /// The driver's.
-    pub fn new(stream: &Arc<Stream>, sizes: Sizes, kv: DeviceKv) -> Result<Self, CudaError> {
+    pub fn new(
+        stream: &Arc<Stream>,
+        sizes: Sizes,
+        kv: DeviceKv,
+        sources: Option<DeviceSources>,
+    ) -> Result<Self, CudaError> {
         let result_bytes = sizes.packed(sizes.selected).bytes;
         Ok(Self {
             kv,
+            sources,
             sizes,
             inputs: DeviceMemory::new(stream, sizes.inputs() * size_of::<i64>())?,
             staged_inputs: Pinned::new(stream, sizes.inputs())?,
@@ -154,6 +175,16 @@ impl Buffers {
         self.inputs.address()
     }
 
+    /// Where `source_len` is, i64 `[rows]`.
+    pub fn source_len(&self) -> u64 {
+        self.inputs.address() + (self.sizes.source_len_at() * size_of::<i64>()) as u64
+    }
+
+    /// Positions of the rows' sources, as they are now.
+    pub(super) fn width(&self) -> usize {
+        self.sources.as_ref().map_or(0, DeviceSources::width)
+    }
+
     /// Where `select` is, i64 `[selected]`.
     pub fn select(&self) -> u64 {
         self.inputs.address() + (self.sizes.select_at() * size_of::<i64>()) as u64
@@ -177,11 +208,15 @@ impl Buffers {
 
     /// Brings a batch to the device, in one copy.
     pub(super) fn upload(&mut self, batch: &Batch, shapes: Shapes) -> Result<(), CudaError> {
-        let Shapes { rows, longest, selected } = shapes;
+        let Shapes { rows, longest, selected, .. } = shapes;
         let (select_at, ids_at) = (self.sizes.select_at(), self.sizes.ids_at());
+        let source_len_at = self.sizes.source_len_at();
         let staged = self.staged_inputs.as_mut_slice();
         for (r, row) in batch.rows.iter().enumerate() {
             staged[r] = row.past_len as i64;
+            if let Some((sources, slot)) = self.sources.as_ref().zip(row.source) {
+                staged[source_len_at + r] = sources.len(slot) as i64;
+            }
             let padded = &mut staged[ids_at + r * longest..ids_at + (r + 1) * longest];
             padded[row.len..].fill(0);
             for (id, token) in padded.iter_mut().zip(&batch.tokens[row.start..row.start + row.len]) {

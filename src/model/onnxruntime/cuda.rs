@@ -61,7 +61,10 @@ pub enum CudaLoadError {
     #[error("the bundle's graph has operators that are only there for the CPU: build it with --dtype f16 for a GPU")]
     Operators,
     /// The model reads a source with an encoder.
-    #[error("the bundle's model reads a source with an encoder, which only the CPU does: use --device cpu")]
+    #[error(
+        "the bundle's model reads a source with an encoder, which ONNX Runtime does on the CPU only: use --device cpu, or TensorRT \
+         with --backend"
+    )]
     EncoderDecoder,
 }
 
@@ -75,13 +78,13 @@ pub fn load(
     options: &Options,
     cuda: &CudaOptions,
 ) -> Result<Box<dyn Backend>, CudaLoadError> {
+    if manifest.model.source.is_some() {
+        return Err(CudaLoadError::EncoderDecoder);
+    }
     let environment = library::environment(options.library.as_deref()).map_err(LoadError::from)?;
     // The library first: that it is the wrong build is the likeliest mistake.
     if !CUDA::is_available().unwrap_or(false) {
         return Err(CudaLoadError::NoProvider);
-    }
-    if manifest.model.source.is_some() {
-        return Err(CudaLoadError::EncoderDecoder);
     }
     if manifest.model.operators != Operators::Onnx {
         return Err(CudaLoadError::Operators);
@@ -112,7 +115,7 @@ pub fn load(
         pages: limits.pages,
     };
     let sizes = Sizes::new(&limits, model.vocab_padded as usize);
-    let buffers = Buffers::new(&stream, sizes, DeviceKv::new(&stream, kv)?)?;
+    let buffers = Buffers::new(&stream, sizes, DeviceKv::new(&stream, kv)?, None)?;
     let memory =
         MemoryInfo::new(AllocationDevice::CUDA, cuda.device as i32, AllocatorType::Device, MemoryType::Default);
     let runner = CudaRunner {

@@ -23,7 +23,8 @@ use rustc_hash::FxHashMap;
 use self::kv::{KvCache, KvShape};
 pub use self::library::LibraryError;
 use self::raw::{Binding, Element, Memory, c_name};
-use self::sources::{SourceShape, Sources};
+use self::sources::Sources;
+use super::readings::SourceShape;
 use super::{Backend, BackendError, Batch, KvCopy, Limits, Outputs, SourceSlot, check_numbers, check_source};
 use crate::text::TokenId;
 
@@ -270,7 +271,7 @@ impl<T: Element> Backend for OnnxRuntime<T> {
         if let Some(sources) = &mut self.sources {
             sources.load(batch)?;
         }
-        let width = self.sources.as_ref().map_or(0, |sources| sources.width);
+        let width = self.sources.as_ref().map_or(0, Sources::width);
         let shape = [batch.rows.len(), batch.longest(), batch.selected.len(), width];
         self.write_inputs(batch, shape[1]);
         if !self.bindings.contains_key(&shape) {

@@ -1,12 +1,15 @@
 //! What an engine will take of a device's memory, and what fits.
 
 use crate::model::device::{KvShape, Sizes};
+use crate::model::readings::SourceShape;
 
 /// Memory of everything but the weights, which TensorRT has taken already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// Caches and pages.
     pub kv: KvShape,
+    /// What an encoder has read, in models that have one.
+    pub sources: Option<SourceShape>,
     /// Inputs and results.
     pub sizes: Sizes,
     /// Scratch memory of the contexts.
@@ -46,7 +49,13 @@ impl Needs {
     fn bytes(&self, lanes: usize) -> usize {
         let kv = KvShape { lanes, ..self.kv };
         let sizes = Sizes { lanes, selected: lanes.max(self.sizes.chunk), ..self.sizes };
-        kv.bytes() + sizes.bytes() + self.scratch_bytes
+        let sources = self.sources.map(|sources| sources.with_lanes(lanes));
+        Self { kv, sources, sizes, ..*self }.total()
+    }
+
+    fn total(&self) -> usize {
+        let sources = self.sources.map_or(0, |sources| sources.device_bytes());
+        self.kv.bytes() + sources + self.sizes.bytes() + self.scratch_bytes
     }
 
     /// Whether it fits into so many free bytes.
@@ -54,13 +63,13 @@ impl Needs {
     /// # Errors
     /// How much it is, and what would fit.
     pub fn check(&self, free: usize) -> Result<(), TooLarge> {
-        let needed = self.kv.bytes() + self.sizes.bytes() + self.scratch_bytes;
+        let needed = self.total();
         if needed <= free { Ok(()) } else { Err(self.too_large(needed, free)) }
     }
 
     /// The error for a driver that refused although it should have fitted: memory is fragmented, or others take it.
     pub fn refused(&self, free: usize) -> TooLarge {
-        self.too_large(self.kv.bytes() + self.sizes.bytes() + self.scratch_bytes, free)
+        self.too_large(self.total(), free)
     }
 
     fn too_large(&self, needed: usize, free: usize) -> TooLarge {
@@ -72,10 +81,12 @@ impl Needs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::SourceLimits;
 
     fn needs(lanes: usize) -> Needs {
         Needs {
             kv: KvShape { layers: 12, heads: 12, context: 128, head_dim: 64, element_bytes: 2, lanes, pages: 128 },
+            sources: None,
             sizes: Sizes { lanes, chunk: 64, selected: lanes.max(64), top_k: 64, vocab: 50257, vocab_padded: 50264 },
             scratch_bytes: 10 << 20,
         }
@@ -94,5 +105,13 @@ mod tests {
         assert!(said.contains("64 lanes") && said.contains("200 MiB are free"), "{said}");
         assert!(said.ends_with(&format!("--lanes {fits} would fit")), "{said}");
         assert!(wanted.check(mib).unwrap_err().to_string().contains("not even one lane"));
+        // Sources take as much again, and fewer lanes have fewer of them.
+        let limits = SourceLimits { slots: 0, tokens: 512, slot_bytes: 0 };
+        let sources = SourceShape { layers: 12, heads: 12, head_dim: 64, element_bytes: 2, lanes: 0, limits };
+        let reading = Needs { sources: Some(sources.with_lanes(16)), ..needs(16) };
+        let (alone, more) = (needs(16).total(), reading.total() - needs(16).total());
+        assert_eq!((more - 512 * 8) / (24 * 12 * 64 * 2 * 512), 16 + 17);
+        let fits = reading.check(alone).unwrap_err().fits.unwrap();
+        assert!(reading.bytes(fits) <= alone && reading.bytes(fits + 1) > alone && fits < 8, "{fits}");
     }
 }

@@ -1,26 +1,32 @@
 //! TensorRT: a plan of the bundle's graph, run on a CUDA device.
 //!
-//! `plan` finds the plan that fits the machine or has it built, `runner` holds the engine's contexts and CUDA graphs, `memory`
-//! says what fits. Caches, staging and the step itself are [`super::device`]'s. The crate `tensorrt-rs` loads the library, of either
+//! `plan` finds the plan that fits the machine or has it built, `runner` holds the engine's contexts and CUDA graphs, `encoder` the
+//! context that reads sources, `tensors` says what an engine has to take and give, `memory` what fits. Caches, staging and the step itself are [`super::device`]'s. The crate `tensorrt-rs` loads the library, of either
 //! flavour, at run time; where it was compiled without TensorRT's headers it says so.
 //!
-//! `unsafe` is where TensorRT is told addresses and streams (`runner`), and where a plan becomes an engine (`plan`).
+//! `unsafe` is where TensorRT is told addresses and streams (`runner`, `encoder`), and where a plan becomes an engine (`plan`).
 
+mod encoder;
 mod memory;
 mod plan;
 mod runner;
+mod tensors;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use engine_build::manifest::{Dtype, Manifest, ModelInfo};
-use engine_build::plan::{PlanError, PlanShapes};
-use tensorrt::{DataType, Engine, Flavour, IoTensor, Library};
+use engine_build::manifest::{Dtype, Manifest};
+use engine_build::plan::{Part, PlanError, PlanShapes};
+use tensorrt::{Engine, Flavour, Library};
 
+use self::encoder::EncoderRunner;
 pub use self::memory::{Needs, TooLarge};
+use self::plan::Plans;
 use self::runner::TensorRtRunner;
+use self::tensors::check_tensors;
 use super::cuda::{CudaError, Device, DeviceMemory, Driver, DriverError, Stream};
-use super::device::{Buffers, DeviceBackend, DeviceKv, KvShape, Sizes};
+use super::device::{Buffers, DeviceBackend, DeviceKv, DeviceSources, KvShape, Sizes};
+use super::readings::SourceShape;
 use super::{Backend, Limits};
 
 /// What to load, and on which device.
@@ -78,21 +84,24 @@ impl From<tensorrt::LoadError> for LoadError {
     }
 }
 
-/// Loads a bundle's plan, building it first if there is none that fits.
+/// Loads a bundle's plans, building them first where there is none that fits.
 ///
 /// # Errors
 /// See [`LoadError`].
 pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box<dyn Backend>, LoadError> {
-    if manifest.model.source.is_some() {
-        return Err(PlanError::EncoderDecoder.into());
-    }
     let device = Driver::load(options.driver.as_deref())?.open(options.device)?;
     device.make_current()?;
     let library = library(options)?;
-    let (engine, shapes) = plan::engine(bundle, manifest, &library, &device, options)?;
-    check_tensors(&engine, &manifest.model)?;
-    let (kv, limits) = dimensions(manifest, options, &shapes);
-    let backend = assemble(engine, &device, (kv, limits), manifest, options)?;
+    let plans = Plans { bundle, manifest, library: &library, device: &device, options };
+    let engine = |part| {
+        let (engine, shapes) = plans.engine(part)?;
+        check_tensors(&engine, part, &manifest.model)?;
+        Ok::<_, LoadError>((engine, shapes))
+    };
+    let encoder = manifest.model.source.map(|_| engine(Part::Encoder)).transpose()?;
+    let (decoder, shapes) = engine(Part::Decoder)?;
+    let dimensions = dimensions(manifest, options, &shapes);
+    let backend = assemble((decoder, encoder.map(|(engine, _)| engine)), &device, dimensions, manifest, options)?;
     tracing::info!(
         library = ?library, device = device.name(), sm = device.capability(), lanes = backend.limits().lanes,
         chunk = backend.limits().chunk, graphs = options.graphs, "TensorRT is ready"
@@ -117,10 +126,17 @@ fn library(options: &Options) -> Result<Library, LoadError> {
 
 /// What an engine will be able to hold and do if a plan is built for these options.
 pub fn limits(manifest: &Manifest, options: &Options) -> Limits {
-    dimensions(manifest, options, &plan::wanted(options, manifest)).1
+    dimensions(manifest, options, &plan::wanted(options, manifest)).limits
 }
 
-fn dimensions(manifest: &Manifest, options: &Options, shapes: &PlanShapes) -> (KvShape, Limits) {
+/// Extents of the memory, and what can be done with it.
+struct Dimensions {
+    kv: KvShape,
+    sources: Option<SourceShape>,
+    limits: Limits,
+}
+
+fn dimensions(manifest: &Manifest, options: &Options, shapes: &PlanShapes) -> Dimensions {
     let model = &manifest.model;
     let size = |n: u32| n as usize;
     let element_bytes = if model.dtype == Dtype::F16 { 2 } else { 4 };
@@ -136,6 +152,7 @@ fn dimensions(manifest: &Manifest, options: &Options, shapes: &PlanShapes) -> (K
     // Below one full lane nothing longer than the pool could ever be kept.
     kv.pages = (options.pool_bytes / kv.page_bytes()).max(kv.context);
     let chunk = options.chunk.min(kv.context).min(size(shapes.chunk()));
+    let sources = SourceShape::of(manifest, kv.lanes, element_bytes);
     let limits = Limits {
         lanes: kv.lanes,
         context: kv.context,
@@ -145,75 +162,36 @@ fn dimensions(manifest: &Manifest, options: &Options, shapes: &PlanShapes) -> (K
         top_k: size(model.top_k),
         pages: kv.pages,
         page_bytes: kv.page_bytes(),
-        source: None,
+        source: sources.map(|sources| sources.limits),
     };
-    (kv, limits)
+    Dimensions { kv, sources, limits }
 }
 
 /// Takes the memory, once it is known to fit, and puts the backend together.
 fn assemble(
-    engine: Engine,
+    (engine, encoder): (Engine, Option<Engine>),
     device: &Arc<Device>,
-    (kv, limits): (KvShape, Limits),
+    Dimensions { kv, sources, limits }: Dimensions,
     manifest: &Manifest,
     options: &Options,
 ) -> Result<Box<dyn Backend>, LoadError> {
     let sizes = Sizes::new(&limits, manifest.model.vocab_padded as usize);
-    let scratch_bytes = usize::try_from(engine.scratch_bytes(None)).unwrap_or(usize::MAX);
-    let needs = Needs { kv, sizes, scratch_bytes };
+    // The contexts run one after the other.
+    let scratch_bytes = [Some(&engine), encoder.as_ref()].into_iter().flatten().map(|e| e.scratch_bytes(None)).max();
+    let scratch_bytes = usize::try_from(scratch_bytes.unwrap_or(0)).unwrap_or(usize::MAX);
+    let needs = Needs { kv, sources, sizes, scratch_bytes };
     needs.check(device.memory()?.free)?;
     let stream = device.stream()?;
     let take = |stream: &Arc<Stream>| -> Result<_, CudaError> {
-        let buffers = Buffers::new(stream, sizes, DeviceKv::new(stream, kv)?)?;
+        let sources = sources.map(|shape| DeviceSources::new(stream, shape)).transpose()?;
+        let buffers = Buffers::new(stream, sizes, DeviceKv::new(stream, kv)?, sources)?;
         Ok((buffers, DeviceMemory::new(stream, scratch_bytes)?))
     };
     let (buffers, scratch) = match take(&stream) {
         Err(error) if error.is_out_of_memory() => return Err(needs.refused(device.memory()?.free).into()),
         taken => taken?,
     };
-    let runner = TensorRtRunner::new(engine, kv.layers, scratch, options.graphs)?;
+    let encoder = encoder.zip(sources.as_ref()).map(|(engine, shape)| EncoderRunner::new(engine, shape)).transpose()?;
+    let runner = TensorRtRunner::new((engine, encoder), kv.layers, scratch, options.graphs)?;
     Ok(Box::new(DeviceBackend::new(runner, limits, buffers)))
-}
-
-/// Compares what the engine takes and gives with the bundle's graph: addresses will be set by name, for these types.
-fn check_tensors(engine: &Engine, model: &ModelInfo) -> Result<(), LoadError> {
-    let cache = if model.dtype == Dtype::F16 { DataType::F16 } else { DataType::F32 };
-    let mut expected: Vec<(String, bool, DataType)> = [
-        ("input_ids", true, DataType::I64),
-        ("past_len", true, DataType::I64),
-        ("select", true, DataType::I64),
-        ("logits", false, DataType::F32),
-        ("topv", false, DataType::F32),
-        ("topi", false, DataType::I64),
-        ("lse", false, DataType::F32),
-    ]
-    .map(|(name, is_input, data_type)| (name.to_owned(), is_input, data_type))
-    .into();
-    for layer in 0..model.layers {
-        for kv in ['k', 'v'] {
-            expected.push((format!("past_{kv}_{layer}"), true, cache));
-            expected.push((format!("present_{kv}_{layer}"), false, cache));
-        }
-    }
-    let tensors = engine.tensors();
-    for (name, is_input, data_type) in &expected {
-        let wrong = |what: &str| Err(LoadError::Tensor(format!("tensor {name} {what}")));
-        let Some(tensor) = tensors.iter().find(|tensor| tensor.name == *name) else { return wrong("is missing") };
-        if tensor.is_input != *is_input || tensor.data_type != *data_type || tensor.on_host {
-            return wrong(&format!("is {tensor:?}, where {data_type:?} in device memory is expected"));
-        }
-        if !is_in_place(tensor) {
-            return wrong("is not updated in place");
-        }
-    }
-    match tensors.iter().find(|tensor| expected.iter().all(|(name, ..)| *name != tensor.name)) {
-        Some(other) => Err(LoadError::Tensor(format!("tensor {} is not the graph's", other.name))),
-        None => Ok(()),
-    }
-}
-
-/// A cache's present is its past, as far as the engine says.
-fn is_in_place(tensor: &IoTensor) -> bool {
-    let past = tensor.name.strip_prefix("present_").map(|cache| format!("past_{cache}"));
-    tensor.alias_of.is_none() || tensor.alias_of == past
 }

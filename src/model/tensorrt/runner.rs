@@ -1,18 +1,19 @@
-//! The engine's contexts, and the one place that tells TensorRT addresses and streams.
+//! The decoder's contexts, and the place that tells TensorRT addresses and streams; the encoder's is beside it.
 //!
-//! One context for prefill changes its shapes from run to run. Decoding has a context of its own for each number of rows: nothing
-//! changes in it but the content of its memory, so from its second run on it is a captured CUDA graph. Where an engine can't be
-//! captured its runs are put on the stream one by one, which is slower and otherwise the same. All contexts share their scratch
-//! memory: they run one after the other, on one stream.
+//! One context for prefill changes its shapes from run to run. Decoding has a context of its own for each number of rows, and each
+//! width of the sources where there are any: nothing changes in it but the content of its memory, so from its second run on it is a
+//! captured CUDA graph. Where an engine can't be captured its runs are put on the stream one by one, which is slower and otherwise
+//! the same. All contexts, the encoder's too, share their scratch memory: they run one after the other, on one stream.
 
 use std::collections::BTreeMap;
 
 use engine_build::plan::{DECODE_PROFILE, PREFILL_PROFILE};
 use tensorrt::{Context, ContextOptions, DevicePtr, Engine, Error, ScratchMemory, Specialization, TensorName};
 
-use crate::model::BackendError;
+use super::encoder::EncoderRunner;
 use crate::model::cuda::{CudaError, DeviceMemory, Graph};
-use crate::model::device::{Buffers, Runner, Shapes};
+use crate::model::device::{Buffers, DeviceSources, Runner, Shapes};
+use crate::model::{BackendError, SourceSlot};
 
 impl From<Error> for BackendError {
     fn from(error: Error) -> Self {
@@ -30,6 +31,8 @@ struct Names {
     results: [TensorName; 3],
     /// Past and present of k0, v0, k1, v1, ...
     kv: Vec<(TensorName, TensorName)>,
+    /// `source_len`
+    source_len: TensorName,
 }
 
 impl Names {
@@ -45,6 +48,7 @@ impl Names {
             logits: TensorName::new("logits")?,
             results: [TensorName::new("topi")?, TensorName::new("topv")?, TensorName::new("lse")?],
             kv: kv?,
+            source_len: TensorName::new("source_len")?,
         })
     }
 }
@@ -61,11 +65,13 @@ struct Prepared {
 
 /// TensorRT's part of a step.
 pub struct TensorRtRunner {
-    /// By rows.
-    decode: BTreeMap<usize, Prepared>,
+    /// By rows and width of the sources.
+    decode: BTreeMap<(usize, usize), Prepared>,
     prefill: Option<Prepared>,
     engine: Engine,
     names: Names,
+    /// Of models that read sources.
+    encoder: Option<EncoderRunner>,
     scratch: DeviceMemory,
     /// Whether runs are captured; ends when one can't be.
     captures: bool,
@@ -73,8 +79,14 @@ pub struct TensorRtRunner {
 
 impl TensorRtRunner {
     /// A runner of an engine that was checked to have the graph's inputs and outputs.
-    pub fn new(engine: Engine, layers: usize, scratch: DeviceMemory, captures: bool) -> Result<Self, Error> {
-        Ok(Self { decode: BTreeMap::new(), prefill: None, engine, names: Names::new(layers)?, scratch, captures })
+    pub fn new(
+        (engine, encoder): (Engine, Option<EncoderRunner>),
+        layers: usize,
+        scratch: DeviceMemory,
+        captures: bool,
+    ) -> Result<Self, Error> {
+        let names = Names::new(layers)?;
+        Ok(Self { decode: BTreeMap::new(), prefill: None, engine, names, encoder, scratch, captures })
     }
 
     /// A context in a profile, with every address that stays.
@@ -109,12 +121,23 @@ impl TensorRtRunner {
                 context.set_address(past, address)?;
                 context.set_address(present, address)?;
             }
+            if let Some((encoder, sources)) = self.encoder.as_ref().zip(buffers.sources.as_ref()) {
+                context.set_address(&names.source_len, DevicePtr(buffers.source_len()))?;
+                for (tensor, name) in encoder.outputs().iter().enumerate() {
+                    context.set_address(name, DevicePtr(sources.in_lanes(tensor)))?;
+                }
+            }
         }
         Ok(Prepared { graph: None, context, shapes: None, runs: 0 })
     }
 
     /// Sets a context to the shapes of a run.
-    fn set_shapes(names: &Names, prepared: &mut Prepared, shapes: Shapes, buffers: &Buffers) -> Result<(), Error> {
+    fn set_shapes(
+        (names, cross): (&Names, &[TensorName]),
+        prepared: &mut Prepared,
+        shapes: Shapes,
+        buffers: &Buffers,
+    ) -> Result<(), Error> {
         if prepared.shapes == Some(shapes) {
             return Ok(());
         }
@@ -128,6 +151,13 @@ impl TensorRtRunner {
         context.set_input_shape(&names.select, &[r])?;
         for (past, _) in &names.kv {
             context.set_input_shape(past, &cache)?;
+        }
+        if !cross.is_empty() {
+            context.set_input_shape(&names.source_len, &[b])?;
+        }
+        let source = [b, kv.heads as i64, shapes.width as i64, kv.head_dim as i64];
+        for name in cross {
+            context.set_input_shape(name, &source)?;
         }
         for (name, address) in names.results.iter().zip(buffers.results(shapes)) {
             // SAFETY: as in `prepare`.
@@ -157,12 +187,14 @@ impl TensorRtRunner {
     }
 
     fn run_decode(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError> {
-        if !self.decode.contains_key(&shapes.rows) {
+        let key = (shapes.rows, shapes.width);
+        if !self.decode.contains_key(&key) {
             let prepared = self.prepare(DECODE_PROFILE, buffers)?;
-            self.decode.insert(shapes.rows, prepared);
+            self.decode.insert(key, prepared);
         }
-        let Some(prepared) = self.decode.get_mut(&shapes.rows) else { return Ok(()) };
-        Self::set_shapes(&self.names, prepared, shapes, buffers)?;
+        let Some(prepared) = self.decode.get_mut(&key) else { return Ok(()) };
+        let cross = self.encoder.as_ref().map_or(&[][..], EncoderRunner::outputs);
+        Self::set_shapes((&self.names, cross), prepared, shapes, buffers)?;
         // TensorRT does work at the first run with new shapes that can't be captured.
         if self.captures && prepared.graph.is_none() && prepared.runs > 0 {
             prepared.graph = Self::capture(&mut prepared.context, buffers);
@@ -186,7 +218,13 @@ impl Runner for TensorRtRunner {
             self.prefill = Some(self.prepare(PREFILL_PROFILE, buffers)?);
         }
         let Some(prepared) = &mut self.prefill else { return Ok(()) };
-        Self::set_shapes(&self.names, prepared, shapes, buffers)?;
+        let cross = self.encoder.as_ref().map_or(&[][..], EncoderRunner::outputs);
+        Self::set_shapes((&self.names, cross), prepared, shapes, buffers)?;
         Self::enqueue(&mut prepared.context, buffers)
+    }
+
+    fn encode(&mut self, slot: SourceSlot, len: usize, sources: &DeviceSources) -> Result<(), BackendError> {
+        let Some(encoder) = &mut self.encoder else { return Ok(()) };
+        encoder.run((slot, len), sources, &self.scratch)
     }
 }

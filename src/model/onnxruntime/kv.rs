@@ -58,7 +58,7 @@ impl<T: Element> KvCache<T> {
                 return Err(BackendError::Contract(format!("{copy:?} names something that does not exist")));
             }
         }
-        copies.chunk_by(|a, b| go_together(a, b)).for_each(|run| self.copy_run(run));
+        copies.chunk_by(go_together).for_each(|run| self.copy_run(run));
         Ok(())
     }
 

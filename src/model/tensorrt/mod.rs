@@ -1,8 +1,9 @@
 //! TensorRT: a plan of the bundle's graph, run on a CUDA device.
 //!
 //! `plan` finds the plan that fits the machine or has it built, `runner` holds the engine's contexts and CUDA graphs, `encoder` the
-//! context that reads sources, `tensors` says what an engine has to take and give, `memory` what fits. Caches, staging and the step itself are [`super::device`]'s. The crate `tensorrt-rs` loads the library, of either
-//! flavour, at run time; where it was compiled without TensorRT's headers it says so.
+//! context that reads sources, `tensors` says what an engine has to take and give, `memory` what fits. Caches, staging and the step
+//! itself are [`super::device`]'s. The crate `tensorrt-rs` loads the library, of either flavour, at run time; where it was compiled
+//! without TensorRT's headers it says so.
 //!
 //! `unsafe` is where TensorRT is told addresses and streams (`runner`, `encoder`), and where a plan becomes an engine (`plan`).
 

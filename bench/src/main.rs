@@ -11,7 +11,7 @@
 //!
 //! Beneath them: [`server`] starts and ends servers, [`wrapper`] those of others, [`endpoints`] both as they are deployed,
 //! [`fake_server`] one without a model; [`client`]
-//! speaks HTTP, [`load_tools`] runs wrk and JMeter, [`workload`] makes texts; [`latency`], [`tally`] and [`summary`] count,
+//! speaks HTTP, [`load_tools`] runs wrk and JMeter, [`workload`] makes texts; [`ladder`] chooses how many are tried; [`latency`], [`tally`] and [`summary`] count,
 //! [`bandwidth`] reads memory, [`metrics`] reads what the server says of itself, [`report`] and [`plot`] write results, [`machine`]
 //! says where.
 //!
@@ -25,6 +25,7 @@ mod fake_server;
 mod grid;
 mod hot;
 mod http;
+mod ladder;
 mod latency;
 mod load;
 mod load_tools;

@@ -14,15 +14,16 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::{Connection, Invocation, Outcome, Pool};
+use crate::ladder::Ladder;
 use crate::latency::Latencies;
 use crate::model::{Model, Name, Setting};
 use crate::paper::{own_model, wanted};
 use crate::peers::PeerSetting;
 use crate::peers::worker::{Installed, Peer};
-use crate::report::{self, Report, maybe};
+use crate::report::{self, Report, maybe, percent};
 use crate::server::Program;
-use crate::tally::Tally;
-use crate::typing::schedule;
+use crate::tally::{SUPERSEDED, Tally};
+use crate::typing::{MOST_SUPERSEDED, PRECISION, schedule};
 use crate::workload::{Queries, Texts};
 use crate::wrapper::Service;
 
@@ -61,9 +62,15 @@ pub struct TypeaheadArgs {
     /// Seconds of a trial that count.
     #[arg(long, default_value_t = 12.0)]
     seconds: f64,
+    /// People to start with.
+    #[arg(long, default_value_t = 1)]
+    from: usize,
     /// People at most.
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 1024)]
     to: usize,
+    /// The gap between sustained and not at which the search ends, as a share.
+    #[arg(long, default_value_t = PRECISION)]
+    precision: f64,
     /// Peers, by the variant of their engine.
     #[arg(long, value_delimiter = ',', default_value = "onnxruntime-fused-int8,openvino-genai-int8")]
     against: Vec<String>,
@@ -90,7 +97,10 @@ struct Row {
     /// People at once with the 99th percentile within the bound.
     sustained: usize,
     sustained_p99_ms: Option<f64>,
-    /// Of one person, where not even one is sustained; of the first number that wasn't, elsewhere.
+    /// Shares of its answers: superseded, and with fewer suggestions than were asked for.
+    superseded_share: Option<f64>,
+    fewer_share: Option<f64>,
+    /// Of the smallest number that wasn't sustained.
     next_p99_ms: Option<f64>,
     /// This server's median of agreeing keys against foretype's.
     agreeing_ratio: Option<f64>,
@@ -105,6 +115,22 @@ struct Key {
     agrees: bool,
 }
 
+/// What became of the keys of so many people.
+struct Trial {
+    p99_ms: f64,
+    superseded_share: f64,
+    /// With fewer suggestions than were asked for.
+    fewer_share: f64,
+}
+
+/// What the keys' tasks write into.
+#[derive(Default)]
+struct Seen {
+    latencies: Latencies,
+    tally: Tally,
+    fewer: u64,
+}
+
 /// What is run behind the address.
 enum Kind<'a> {
     Foretype(&'a str),
@@ -117,6 +143,7 @@ impl TypeaheadArgs {
         if self.quick {
             (self.typed_queries, self.seconds, self.to) =
                 (self.typed_queries.min(2), self.seconds.min(4.0), self.to.min(32));
+            self.precision = 1.0;
         }
         std::fs::create_dir_all(self.setting.results.join("tmp"))?;
         let model = Model::open(self.model, &self.setting)?;
@@ -152,17 +179,24 @@ impl TypeaheadArgs {
         let service = self.start(model, kind).await?;
         let mut row = self.one_person(&service, typed).await?;
         drop(service);
-        let mut people = 1;
-        while people <= self.to {
+        let factor = if self.quick { 2.0 } else { 1.5 };
+        let ladder = Ladder { from: self.from, to: self.to, factor, precision: self.precision };
+        let mut failed = None;
+        while let Some(people) = ladder.next(row.sustained, failed) {
             let service = self.start(model, kind).await?;
-            let p99_ms = self.trial(&service, people).await?;
-            println!("  {people} people: p99 {p99_ms:.1} ms");
-            if p99_ms > self.p99_ms {
-                row.next_p99_ms = Some(p99_ms);
-                break;
+            let trial = self.trial(&service, people).await?;
+            let Trial { p99_ms, superseded_share, fewer_share } = trial;
+            println!(
+                "  {people} people: p99 {p99_ms:.1} ms, superseded {}, fewer suggestions {}",
+                percent(superseded_share),
+                percent(fewer_share)
+            );
+            if p99_ms > self.p99_ms || superseded_share > MOST_SUPERSEDED {
+                (failed, row.next_p99_ms) = (Some(people), Some(p99_ms));
+            } else {
+                (row.sustained, row.sustained_p99_ms) = (people, Some(p99_ms));
+                (row.superseded_share, row.fewer_share) = (Some(superseded_share), Some(fewer_share));
             }
-            (row.sustained, row.sustained_p99_ms) = (people, Some(p99_ms));
-            people = if self.quick { people * 2 } else { (people * 3 / 2).max(people + 1) };
         }
         Ok(row)
     }
@@ -240,15 +274,14 @@ impl TypeaheadArgs {
         })
     }
 
-    /// The 99th percentile with so many people; what is refused, lost or not answered in the end counts as later than any bound.
-    async fn trial(&self, service: &Service, people: usize) -> Result<f64> {
+    /// So many people. What is refused, lost or not answered in the end counts as later than any bound.
+    async fn trial(&self, service: &Service, people: usize) -> Result<Trial> {
         let warmup = Duration::from_secs(2);
         let texts = Texts::new(Queries::load(&self.setting.queries)?, self.setting.seed + 7);
         let keystrokes = schedule(texts, people, warmup, warmup + Duration::from_secs_f64(self.seconds));
         let due_in_all = keystrokes.iter().filter(|key| key.due >= warmup).count() as u64;
-        let (pool, seen) =
-            (Arc::new(Pool::new(service.address)), Arc::new(Mutex::new((Latencies::default(), Tally::default()))));
-        let (mut tasks, started) = (JoinSet::new(), Instant::now());
+        let (pool, seen) = (Arc::new(Pool::new(service.address)), Arc::new(Mutex::new(Seen::default())));
+        let (mut tasks, started, wanted) = (JoinSet::new(), Instant::now(), self.suggestions);
         for key in keystrokes {
             tokio::time::sleep_until(started + key.due).await;
             let invocation =
@@ -257,20 +290,21 @@ impl TypeaheadArgs {
             tasks.spawn(async move {
                 let outcome = pool.complete(&invocation).await;
                 if key.due >= warmup {
-                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    match outcome {
-                        Outcome::Answered(_) => seen.0.record((started + key.due).elapsed()),
-                        _ => seen.0.record_failure(),
-                    }
-                    seen.1.add(&outcome);
+                    let latency = (started + key.due).elapsed();
+                    seen.lock().unwrap_or_else(PoisonError::into_inner).add(latency, &outcome, wanted);
                 }
             });
         }
         drop(tokio::time::timeout(DRAIN, async { while tasks.join_next().await.is_some() {} }).await);
         tasks.shutdown().await;
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        (seen.0.len()..due_in_all).for_each(|_| seen.0.record_failure());
-        Ok(seen.0.percentile_ms(99.0))
+        (seen.latencies.len()..due_in_all).for_each(|_| seen.latencies.record_failure());
+        let share = |count: u64| count as f64 / due_in_all.max(1) as f64;
+        Ok(Trial {
+            p99_ms: seen.latencies.percentile_ms(99.0),
+            superseded_share: share(seen.tally.count(SUPERSEDED)),
+            fewer_share: share(seen.fewer),
+        })
     }
 
     fn write(&self, rows: &[Row]) -> Result<()> {
@@ -284,6 +318,20 @@ impl TypeaheadArgs {
         let name = format!("{NAME}-{}", self.model.text());
         Report::new(title, rows).write(&self.setting.results, &name, &table(rows))?;
         report::write_csv(&self.setting.results, &name, rows)
+    }
+}
+
+impl Seen {
+    /// Adds a key that is over, of which `wanted` suggestions were asked.
+    fn add(&mut self, latency: Duration, outcome: &Outcome, wanted: usize) {
+        self.tally.add(outcome);
+        match outcome {
+            Outcome::Answered(answer) => {
+                self.latencies.record(latency);
+                self.fewer += u64::from(answer.suggestions.len() < wanted);
+            }
+            Outcome::Status(_) | Outcome::Lost(_) => self.latencies.record_failure(),
+        }
     }
 }
 
@@ -304,6 +352,8 @@ fn table(rows: &[Row]) -> String {
         "x foretype",
         "people",
         "p99 ms",
+        "superseded",
+        "fewer",
         "next p99 ms",
         "failed",
     ];
@@ -321,6 +371,8 @@ fn table(rows: &[Row]) -> String {
             ms(row.agreeing_ratio),
             row.sustained.to_string(),
             ms(row.sustained_p99_ms),
+            maybe(row.superseded_share, percent),
+            maybe(row.fewer_share, percent),
             ms(row.next_p99_ms),
             row.absent.clone().unwrap_or_else(|| row.failed.to_string()),
         ]);
@@ -331,10 +383,22 @@ fn table(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::{Answer, Suggestion};
 
     #[test]
     fn beginnings_are_whole_characters() {
         assert_eq!(prefixes("aäb", 1).collect::<Vec<_>>(), ["aä", "aäb"]);
         assert_eq!(prefixes("ab", 2).count(), 0);
+    }
+
+    #[test]
+    fn answers_that_are_short_of_suggestions_are_counted() {
+        let mut seen = Seen::default();
+        let answer = |count| Answer { suggestions: vec![Suggestion::default(); count], ..Answer::default() };
+        for outcome in [Outcome::Answered(answer(10)), Outcome::Answered(answer(9)), Outcome::Status(429)] {
+            seen.add(Duration::from_millis(1), &outcome, 10);
+        }
+        assert_eq!((seen.latencies.len(), seen.fewer), (3, 1));
+        assert!(seen.latencies.percentile_ms(99.0) > 100_000.0, "a refusal is later than any bound");
     }
 }

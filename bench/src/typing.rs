@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::{Invocation, Outcome, Pool};
+use crate::ladder::Ladder;
 use crate::latency::Latencies;
 use crate::metrics::{Reading, ratio};
 use crate::model::{Model, Name, Setting};
@@ -22,6 +23,10 @@ use crate::server::Program;
 use crate::tally::{SUPERSEDED, Tally};
 use crate::workload::{Queries, Texts};
 
+/// Most keystrokes of a sustained trial that may be superseded, as a share: a server that drops everything is quick.
+pub const MOST_SUPERSEDED: f64 = 0.05;
+/// The gap between sustained and not at which a search for people ends, as a share.
+pub const PRECISION: f64 = 0.07;
 /// Keys per second: each person has a speed of their own.
 const SPEED: std::ops::Range<f64> = 5.0..8.0;
 /// By what each pause between keys differs from the person's own.
@@ -52,7 +57,7 @@ pub struct TypingArgs {
     #[arg(long, default_value_t = 100.0)]
     p99_ms: f64,
     /// Most keystrokes that may be superseded: a server that drops everything is quick.
-    #[arg(long, default_value_t = 0.05)]
+    #[arg(long, default_value_t = MOST_SUPERSEDED)]
     superseded: f64,
     /// Seconds of a trial that count.
     #[arg(long, default_value_t = 15.0)]
@@ -67,7 +72,7 @@ pub struct TypingArgs {
     #[arg(long, default_value_t = 1024)]
     to: usize,
     /// The gap between sustained and not at which the search ends, as a share.
-    #[arg(long, default_value_t = 0.07)]
+    #[arg(long, default_value_t = PRECISION)]
     precision: f64,
 }
 
@@ -144,24 +149,18 @@ impl TypingArgs {
     }
 
     async fn search(&self, program: &Program, model: &Model, rows: &mut Vec<Row>) -> Result<usize> {
+        let ladder = Ladder { from: self.from, to: self.to, factor: 2.0, precision: self.precision };
         let (mut low, mut high) = (0, None);
-        let mut people = self.from.clamp(1, self.to);
-        loop {
+        while let Some(people) = ladder.next(low, high) {
             let row = self.trial(program, model, people).await?;
-            let sustained = row.sustained;
-            rows.push(row);
-            if sustained {
+            if row.sustained {
                 low = people;
             } else {
                 high = Some(people);
             }
-            people = match high {
-                None if low >= self.to => return Ok(low),
-                None => (low * 2).min(self.to),
-                Some(high) if (high - low) as f64 <= (self.precision * high as f64).max(1.0) => return Ok(low),
-                Some(high) => low.midpoint(high),
-            };
+            rows.push(row);
         }
+        Ok(low)
     }
 
     async fn trial(&self, program: &Program, model: &Model, people: usize) -> Result<Row> {

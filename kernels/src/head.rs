@@ -9,8 +9,10 @@ use crate::threads::Shared;
 /// The logit of an id that only pads the vocabulary. Finite, like the one in the standard graph.
 const PAD: f32 = -1e30;
 
-/// Logits whose maximum is kept while looking for the best.
+/// Logits that are looked at together, and whose maximum is kept while looking for the best in large vocabularies.
 const BLOCK: usize = 4 * LANES;
+/// With fewer blocks than so many for each of the best, the maxima of single vectors are kept: hardly a block could be left out.
+const BLOCKS_PER_BEST: usize = 4;
 
 /// The head, without its arguments.
 #[derive(Clone, Copy, Debug)]
@@ -39,11 +41,14 @@ pub struct Distributions<'a> {
 /// Memory of the search for the best, used again.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
-    /// The largest logit of each block.
+    /// Logits that a maximum is of: those of a block or of a vector.
+    width: usize,
+    /// The largest logit of each block or vector.
     maxima: Vec<f32>,
     /// The same, in the order that selection leaves them.
     order: Vec<f32>,
-    found: Vec<(f32, u32)>,
+    /// Logits that may be among the best, as [`key`]s.
+    found: Vec<u64>,
 }
 
 impl Head<'_> {
@@ -86,7 +91,7 @@ impl Head<'_> {
                 logits[vocab..].fill(PAD);
                 let candidates = &mut candidates.slice_mut(thread, 1)[0];
                 // The machine has the level, or `Kernels` would not hold it.
-                *sums.at(row) = level.run(Scan { logits: &logits[..vocab], maxima: &mut candidates.maxima });
+                *sums.at(row) = level.run(Scan { logits: &logits[..vocab], top_k: self.top_k, candidates });
                 let best = candidates.best(&logits[..vocab], self.top_k);
                 let to = top_logits.slice_mut(row * self.top_k, self.top_k).iter_mut();
                 for ((logit, id), found) in to.zip(top_ids.slice_mut(row * self.top_k, self.top_k)).zip(best) {
@@ -98,10 +103,11 @@ impl Head<'_> {
     }
 }
 
-/// The logarithm of the sum of a row's exponentials; on the way, the largest logit of each block.
+/// The logarithm of the sum of a row's exponentials; on the way, the largest logits among which the best are looked for.
 struct Scan<'a> {
     logits: &'a [f32],
-    maxima: &'a mut Vec<f32>,
+    top_k: usize,
+    candidates: &'a mut Candidates,
 }
 
 impl Op for Scan<'_> {
@@ -109,16 +115,21 @@ impl Op for Scan<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Isa>(self) -> f32 {
-        let Self { logits, maxima } = self;
+        let Self { logits, top_k, candidates: Candidates { width, maxima, .. } } = self;
         maxima.clear();
         let (whole, rest) = logits.split_at(logits.len() / BLOCK * BLOCK);
+        *width = if logits.len() / BLOCK < BLOCKS_PER_BEST * top_k { LANES } else { BLOCK };
         // SAFETY: every load is of 16 elements within a block.
         unsafe {
             for block in whole.chunks_exact(BLOCK) {
                 let [a, b, c, d] = vectors::<S>(block);
-                maxima.push(S::largest(S::max(S::max(a, b), S::max(c, d))));
+                if *width == LANES {
+                    maxima.extend([S::largest(a), S::largest(b), S::largest(c), S::largest(d)]);
+                } else {
+                    maxima.push(S::largest(S::max(S::max(a, b), S::max(c, d))));
+                }
             }
-            maxima.extend(rest.chunks(BLOCK).map(|block| block.iter().copied().fold(f32::NEG_INFINITY, f32::max)));
+            maxima.extend(rest.chunks(*width).map(|part| part.iter().copied().fold(f32::NEG_INFINITY, f32::max)));
             // Subtracted before exponentials are taken: logits are often all below -88, where every f32 exponential is 0.
             let largest = maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let mut total = 0.0_f64;
@@ -147,10 +158,10 @@ unsafe fn vectors<S: Isa>(block: &[f32]) -> [S::F; BLOCK / LANES] {
 }
 
 impl Candidates {
-    /// The `k` largest logits with their ids, in order; needs the blocks' maxima.
+    /// The `k` largest logits with their ids, in order; needs the maxima.
     ///
-    /// The k-th largest maximum is no larger than the k-th largest logit, so only blocks that reach it are looked at.
-    fn best(&mut self, logits: &[f32], k: usize) -> &[(f32, u32)] {
+    /// The k-th largest maximum is no larger than the k-th largest logit, so only what reaches it is looked at.
+    fn best(&mut self, logits: &[f32], k: usize) -> impl Iterator<Item = (f32, u32)> {
         let mut least = f32::NEG_INFINITY;
         if k > 0 && k < self.maxima.len() {
             self.order.clone_from(&self.maxima);
@@ -158,23 +169,46 @@ impl Candidates {
             least = *kth;
         }
         self.found.clear();
-        for (block, maximum) in self.maxima.iter().enumerate() {
-            // Written so that a block with a NaN is looked at, too.
+        for (part, maximum) in self.maxima.iter().enumerate() {
+            // Written so that a part with a NaN is looked at, too.
             if *maximum < least {
                 continue;
             }
-            let from = block * BLOCK;
-            let ids = (from..logits.len().min(from + BLOCK)).map(|id| (logits[id], id as u32));
-            self.found.extend(ids.filter(|(logit, _)| least == f32::NEG_INFINITY || *logit >= least));
+            let from = part * self.width;
+            let ids = (from..logits.len().min(from + self.width)).map(|id| (logits[id], id as u32));
+            let reaching = ids.filter(|(logit, _)| least == f32::NEG_INFINITY || *logit >= least);
+            self.found.extend(reaching.map(|(logit, id)| key(logit, id)));
         }
-        let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         if k < self.found.len() {
-            self.found.select_nth_unstable_by(k, order);
+            self.found.select_nth_unstable(k);
             self.found.truncate(k);
         }
-        self.found.sort_unstable_by(order);
+        self.found.sort_unstable();
         // Logits that are no numbers compare with nothing; the logarithm of their sum says so, and the ids must only be valid.
-        self.found.resize(k, (f32::NAN, 0));
-        &self.found
+        let none = std::iter::repeat((f32::NAN, 0));
+        let found = self.found.iter().map(|&key| key as u32).map(|id| (logits[id as usize], id));
+        found.chain(none).take(k)
+    }
+}
+
+/// A number that is the smaller the earlier a logit comes: the larger logit in the total order of floats, then the lower id. The id
+/// is its lower half.
+fn key(logit: f32, id: u32) -> u64 {
+    let bits = logit.to_bits();
+    // Where the sign is set, the order of the other bits is reversed already.
+    let order = if bits >> 31 == 0 { !bits & !(1 << 31) } else { bits };
+    (u64::from(order) << 32) | u64::from(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_in_the_order_of_logits_and_then_of_ids() {
+        let logits = [f32::INFINITY, 7.5, 1e-40, 0.0, -0.0, -1e-40, -3.0, -1e30, f32::NEG_INFINITY];
+        assert!(logits.windows(2).all(|two| key(two[0], 9) < key(two[1], 3)), "larger first");
+        assert!(key(-2.0, 3) < key(-2.0, 4) && key(f32::NAN, 0) < key(f32::INFINITY, 0));
+        assert_eq!(key(-2.0, 77) as u32, 77);
     }
 }

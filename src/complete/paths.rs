@@ -146,6 +146,23 @@ impl Paths {
         self.supplied
     }
 
+    /// Brings what `find` has of what is wanted. Returns how many that were.
+    pub fn supply_known(&mut self, mut find: impl FnMut(&Wanted) -> Option<Arc<Distribution>>) -> usize {
+        let Self { wanted, nodes, .. } = self;
+        let before = wanted.len();
+        wanted.retain(|wanted| {
+            let found = find(wanted);
+            let is_missing = found.is_none();
+            if let Some(next) = found {
+                nodes[wanted.node.0].next = Some(next);
+            }
+            is_missing
+        });
+        let brought = before - self.wanted.len();
+        self.supplied += brought;
+        brought
+    }
+
     /// Brings the distribution of a wanted node.
     pub fn supply(&mut self, node: NodeIndex, next: Arc<Distribution>) {
         self.wanted.retain(|wanted| wanted.node != node);

@@ -31,14 +31,15 @@ impl Job {
             return;
         }
         self.hold_new_nodes(tree);
-        for wanted in self.task.paths().wanted().to_vec() {
-            let place = self.places[wanted.node.0];
-            if let Some(next) = tree.next(place).filter(|next| next.is_full() || !wanted.full).cloned() {
-                self.task.paths_mut().supply(wanted.node, next);
-                self.usage.positions_saved += 1;
+        let places = &self.places;
+        self.usage.positions_saved += self.task.paths_mut().supply_known(|wanted| {
+            let place = places[wanted.node.0];
+            let next = tree.next(place).filter(|next| next.is_full() || !wanted.full).cloned();
+            if next.is_some() {
                 tree.touch(place);
             }
-        }
+            next
+        });
     }
 
     /// The source that has to be read before anything can be computed for it.

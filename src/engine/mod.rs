@@ -3,7 +3,7 @@
 mod generation;
 mod running;
 
-use std::hash::{BuildHasher, BuildHasherDefault};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -265,7 +265,9 @@ impl Engine {
         }
         // Popular queries are mixed into the whole answer, so no part of it is final before it is there.
         let events = (stream && self.popular.is_none()).then(|| search.suggestions_wanted());
-        let home = self.home(session, &completion.input);
+        // A word that is being typed would have another home with every key.
+        let first_character = completion.input.trim_start().chars().next();
+        let home = self.home(session, first_character);
         self.submit(Pending { task: search.into(), deadline, received, session, home, events }, polish)
     }
 
@@ -279,7 +281,7 @@ impl Engine {
             let nothing = || Generated { prompt_tokens: 0, sequences: Vec::new() };
             answer.map(|product| if let Product::Texts(generated) = product { generated } else { nothing() })
         });
-        let home = self.home(session, &generation.prompt);
+        let home = self.home(session, generation.prompt.split_whitespace().next());
         self.submit(Pending { task: sampling.into(), deadline, received, session, home, events }, polish)
     }
 
@@ -306,10 +308,10 @@ impl Engine {
         Running::new(source, events, polish, health, Arc::clone(&self.metrics), received)
     }
 
-    /// The replica that a person's keystrokes, or a text's, go to if it isn't busy.
-    fn home(&self, session: Option<&str>, text: &str) -> usize {
-        let first_word = text.trim_start().split(' ').next().unwrap_or_default();
-        let hash = BuildHasherDefault::<FxHasher>::default().hash_one(session.unwrap_or(first_word));
+    /// The replica that a person's keystrokes, or texts that begin alike, go to if it isn't busy.
+    fn home(&self, session: Option<&str>, beginning: impl Hash) -> usize {
+        let hasher = BuildHasherDefault::<FxHasher>::default();
+        let hash = session.map_or_else(|| hasher.hash_one(beginning), |session| hasher.hash_one(session));
         // The high bits are the better ones.
         (hash >> 32) as usize % self.options.pool.replicas.max(1)
     }

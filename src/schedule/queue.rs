@@ -93,7 +93,9 @@ impl Queue {
                 state.idle[replica] = false;
                 break (Taken::Nothing, over);
             }
-            state = match left {
+            // Nobody calls when a request has waited long enough for its home.
+            let leaves = state.line.may_leave_home(&state.idle).map(|at| at.saturating_duration_since(now));
+            state = match left.into_iter().chain(leaves).min() {
                 Some(left) => self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             };

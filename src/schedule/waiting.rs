@@ -7,6 +7,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+/// How long a request waits for its home, which may be about to take it on, before another replica that has nothing to do takes it: about
+/// what reading its text once more costs there.
+const HOMESICK: Duration = Duration::from_millis(5);
+
 /// What the policy needs to know of someone who waits.
 pub trait Waits {
     /// When it began to wait.
@@ -64,11 +68,11 @@ impl<T: Waits> Line<T> {
         oldest
     }
 
-    /// Takes the next for a replica: of those at home there if there are any, else of those whose home isn't `idle`. Idle homes
-    /// take their own.
+    /// Takes the next for a replica: of those at home there if there are any, else of those whose home isn't `idle` and has let them
+    /// wait for a while. Idle homes take their own.
     pub fn take(&mut self, replica: usize, idle: &[bool], now: Instant) -> Option<T> {
         let at_home = |item: &T| item.home() == replica;
-        let abroad = |item: &T| !idle.get(item.home()).copied().unwrap_or(false);
+        let abroad = |item: &T| is_neglected(item, idle) && now >= item.received() + HOMESICK;
         let newest_first = self.is_overloaded(now);
         let find = |wanted: &dyn Fn(&T) -> bool| match newest_first {
             true => self.items.iter().rposition(wanted),
@@ -76,6 +80,12 @@ impl<T: Waits> Line<T> {
         };
         let index = find(&at_home).or_else(|| find(&abroad))?;
         self.items.remove(index)
+    }
+
+    /// When the first of those whose home isn't `idle` has waited long enough for another replica to take it; `None` if there are none.
+    pub fn may_leave_home(&self, idle: &[bool]) -> Option<Instant> {
+        let neglected = self.items.iter().filter(|item| is_neglected(*item, idle));
+        neglected.map(|item| item.received() + HOMESICK).min()
     }
 
     /// Takes out all for whom waiting is over, oldest first.
@@ -96,6 +106,11 @@ impl<T: Waits> Line<T> {
     fn is_overloaded(&self, now: Instant) -> bool {
         self.items.front().is_some_and(|oldest| now.saturating_duration_since(oldest.received()) > self.limits.patience)
     }
+}
+
+/// Whether someone's home has something else to do.
+fn is_neglected(item: &impl Waits, idle: &[bool]) -> bool {
+    !idle.get(item.home()).copied().unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -162,15 +177,18 @@ mod tests {
     }
 
     #[test]
-    fn replicas_take_their_own_first_and_help_only_busy_ones() {
-        let start = Instant::now();
+    fn replicas_take_their_own_first_and_after_a_while_help_busy_ones() {
+        let (start, later) = (Instant::now(), Instant::now() + HOMESICK);
         let mut line = line(8);
         for (id, home) in [(0, 1), (1, 0), (2, 1)] {
             line.push(Someone { home, ..someone(id, start) }, start);
         }
         assert_eq!(line.take(0, &[true, true], start).map(|s| s.id), Some(1));
-        assert_eq!(line.take(0, &[true, true], start), None, "replica 1 is idle and will take them");
-        assert_eq!(line.take(0, &[true, false], start).map(|s| s.id), Some(0));
+        assert_eq!(line.take(0, &[true, true], later), None, "replica 1 is idle and will take them");
+        assert_eq!(line.may_leave_home(&[true, true]), None);
+        assert_eq!(line.take(0, &[true, false], start), None, "replica 1 may be about to take them");
+        assert_eq!(line.may_leave_home(&[true, false]), Some(start + HOMESICK));
+        assert_eq!(line.take(0, &[true, false], later).map(|s| s.id), Some(0));
         assert_eq!(line.take(1, &[true, false], start).map(|s| s.id), Some(2));
     }
 

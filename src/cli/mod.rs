@@ -10,14 +10,16 @@ mod local_endpoint;
 mod pack;
 mod plan;
 mod progress;
+mod replicas;
 mod serve;
 pub mod telemetry;
 
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use engine_build::manifest::WEIGHTS_FILE;
 
 use self::choices::{OperatorsChoice, QuantizeChoice};
 use self::gpu::GpuArgs;
@@ -109,10 +111,10 @@ pub struct ModelArgs {
     /// Most tokens of one row in one model step; longer inputs take several.
     #[arg(long, env = "FORETYPE_CHUNK", value_name = "TOKENS", default_value = "64")]
     chunk: NonZero<usize>,
-    /// Memory for keys and values kept from keystroke to keystroke, in MiB.
+    /// Memory for keys and values kept from keystroke to keystroke, in MiB, shared among the replicas.
     #[arg(long, env = "FORETYPE_KV_POOL_MIB", value_name = "MIB", default_value_t = 256)]
     kv_pool_mib: usize,
-    /// Memory for next-token distributions kept from keystroke to keystroke, in MiB.
+    /// Memory for next-token distributions kept from keystroke to keystroke, in MiB, shared among the replicas.
     #[arg(long, env = "FORETYPE_TREE_MIB", value_name = "MIB", default_value_t = 128)]
     tree_mib: usize,
     /// Beginnings that a request follows at each number of new tokens; more find better suggestions and cost time.
@@ -133,9 +135,10 @@ pub struct ModelArgs {
     /// Positions computed in one model step; longer inputs and crowds of new ones take several, so that nobody waits long.
     #[arg(long, env = "FORETYPE_STEP_TOKENS", value_name = "TOKENS", default_value = "128")]
     step_tokens: NonZero<usize>,
-    /// Copies of the model that work side by side, each with its share of the threads, its own memory and caches.
-    #[arg(long, env = "FORETYPE_REPLICAS", value_name = "N", default_value = "1")]
-    replicas: NonZero<usize>,
+    /// Copies of the model that work side by side, each with its share of the threads and caches. Default: one; in `serve`, of a
+    /// model of at most 16 MiB on a CPU, one for each core, 8 at most, unless --threads is given.
+    #[arg(long, env = "FORETYPE_REPLICAS", value_name = "N")]
+    replicas: Option<NonZero<usize>>,
     /// Don't prepare, while idle, for the character that the first suggestion has next.
     #[arg(long, env = "FORETYPE_NO_LOOKAHEAD")]
     no_lookahead: bool,
@@ -179,19 +182,31 @@ impl ModelArgs {
     }
 
     fn onnxruntime(&self) -> onnxruntime::Options {
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         onnxruntime::Options {
             library: self.onnxruntime.clone(),
-            threads: self.threads.map_or((cores / self.replicas.get()).max(1), NonZero::get),
+            threads: self.threads.map_or((cores() / self.replicas()).max(1), NonZero::get),
             spin: self.spin,
             lanes: self.lanes.get(),
             chunk: self.chunk.get(),
-            pool_bytes: self.kv_pool_mib << 20,
+            pool_bytes: (self.kv_pool_mib << 20) / self.replicas(),
         }
     }
 
+    /// Replicas, unless a server has reason for more.
+    fn replicas(&self) -> usize {
+        self.replicas.map_or(1, NonZero::get)
+    }
+
+    /// The options with which a server loads a bundle: what nobody chose depends on how large the model is.
+    fn for_server(&self, options: EngineOptions, bundle: &Path) -> EngineOptions {
+        if self.replicas.is_some() || self.threads.is_some() {
+            return options;
+        }
+        let weights = std::fs::metadata(bundle.join(WEIGHTS_FILE)).map_or(u64::MAX, |file| file.len());
+        replicas::spread(options, weights, cores())
+    }
+
     fn engine(&self, backend: BackendOptions) -> EngineOptions {
-        let replicas = self.replicas.get();
         EngineOptions {
             backend,
             requests: RequestOptions {
@@ -205,14 +220,18 @@ impl ModelArgs {
                     patience: Duration::from_millis(self.newest_first_after_ms),
                     max_batch: self.max_batch.get(),
                     step_tokens: self.step_tokens.get(),
-                    replicas,
+                    replicas: self.replicas(),
                     lookahead: !self.no_lookahead,
-                    tree_bytes: self.tree_mib << 20,
+                    tree_bytes: (self.tree_mib << 20) / self.replicas(),
                     hang_after: Duration::from_millis(self.hang_after_ms),
                 },
             },
         }
     }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 #[cfg(test)]

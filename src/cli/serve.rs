@@ -189,6 +189,7 @@ fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Resul
     let (intake, options) = args.setup(&source).map_err(unusable)?;
     let (path, manifest) =
         bundle::open(&source, &intake, &Bar::default()).map_err(|error| unusable(error.to_string()))?;
+    let options = args.for_server(options, &path);
     let engine = Engine::load(&path, &manifest, &options, metrics).map_err(|error| match error {
         EngineError::Model(reason) => {
             tracing::error!(%reason, folder = %folder.display(), "the model can't be loaded");
@@ -239,6 +240,7 @@ impl Loading {
         let progress = Bar::cancelled_by(Arc::clone(&self.stopping));
         let (intake, options) = self.args.setup(source)?;
         let (path, manifest) = bundle::open(source, &intake, &progress).map_err(|e| e.to_string())?;
+        let options = self.args.for_server(options, &path);
         Engine::load(&path, &manifest, &options, &self.metrics).map_err(|e| e.to_string())
     }
 

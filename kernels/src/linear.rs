@@ -10,10 +10,13 @@ use crate::layout::{Matrix, PANEL, panels, quads};
 pub use crate::rows::Norm;
 use crate::rows::Rows;
 use crate::threads::{Shared, Threads};
-use crate::tile::{F32Tile, Int8Tile, MAX_HEIGHT, MAX_PANELS};
+use crate::tile::{F32Tile, Int8Tile, MAX_HEIGHT, MAX_PANELS, Turn};
 
 /// Panels that a thread takes at a time: enough to keep the order of memory, few enough to share evenly.
 const PART: usize = 2 * MAX_PANELS;
+
+/// Most tiles that take turns with a panel: more lose more by reading their rows again for each than they gain.
+const MAX_TURNS: usize = 4;
 
 /// The map, without its arguments.
 #[derive(Clone, Copy, Debug)]
@@ -114,8 +117,9 @@ impl Op for Panels<'_> {
         // SAFETY: rows are only prepared for AMX where the machine has it, and in tiles of its heights.
         let amx = self.rows.amx.then(|| unsafe { Tiles::new(self.rows.height) });
         // Panels outside, rows inside: the weights, which are what there is most of, come from memory once.
-        for first in self.range.clone().step_by(MAX_PANELS) {
-            let panels = MAX_PANELS.min(self.range.end - first);
+        let most = if self.take_turns::<S>() { 1 } else { MAX_PANELS };
+        for first in self.range.clone().step_by(most) {
+            let panels = most.min(self.range.end - first);
             let together = if amx.is_some() { amx::MAX_TILES } else { 1 };
             for tile in (0..self.rows.tiles).step_by(together) {
                 let count = together.min(self.rows.tiles - tile);
@@ -134,6 +138,13 @@ impl Op for Panels<'_> {
 }
 
 impl Panels<'_> {
+    /// Whether tiles take turns with each panel, and fetch the next one meanwhile.
+    ///
+    /// Otherwise the first tile takes several panels, for which it alone waits: little, where tiles are high or many.
+    fn take_turns<S: Isa>(&self) -> bool {
+        S::LOW_TILES && (2..=MAX_TURNS).contains(&self.rows.tiles)
+    }
+
     /// The sums of a tile, or of a few for AMX, `[tiles, 4 panels, height, 16]`.
     ///
     /// # Safety
@@ -148,6 +159,7 @@ impl Panels<'_> {
     ) {
         let (rows, inputs) = (self.rows, self.linear.inputs);
         let quads = quads(inputs);
+        let turn = if self.take_turns::<S>() { Turn { index: tile, count: rows.tiles } } else { Turn::ONLY };
         // SAFETY: `Rows::prepare` made `tiles` of these stretches, and the matrix has the panels: `multiply` checked its length.
         unsafe {
             match self.linear.weights {
@@ -159,6 +171,7 @@ impl Panels<'_> {
                         weights: weights.as_ptr().add(first * inputs * PANEL),
                         panels,
                         sums,
+                        turn,
                     },
                 ),
                 Matrix::Int8(weights, _) => {
@@ -171,6 +184,7 @@ impl Panels<'_> {
                         weights: weights.as_ptr().add(first * quads * PANEL * crate::layout::QUAD),
                         panels,
                         sums,
+                        turn,
                     };
                     match amx {
                         Some(amx) => amx.multiply::<S>((rows.height, count), &tile),

@@ -7,6 +7,46 @@ use crate::isa::{Isa, LANES};
 use crate::layout::{GROUP, PANEL, QUAD};
 use crate::math::prefetch;
 
+/// Which of the tiles that take turns with the same panels a tile is, and how many they are. They share the fetching of what comes
+/// next; where there is no more than one turn, it fetches what is near.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) index: usize,
+    pub(crate) count: usize,
+}
+
+impl Turn {
+    /// Of a tile that takes its panels alone, or the first of several that leave fetching to it.
+    pub(crate) const ONLY: Self = Self { index: 0, count: 1 };
+
+    /// What it fetches of panels of so many cache lines.
+    pub(crate) fn fetch(self, lines: usize) -> Fetch {
+        if self.count == 1 {
+            return Fetch { ahead: PREFETCH, shift: 0 };
+        }
+        // A little more than its share: what the last turn fetches of the panel after the next isn't lost.
+        let shift = self.count.ilog2();
+        Fetch { ahead: (lines + self.index * (lines >> shift)) * CACHE_LINE, shift }
+    }
+}
+
+/// Which cache line is fetched while another is multiplied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetch {
+    /// Bytes from the panel's beginning to the first.
+    ahead: usize,
+    /// One for so many, as a power of two.
+    shift: u32,
+}
+
+impl Fetch {
+    /// Fetches what belongs to a line of a panel.
+    #[inline(always)]
+    pub(crate) fn line(self, panel: *const u8, line: usize) {
+        prefetch(panel.wrapping_add(self.ahead + (line >> self.shift) * CACHE_LINE));
+    }
+}
+
 /// Rows times panels of an f32 matrix.
 pub(crate) struct F32Tile {
     /// `[inputs, height]`
@@ -18,6 +58,7 @@ pub(crate) struct F32Tile {
     pub(crate) panels: usize,
     /// `[panels, height, 16]`
     pub(crate) sums: *mut f32,
+    pub(crate) turn: Turn,
 }
 
 /// Rows times panels of an int8 matrix, scaled for the rows but not yet for the outputs.
@@ -35,6 +76,8 @@ pub(crate) struct Int8Tile {
     pub(crate) panels: usize,
     /// `[panels, height, 16]`
     pub(crate) sums: *mut f32,
+    /// AMX doesn't look at it.
+    pub(crate) turn: Turn,
 }
 
 /// Panels that a tile is given at once.
@@ -43,6 +86,8 @@ pub(crate) const MAX_PANELS: usize = 4;
 pub(crate) const MAX_HEIGHT: usize = 16;
 /// How far ahead weights are fetched, in bytes: about what memory delivers while it is waited for.
 const PREFETCH: usize = 4096;
+/// Bytes of a cache line: an input of an f32 panel, a quad of an int8 one.
+const CACHE_LINE: usize = 64;
 
 /// # Safety
 /// The machine has `S`; the tile's pointers are valid for the lengths beside them, with height `R`.
@@ -53,6 +98,7 @@ pub(crate) unsafe fn f32_tile<S: Isa, const R: usize, const P: usize>(tile: &F32
     // replaced by the last.
     unsafe {
         let panel = tile.inputs * PANEL;
+        let fetch = tile.turn.fetch(tile.inputs);
         for first in (0..tile.panels).step_by(P) {
             let weights: [*const f32; P] =
                 std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
@@ -60,7 +106,7 @@ pub(crate) unsafe fn f32_tile<S: Isa, const R: usize, const P: usize>(tile: &F32
             for input in 0..tile.inputs {
                 let rows = tile.rows.add(input * R);
                 for p in 0..P {
-                    prefetch(weights[p].wrapping_add(input * PANEL).cast::<u8>().wrapping_add(PREFETCH));
+                    fetch.line(weights[p].cast(), input);
                 }
                 let columns: [S::F; P] = std::array::from_fn(|p| S::load(weights[p].add(input * PANEL)));
                 for r in 0..R {
@@ -89,6 +135,7 @@ pub(crate) unsafe fn int8_tile<S: Isa, const R: usize, const P: usize>(tile: &In
     // SAFETY: as in `f32_tile`.
     unsafe {
         let panel = tile.quads * STEP;
+        let fetch = tile.turn.fetch(tile.quads);
         for first in (0..tile.panels).step_by(P) {
             let weights: [*const u8; P] =
                 std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
@@ -102,7 +149,7 @@ pub(crate) unsafe fn int8_tile<S: Isa, const R: usize, const P: usize>(tile: &In
                 for quad in group * GROUP_QUADS..tile.quads.min((group + 1) * GROUP_QUADS) {
                     let rows = tile.rows.add(quad * R);
                     for p in 0..P {
-                        prefetch(weights[p].wrapping_add(quad * STEP + PREFETCH + skip));
+                        fetch.line(weights[p].wrapping_add(skip), quad);
                     }
                     let columns: [S::I; P] = std::array::from_fn(|p| S::load_weights(weights[p].add(quad * STEP)));
                     for r in 0..R {

@@ -32,6 +32,7 @@ impl Isa for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
     const BIASED_DOT: bool = false;
+    const LOW_TILES: bool = true;
     const REGISTERS: usize = 8;
 
     #[inline(always)]
@@ -174,7 +175,7 @@ impl Isa for Avx2 {
         }
     }
 
-    // 16 registers: at most 4 rows of one panel.
+    // 16 registers: at most 5 rows of one panel. Fewer than 8 sums would wait for each other.
     #[inline(always)]
     unsafe fn f32_tile(height: usize, tile: &F32Tile) {
         // SAFETY: passed on to the caller.
@@ -182,7 +183,9 @@ impl Isa for Avx2 {
             match height {
                 1 => f32_tile::<Self, 1, 4>(tile),
                 2 => f32_tile::<Self, 2, 2>(tile),
-                _ => f32_tile::<Self, 4, 1>(tile),
+                3 => f32_tile::<Self, 3, 2>(tile),
+                4 => f32_tile::<Self, 4, 1>(tile),
+                _ => f32_tile::<Self, 5, 1>(tile),
             }
         }
     }
@@ -193,7 +196,9 @@ impl Isa for Avx2 {
             match height {
                 1 => int8_tile::<Self, 1, 2>(tile),
                 2 => int8_tile::<Self, 2, 1>(tile),
-                _ => int8_tile::<Self, 4, 1>(tile),
+                3 => int8_tile::<Self, 3, 1>(tile),
+                4 => int8_tile::<Self, 4, 1>(tile),
+                _ => int8_tile::<Self, 5, 1>(tile),
             }
         }
     }

@@ -77,15 +77,21 @@ impl Level {
         }
     }
 
-    /// Rows of the tiles of vectors that `rows` rows are cut into: as few tiles as their largest height allows, all of the same height.
+    /// Rows of the tiles of vectors that `rows` rows are cut into, all of the same height: few tiles, and few rows that only fill up.
     pub(crate) fn height(self, rows: usize) -> usize {
         let heights: &[usize] = match self {
             Level::Amx | Level::Avx512 => &[1, 2, 4, 6, 8, 10, 12],
-            Level::Avx2 => &[1, 2, 4],
+            Level::Avx2 => &[1, 2, 3, 4, 5],
             Level::Portable => &[1, 4],
         };
+        let rows = rows.max(1);
         let largest = heights[heights.len() - 1];
-        let wanted = rows.max(1).div_ceil(rows.max(1).div_ceil(largest));
+        if self == Level::Avx2 {
+            // Here a tile's weights cost about as much as a row: with few registers tiles are low.
+            let cost = |height: usize| rows.div_ceil(height) * (height + 1);
+            return heights.iter().rev().copied().min_by_key(|&height| cost(height)).unwrap_or(largest);
+        }
+        let wanted = rows.div_ceil(rows.div_ceil(largest));
         heights.iter().copied().find(|&height| height >= wanted).unwrap_or(largest)
     }
 }
@@ -110,6 +116,8 @@ pub(crate) trait Isa: Copy {
     type I: Copy;
     /// Whether [`Isa::dot`] multiplies the bytes as they are, 128 more than the weights they stand for.
     const BIASED_DOT: bool;
+    /// Whether registers are so few that tiles are low, and a step of a few rows has several.
+    const LOW_TILES: bool;
     /// Vectors' worth of registers that kernels may count on, 32 or fewer.
     const REGISTERS: usize;
 
@@ -178,7 +186,10 @@ mod tests {
             (Level::Avx512, 13, 8),
             (Level::Avx512, 24, 12),
             (Level::Avx512, 320, 12),
-            (Level::Avx2, 10, 4),
+            (Level::Avx2, 10, 5),
+            (Level::Avx2, 12, 4),
+            (Level::Avx2, 32, 4),
+            (Level::Avx2, 320, 5),
             (Level::Portable, 2, 4),
         ] {
             assert_eq!(level.height(rows), height, "{level:?} {rows}");

@@ -25,7 +25,7 @@ pub struct Invocation {
     /// Suggestions wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggestions: Option<usize>,
-    /// Tokens that may be added.
+    /// Tokens that may reach beyond the typed text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<usize>,
     /// Milliseconds.

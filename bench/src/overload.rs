@@ -46,7 +46,7 @@ pub struct OverloadArgs {
     /// Suggestions wanted.
     #[arg(long, default_value_t = 10)]
     suggestions: usize,
-    /// Tokens that may be added.
+    /// Tokens that may reach beyond the typed text.
     #[arg(long, default_value_t = 16)]
     max_new_tokens: usize,
     /// Deadline of a request in milliseconds.

@@ -50,7 +50,7 @@ pub struct TypeaheadArgs {
     /// Suggestions wanted.
     #[arg(long, default_value_t = 10)]
     suggestions: usize,
-    /// Tokens that may be added.
+    /// Tokens that may reach beyond the typed text.
     #[arg(long, default_value_t = 4)]
     max_new_tokens: usize,
     /// Queries that the one person types.

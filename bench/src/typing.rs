@@ -47,7 +47,7 @@ pub struct TypingArgs {
     /// Suggestions wanted.
     #[arg(long, default_value_t = 10)]
     suggestions: usize,
-    /// Tokens that may be added.
+    /// Tokens that may reach beyond the typed text.
     #[arg(long, default_value_t = 16)]
     max_new_tokens: usize,
     /// Deadline in milliseconds. Default: the server's.

@@ -23,7 +23,7 @@ pub struct CompleteArgs {
     /// Suggestions wanted. Default: 10.
     #[arg(long, env = "FORETYPE_SUGGESTIONS", value_name = "N")]
     suggestions: Option<usize>,
-    /// Tokens that may be added. Default: 16.
+    /// Tokens that may reach beyond the typed text. Default: 16.
     #[arg(long, env = "FORETYPE_MAX_NEW_TOKENS", value_name = "TOKENS")]
     max_new_tokens: Option<usize>,
     /// How half-typed tokens are treated.

@@ -38,7 +38,7 @@ pub struct SearchOptions {
     pub suggestions: usize,
     /// Beginnings that are followed at each number of new tokens.
     pub beams: usize,
-    /// Tokens that may be added to the typed text's.
+    /// Tokens that may reach beyond the typed text.
     pub max_new_tokens: usize,
     /// Positions that a path, prompt included, may have.
     pub context: usize,
@@ -55,7 +55,7 @@ struct Beam {
     rule: PathRule,
     /// The text so far, all that was typed included.
     text: Vec<u8>,
-    /// Tokens behind the opening.
+    /// Tokens that reach beyond what was typed.
     new_tokens: usize,
 }
 
@@ -87,6 +87,8 @@ pub struct Search {
     /// How many were asked for ahead, and how many of them were followed.
     asked_ahead: usize,
     followed_ahead: usize,
+    /// Whether hardly anything is expected to end: see [`Search::expect_cuts`].
+    expects_cuts: bool,
     /// For tests: always this order.
     #[cfg(test)]
     fixed_order: Option<Order>,
@@ -121,6 +123,7 @@ impl Search {
             ahead: FxHashSet::default(),
             asked_ahead: 0,
             followed_ahead: 0,
+            expects_cuts: false,
             #[cfg(test)]
             fixed_order: None,
         }
@@ -301,8 +304,20 @@ impl Search {
             return order;
         }
         let followed: usize = self.followed.iter().sum();
-        let ends = self.found.len() * BEAMS_PER_FIND > followed || followed < self.options.beams;
+        let is_early = followed < self.options.beams && !self.expects_cuts;
+        let ends = self.found.len() * BEAMS_PER_FIND > followed || is_early;
         if ends { Order::Best } else { Order::Shallowest }
+    }
+
+    /// Has whole levels followed from the start, until something is found. Worth it if the model's searches before this one
+    /// [met cuts](Search::meets_cuts): it saves the forwards that would have shown the same of this one.
+    pub fn expect_cuts(&mut self) {
+        self.expects_cuts = true;
+    }
+
+    /// Whether hardly anything that was followed ended, so that suggestions are cut at a length limit.
+    pub fn meets_cuts(&self) -> bool {
+        self.order() == Order::Shallowest
     }
 
     /// The next beginning to follow; `None` if nothing left can change the answer.
@@ -338,10 +353,14 @@ impl Search {
         self.frontier.clear(level);
     }
 
-    /// New tokens of the beam that a candidate stands for. A token that finishes what was typed belongs to the opening.
+    /// New tokens of the beam that a candidate stands for: those that reach beyond what was typed, one that finishes a half-typed
+    /// word included.
     fn level(&self, candidate: &Candidate) -> usize {
         let source = &self.sources[candidate.source];
-        source.new_tokens + usize::from(candidate.token.is_some() && source.text.len() >= self.typed.len())
+        let Some(token) = candidate.token else { return source.new_tokens };
+        let added = || self.token_bytes(&source.text, token).map_or(0, <[u8]>::len);
+        let is_new = source.text.len() >= self.typed.len() || source.text.len() + added() > self.typed.len();
+        source.new_tokens + usize::from(is_new)
     }
 
     /// Whether another beam of so many new tokens may be followed.
@@ -363,7 +382,8 @@ impl Search {
     fn expand(&mut self, beam: Beam) {
         let Some(next) = self.paths.take_next(beam.node) else { return };
         let source = self.sources.len();
-        let level = beam.new_tokens + usize::from(beam.text.len() >= self.typed.len());
+        // Whatever it is continued by is new: a beam's text covers what was typed.
+        let level = beam.new_tokens + 1;
         let mut ending = f64::NEG_INFINITY;
         for (id, log_prob) in next.best() {
             let joint = beam.joint + f64::from(log_prob);

@@ -262,6 +262,30 @@ fn a_cut_search_says_so_and_fills_up_with_what_it_has() {
 }
 
 #[test]
+fn a_token_that_finishes_a_half_typed_word_is_a_new_one() {
+    let text = Arc::new(tiny("ab ", &[("a", "b")]));
+    let mut found = 0;
+    for (seed, max_new_tokens) in (0..20).flat_map(|seed| [(seed, 1), (seed, 2)]) {
+        // Nothing ever ends.
+        let model = |path: &[u32]| {
+            let mut row = log_probs(seed, path, text.vocab(), 2.0);
+            *row.last_mut().unwrap() = -1e9;
+            distribution(&row, 4)
+        };
+        let mut limits = options(6, 6);
+        limits.max_new_tokens = max_new_tokens;
+        for suggestion in run(Search::new(Arc::clone(&text), "a".into(), limits), model).outcome().suggestions {
+            // "ab" takes the place of the typed "a"; everything else goes on behind it.
+            let kept = usize::from(!suggestion.completion.starts_with('b'));
+            let added = text.encode(&suggestion.text).len() - kept;
+            assert!(added <= max_new_tokens, "{suggestion:?} has {added} new tokens of {max_new_tokens}");
+            found += usize::from(kept == 0 && added == max_new_tokens);
+        }
+    }
+    assert!(found > 20, "{found}");
+}
+
+#[test]
 fn the_context_is_never_exceeded() {
     let text = Arc::new(tiny("ab ", &[]));
     let deepest = std::cell::Cell::new(0);
@@ -327,6 +351,10 @@ fn both_orders_and_any_change_between_them_give_the_same_answer() {
             assert_eq!(reference.suggestions, adaptive.suggestions, "seed {seed}, {typed:?}");
             levels_followed += usize::from(order == Order::Shallowest);
         }
+        let mut expecting = Search::new(Arc::clone(&text), typed.into(), limits.clone());
+        expecting.expect_cuts();
+        let expecting = run_speculating(expecting, 3, model).outcome();
+        assert_eq!(reference.suggestions, expecting.suggestions, "seed {seed}, {typed:?}");
         differing += usize::from(more_nodes != nodes);
     }
     assert!(differing > 50 && levels_followed > 50, "{differing} {levels_followed}");

@@ -72,7 +72,7 @@ pub struct Completion {
     pub input: String,
     /// Suggestions wanted; 10 if absent.
     pub suggestions: Option<usize>,
-    /// Tokens that may be added; 16 if absent.
+    /// Tokens that may reach beyond the typed text; 16 if absent.
     pub max_new_tokens: Option<usize>,
     /// Milliseconds after which the best found until then is the answer.
     pub deadline_ms: Option<u64>,

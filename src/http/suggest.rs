@@ -20,7 +20,7 @@ pub struct Invocation {
     #[schema(minimum = 1, maximum = 100)]
     #[serde(default, deserialize_with = "super::wire::whole")]
     pub suggestions: Option<usize>,
-    /// Tokens that may be added, up to the model's context; 16 if absent.
+    /// Tokens that may reach beyond the typed text, up to the model's context; 16 if absent.
     #[schema(minimum = 1)]
     #[serde(default, deserialize_with = "super::wire::whole")]
     pub max_new_tokens: Option<usize>,

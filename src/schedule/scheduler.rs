@@ -69,6 +69,8 @@ pub struct Scheduler {
     positions: u64,
     /// Whether the last forward's rows were long.
     was_long: bool,
+    /// Whether the last search that was done met cuts; the next one is told to expect them.
+    cuts: bool,
     /// What a forward costs beside its rows, in rows.
     forward_cost: f64,
     /// Positions of one forward, padding included.
@@ -99,6 +101,7 @@ impl Scheduler {
             forwards: 0,
             positions: 0,
             was_long: false,
+            cuts: false,
             forward_cost: DEFAULT_FORWARD_COST,
             step_tokens: usize::MAX,
             batch: Batch::default(),
@@ -118,7 +121,12 @@ impl Scheduler {
         self.take_on(task.into(), true)
     }
 
-    fn take_on(&mut self, task: Task, ahead: bool) -> JobId {
+    fn take_on(&mut self, mut task: Task, ahead: bool) -> JobId {
+        if let Task::Search(search) = &mut task
+            && self.cuts
+        {
+            search.expect_cuts();
+        }
         let id = JobId(self.next_id);
         self.next_id += 1;
         let usage = Usage { typed_tokens: task.typed_tokens(), ..Usage::default() };
@@ -140,6 +148,11 @@ impl Scheduler {
         }
         if let Some(source) = job.source {
             self.sources.release(source.slot);
+        }
+        if let Task::Search(search) = &job.task
+            && search.is_done()
+        {
+            self.cuts = search.meets_cuts();
         }
         Some((job.task, job.usage))
     }

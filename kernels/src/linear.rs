@@ -140,9 +140,10 @@ impl Op for Panels<'_> {
 impl Panels<'_> {
     /// Whether tiles take turns with each panel, and fetch the next one meanwhile.
     ///
-    /// Otherwise the first tile takes several panels, for which it alone waits: little, where tiles are high or many.
+    /// Otherwise the first tile takes several panels, for which it alone waits: little, where tiles are many, or high because there are
+    /// registers enough.
     fn take_turns<S: Isa>(&self) -> bool {
-        S::LOW_TILES && (2..=MAX_TURNS).contains(&self.rows.tiles)
+        S::REGISTERS < 32 && (2..=MAX_TURNS).contains(&self.rows.tiles)
     }
 
     /// The sums of a tile, or of a few for AMX, `[tiles, 4 panels, height, 16]`.

@@ -16,7 +16,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Of a tile that takes its panels alone, or the first of several that leave fetching to it.
+    /// Of a tile that shares the fetching with none.
     pub(crate) const ONLY: Self = Self { index: 0, count: 1 };
 
     /// What it fetches of panels of so many cache lines.

@@ -32,7 +32,6 @@ impl Isa for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
     const BIASED_DOT: bool = false;
-    const LOW_TILES: bool = true;
     const REGISTERS: usize = 8;
 
     #[inline(always)]

@@ -24,7 +24,6 @@ impl Isa for Avx512 {
     type F = __m512;
     type I = __m512i;
     const BIASED_DOT: bool = true;
-    const LOW_TILES: bool = false;
     const REGISTERS: usize = 32;
 
     #[inline(always)]

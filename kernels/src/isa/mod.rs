@@ -116,8 +116,6 @@ pub(crate) trait Isa: Copy {
     type I: Copy;
     /// Whether [`Isa::dot`] multiplies the bytes as they are, 128 more than the weights they stand for.
     const BIASED_DOT: bool;
-    /// Whether registers are so few that tiles are low, and a step of a few rows has several.
-    const LOW_TILES: bool;
     /// Vectors' worth of registers that kernels may count on, 32 or fewer.
     const REGISTERS: usize;
 

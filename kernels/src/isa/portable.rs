@@ -14,7 +14,6 @@ impl Isa for Portable {
     type F = [f32; LANES];
     type I = [i32; LANES];
     const BIASED_DOT: bool = false;
-    const LOW_TILES: bool = false;
     const REGISTERS: usize = 8;
 
     unsafe fn splat(x: f32) -> Self::F {

@@ -1,13 +1,17 @@
 //! `typeahead`: the work that people who type really cause, on whole servers. foretype against itself without its memory, and
 //! against other engines in the obvious wrapper: the typed text in, ten candidates out, for every key.
 //!
-//! Two measures. One person types a query, and half-way goes on along the first suggestion: the latency of keys that agree with
-//! it. And how many people can type at once (`typing`'s people) with the 99th percentile of a key within a bound.
+//! Three measures. One person types a query, and half-way goes on along the first suggestion: the latency of keys that agree with
+//! it. How many people can type like that at once, at the speed of `typing`'s, with the 99th percentile of a key within a bound. And
+//! how many who agree with nothing: whole held-out queries, `typing`'s own.
+
+mod replay;
+mod table;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -20,17 +24,20 @@ use crate::model::{Model, Name, Setting};
 use crate::paper::{own_model, wanted};
 use crate::peers::PeerSetting;
 use crate::peers::worker::{Installed, Peer};
-use crate::report::{self, Report, maybe, percent};
+use crate::report::{self, Report, percent};
 use crate::server::Program;
 use crate::tally::{SUPERSEDED, Tally};
-use crate::typing::{MOST_SUPERSEDED, PRECISION, schedule};
+use crate::typing::{Keystroke, MOST_SUPERSEDED, PRECISION, schedule};
 use crate::workload::{Queries, Texts};
 use crate::wrapper::Service;
+use replay::{Followed, Key};
 
 /// Between two keys of the one person: 6 keys a second.
 const PAUSE: Duration = Duration::from_millis(160);
-/// Keys of a query at most.
-const MAX_KEYS: usize = 40;
+/// Texts that a person begins in a trial, at most: none takes less than two seconds with the pause behind it.
+const SECONDS_PER_TEXT: f64 = 2.0;
+/// Seconds in which people start, before those that count.
+const WARMUP: Duration = Duration::from_secs(2);
 /// Answers that come later than this after the last key are not waited for.
 const DRAIN: Duration = Duration::from_secs(20);
 /// What turns foretype's memory off: no page more than one text needs, no distributions kept, nothing prepared while idle.
@@ -75,7 +82,7 @@ pub struct TypeaheadArgs {
     #[arg(long, value_delimiter = ',', default_value = "onnxruntime-fused-int8,openvino-genai-int8")]
     against: Vec<String>,
     /// More arguments for foretype's servers.
-    #[arg(long, allow_hyphen_values = true, default_value = "--lanes 64 --beams 10")]
+    #[arg(long, allow_hyphen_values = true, default_value = "--lanes 64 --beams 5")]
     foretype_args: String,
     /// Fewer queries, shorter trials.
     #[arg(long)]
@@ -94,7 +101,7 @@ struct Row {
     agreeing_p50_ms: f64,
     agreeing_p99_ms: f64,
     failed: u64,
-    /// People at once with the 99th percentile within the bound.
+    /// People at once with the 99th percentile within the bound, who go on along the first suggestion.
     sustained: usize,
     sustained_p99_ms: Option<f64>,
     /// Shares of its answers: superseded, and with fewer suggestions than were asked for.
@@ -102,20 +109,38 @@ struct Row {
     fewer_share: Option<f64>,
     /// Of the smallest number that wasn't sustained.
     next_p99_ms: Option<f64>,
+    /// The same of people who agree with nothing.
+    own_sustained: usize,
+    own_sustained_p99_ms: Option<f64>,
+    own_superseded_share: Option<f64>,
+    own_fewer_share: Option<f64>,
+    own_next_p99_ms: Option<f64>,
     /// This server's median of agreeing keys against foretype's.
     agreeing_ratio: Option<f64>,
     /// Why there are no figures.
     absent: Option<String>,
 }
 
-/// A key: what has been typed with it, and whether it agrees with the first suggestion.
-#[derive(Clone, Debug)]
-struct Key {
-    typed: String,
-    agrees: bool,
+/// What people type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Typists {
+    /// Half a held-out query, and on along the first suggestion.
+    Agreeing,
+    /// Whole held-out queries.
+    Own,
+}
+
+/// How many people a server sustains.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sustained {
+    people: usize,
+    /// That many people's.
+    trial: Option<Trial>,
+    next_p99_ms: Option<f64>,
 }
 
 /// What became of the keys of so many people.
+#[derive(Clone, Copy, Debug)]
 struct Trial {
     p99_ms: f64,
     superseded_share: f64,
@@ -155,9 +180,13 @@ impl TypeaheadArgs {
         kinds.extend(
             wanted(&self.against)?.into_iter().map(|peer| (format!("{} wrapper", peer.name), Kind::Peer(peer))),
         );
-        let (mut rows, mut keys) = (Vec::<Row>::new(), None);
+        let queries = Queries::load(&self.setting.queries)?;
+        let texts = |seed| Followed::new(Texts::new(queries.clone(), seed));
+        let (mut one, mut many) = (texts(self.setting.seed), texts(self.setting.seed + 7));
+        self.follow(&model, &mut one, self.typed_queries).await?;
+        let mut rows = Vec::<Row>::new();
         for (name, kind) in kinds {
-            let row = self.server(&model, &name, &kind, &mut keys).await;
+            let row = self.server(&model, &name, &kind, &one, &mut many).await;
             let row = row.unwrap_or_else(|error| Row { absent: Some(format!("{error:#}")), ..Row::default() });
             let ours = rows.first().map(|own| own.agreeing_p50_ms).filter(|_| row.absent.is_none());
             rows.push(Row { server: name, agreeing_ratio: ours.map(|ours| row.agreeing_p50_ms / ours), ..row });
@@ -166,56 +195,106 @@ impl TypeaheadArgs {
         Ok(())
     }
 
-    async fn server(&self, model: &Model, name: &str, kind: &Kind<'_>, keys: &mut Option<Vec<Key>>) -> Result<Row> {
+    /// Makes sure of so many texts: asks a foretype that is measured by no one.
+    async fn follow(&self, model: &Model, texts: &mut Followed, count: usize) -> Result<()> {
+        if texts.len() >= count {
+            return Ok(());
+        }
+        let service = self.start(model, &Kind::Foretype("")).await?;
+        let mut connection = Connection::open(service.address).await?;
+        texts.ask(count, &mut connection, |typed| self.invocation(typed)).await
+    }
+
+    async fn server(
+        &self,
+        model: &Model,
+        name: &str,
+        kind: &Kind<'_>,
+        one: &Followed,
+        many: &mut Followed,
+    ) -> Result<Row> {
         println!("{name}");
-        let service = self.start(model, kind).await?;
-        let typed = match keys {
-            Some(keys) => keys,
-            // Only the first server is asked what there is to agree with; the others get the same texts.
-            None => keys.insert(self.keys(&service).await?),
-        };
-        drop(service);
-        // A fresh one, which has not seen the texts.
-        let service = self.start(model, kind).await?;
-        let mut row = self.one_person(&service, typed).await?;
-        drop(service);
+        let row = self.one_person(&self.start(model, kind).await?, one.keys(self.typed_queries)).await?;
+        let agreeing = self.sustained(model, kind, Typists::Agreeing, many).await?;
+        let own = self.sustained(model, kind, Typists::Own, many).await?;
+        Ok(Row {
+            sustained: agreeing.people,
+            sustained_p99_ms: agreeing.trial.map(|trial| trial.p99_ms),
+            superseded_share: agreeing.trial.map(|trial| trial.superseded_share),
+            fewer_share: agreeing.trial.map(|trial| trial.fewer_share),
+            next_p99_ms: agreeing.next_p99_ms,
+            own_sustained: own.people,
+            own_sustained_p99_ms: own.trial.map(|trial| trial.p99_ms),
+            own_superseded_share: own.trial.map(|trial| trial.superseded_share),
+            own_fewer_share: own.trial.map(|trial| trial.fewer_share),
+            own_next_p99_ms: own.next_p99_ms,
+            ..row
+        })
+    }
+
+    /// Climbs the ladder, with a fresh server for each number of people.
+    async fn sustained(
+        &self,
+        model: &Model,
+        kind: &Kind<'_>,
+        typists: Typists,
+        texts: &mut Followed,
+    ) -> Result<Sustained> {
         let factor = if self.quick { 2.0 } else { 1.5 };
         let ladder = Ladder { from: self.from, to: self.to, factor, precision: self.precision };
-        let mut failed = None;
-        while let Some(people) = ladder.next(row.sustained, failed) {
-            let service = self.start(model, kind).await?;
-            let trial = self.trial(&service, people).await?;
+        let (mut sustained, mut failed) = (Sustained::default(), None);
+        while let Some(people) = ladder.next(sustained.people, failed) {
+            if typists == Typists::Agreeing {
+                let each = ((WARMUP.as_secs_f64() + self.seconds) / SECONDS_PER_TEXT).ceil() as usize;
+                self.follow(model, texts, people * each).await?;
+            }
+            let keystrokes = self.keystrokes(people, typists, texts)?;
+            let trial = self.trial(&self.start(model, kind).await?, keystrokes).await?;
             let Trial { p99_ms, superseded_share, fewer_share } = trial;
             println!(
-                "  {people} people: p99 {p99_ms:.1} ms, superseded {}, fewer suggestions {}",
+                "  {people} people, {typists:?}: p99 {p99_ms:.1} ms, superseded {}, fewer suggestions {}",
                 percent(superseded_share),
                 percent(fewer_share)
             );
             if p99_ms > self.p99_ms || superseded_share > MOST_SUPERSEDED {
-                (failed, row.next_p99_ms) = (Some(people), Some(p99_ms));
+                (failed, sustained.next_p99_ms) = (Some(people), Some(p99_ms));
             } else {
-                (row.sustained, row.sustained_p99_ms) = (people, Some(p99_ms));
-                (row.superseded_share, row.fewer_share) = (Some(superseded_share), Some(fewer_share));
+                (sustained.people, sustained.trial) = (people, Some(trial));
             }
         }
-        Ok(row)
+        Ok(sustained)
+    }
+
+    /// What so many people type, and when.
+    fn keystrokes(&self, people: usize, typists: Typists, followed: &Followed) -> Result<Vec<Keystroke>> {
+        let until = WARMUP + Duration::from_secs_f64(self.seconds);
+        if typists == Typists::Own {
+            let mut texts = Texts::new(Queries::load(&self.setting.queries)?, self.setting.seed + 7);
+            return Ok(schedule(|| texts.query(), people, WARMUP, until));
+        }
+        // Enough for everyone: see `sustained`.
+        let mut texts = followed.texts().cycle();
+        Ok(schedule(|| texts.next().unwrap_or_default().to_owned(), people, WARMUP, until))
     }
 
     async fn start(&self, model: &Model, kind: &Kind<'_>) -> Result<Service> {
         let logs = self.setting.results.join("tmp");
-        match kind {
+        let service = match kind {
             Kind::Foretype(more) => {
                 let program = Program::find(&self.setting)?;
                 let arguments: Vec<&str> =
                     self.foretype_args.split_whitespace().chain(more.split_whitespace()).collect();
-                Service::foretype(program.start(model, &arguments).await?, &logs).await
+                Service::foretype(program.start(model, &arguments).await?, &logs).await?
             }
             Kind::Peer(peer) => {
                 let threads = std::thread::available_parallelism().map_or(1, usize::from);
                 let installed: Installed = self.peers.installed();
-                Service::peer(peer, &installed, threads, &logs).await
+                Service::peer(peer, &installed, threads, &logs).await?
             }
-        }
+        };
+        // Without it gunicorn closes every connection behind an answer.
+        ensure!(service.is_proxied(), "nginx is not installed; bench/setup.sh installs it");
+        Ok(service)
     }
 
     fn invocation(&self, typed: &str) -> Invocation {
@@ -227,25 +306,8 @@ impl TypeaheadArgs {
         }
     }
 
-    /// What the one person types: the first half of a held-out query, then the first suggestion to its end.
-    async fn keys(&self, service: &Service) -> Result<Vec<Key>> {
-        let mut texts = Texts::new(Queries::load(&self.setting.queries)?, self.setting.seed);
-        let mut connection = Connection::open(service.address).await?;
-        let mut keys = Vec::new();
-        for _ in 0..self.typed_queries {
-            let query: Vec<char> = texts.query().chars().collect();
-            let half = query.len().div_ceil(2).min(MAX_KEYS / 2);
-            let own: String = query[..half].iter().collect();
-            keys.extend(prefixes(&own, 0).map(|typed| Key { typed, agrees: false }));
-            let Outcome::Answered(answer) = connection.complete(&self.invocation(&own)).await? else { continue };
-            let Some(first) = answer.suggestions.into_iter().next() else { continue };
-            keys.extend(prefixes(&first.text, half).map(|typed| Key { typed, agrees: true }).take(MAX_KEYS - half));
-        }
-        Ok(keys)
-    }
-
     /// Types the keys one after the other at a person's speed; the next waits for the answer if that takes longer.
-    async fn one_person(&self, service: &Service, keys: &[Key]) -> Result<Row> {
+    async fn one_person(&self, service: &Service, keys: impl Iterator<Item = Key>) -> Result<Row> {
         let mut connection = Connection::open(service.address).await?;
         let (mut all, mut agreeing, mut failed) = (Latencies::default(), Latencies::default(), 0);
         for key in keys {
@@ -274,12 +336,9 @@ impl TypeaheadArgs {
         })
     }
 
-    /// So many people. What is refused, lost or not answered in the end counts as later than any bound.
-    async fn trial(&self, service: &Service, people: usize) -> Result<Trial> {
-        let warmup = Duration::from_secs(2);
-        let texts = Texts::new(Queries::load(&self.setting.queries)?, self.setting.seed + 7);
-        let keystrokes = schedule(texts, people, warmup, warmup + Duration::from_secs_f64(self.seconds));
-        let due_in_all = keystrokes.iter().filter(|key| key.due >= warmup).count() as u64;
+    /// People's keys. What is refused, lost or not answered in the end counts as later than any bound.
+    async fn trial(&self, service: &Service, keystrokes: Vec<Keystroke>) -> Result<Trial> {
+        let due_in_all = keystrokes.iter().filter(|key| key.due >= WARMUP).count() as u64;
         let (pool, seen) = (Arc::new(Pool::new(service.address)), Arc::new(Mutex::new(Seen::default())));
         let (mut tasks, started, wanted) = (JoinSet::new(), Instant::now(), self.suggestions);
         for key in keystrokes {
@@ -289,7 +348,7 @@ impl TypeaheadArgs {
             let (pool, seen) = (Arc::clone(&pool), Arc::clone(&seen));
             tasks.spawn(async move {
                 let outcome = pool.complete(&invocation).await;
-                if key.due >= warmup {
+                if key.due >= WARMUP {
                     let latency = (started + key.due).elapsed();
                     seen.lock().unwrap_or_else(PoisonError::into_inner).add(latency, &outcome, wanted);
                 }
@@ -316,7 +375,7 @@ impl TypeaheadArgs {
             self.p99_ms
         );
         let name = format!("{NAME}-{}", self.model.text());
-        Report::new(title, rows).write(&self.setting.results, &name, &table(rows))?;
+        Report::new(title, rows).write(&self.setting.results, &name, &table::table(rows))?;
         report::write_csv(&self.setting.results, &name, rows)
     }
 }
@@ -335,61 +394,10 @@ impl Seen {
     }
 }
 
-/// A text's beginnings that are longer than `from` characters.
-fn prefixes(text: &str, from: usize) -> impl Iterator<Item = String> + '_ {
-    text.char_indices().skip(from).map(|(at, character)| text[..at + character.len_utf8()].to_owned())
-}
-
-fn table(rows: &[Row]) -> String {
-    let header = [
-        "server",
-        "keys",
-        "key p50 ms",
-        "p99 ms",
-        "agreeing",
-        "agreeing p50 ms",
-        "p99 ms",
-        "x foretype",
-        "people",
-        "p99 ms",
-        "superseded",
-        "fewer",
-        "next p99 ms",
-        "failed",
-    ];
-    let mut table = report::table(&header);
-    for row in rows {
-        let ms = |value| maybe(value, |ms| format!("{ms:.1}"));
-        table.add_row([
-            row.server.clone(),
-            row.keys.to_string(),
-            format!("{:.2}", row.key_p50_ms),
-            format!("{:.2}", row.key_p99_ms),
-            row.agreeing_keys.to_string(),
-            format!("{:.2}", row.agreeing_p50_ms),
-            format!("{:.2}", row.agreeing_p99_ms),
-            ms(row.agreeing_ratio),
-            row.sustained.to_string(),
-            ms(row.sustained_p99_ms),
-            maybe(row.superseded_share, percent),
-            maybe(row.fewer_share, percent),
-            ms(row.next_p99_ms),
-            row.absent.clone().unwrap_or_else(|| row.failed.to_string()),
-        ]);
-    }
-    table.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::client::{Answer, Suggestion};
-
-    #[test]
-    fn beginnings_are_whole_characters() {
-        assert_eq!(prefixes("aäb", 1).collect::<Vec<_>>(), ["aä", "aäb"]);
-        assert_eq!(prefixes("ab", 2).count(), 0);
-    }
 
     #[test]
     fn answers_that_are_short_of_suggestions_are_counted() {

@@ -168,8 +168,8 @@ impl TypingArgs {
         let has_sessions = server.has_sessions().await?;
         let warmup = Duration::from_secs_f64(self.warmup);
         let until = warmup + Duration::from_secs_f64(self.seconds);
-        let texts = Texts::new(Queries::load(&self.setting.queries)?, self.setting.seed);
-        let keystrokes = schedule(texts, people, warmup, until);
+        let mut texts = Texts::new(Queries::load(&self.setting.queries)?, self.setting.seed);
+        let keystrokes = schedule(|| texts.query(), people, warmup, until);
         let (pool, seen) = (Arc::new(Pool::new(server.address)), Arc::new(Mutex::new(Seen::default())));
         let bound = Duration::from_secs_f64(self.p99_ms / 1000.0);
         let (mut tasks, mut due_in_all) = (JoinSet::new(), 0);
@@ -262,8 +262,8 @@ impl Seen {
     }
 }
 
-/// All keystrokes of all people, by when they are due.
-pub fn schedule(mut texts: Texts, people: usize, warmup: Duration, until: Duration) -> Vec<Keystroke> {
+/// All keystrokes of all people, by when they are due. `next` is the text that someone types next, from its first character to its last.
+pub fn schedule(mut next: impl FnMut() -> String, people: usize, warmup: Duration, until: Duration) -> Vec<Keystroke> {
     let mut keystrokes = Vec::new();
     for person in 0..people {
         let mut rng = StdRng::seed_from_u64(person as u64);
@@ -271,7 +271,7 @@ pub fn schedule(mut texts: Texts, people: usize, warmup: Duration, until: Durati
         // Nobody starts with the others.
         let mut now = rng.random_range(0.0..warmup.as_secs_f64().max(0.001));
         'typing: loop {
-            let query = texts.query();
+            let query = next();
             let ends = query.char_indices().map(|(at, character)| at + character.len_utf8());
             for end in ends {
                 if now >= until.as_secs_f64() {
@@ -336,8 +336,8 @@ mod tests {
         let queries =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo/queries/heldout_unseen.txt");
         let make = || {
-            let texts = Texts::new(Queries::load(&queries).unwrap(), 1);
-            schedule(texts, 10, Duration::from_secs(2), Duration::from_secs(30))
+            let mut texts = Texts::new(Queries::load(&queries).unwrap(), 1);
+            schedule(|| texts.query(), 10, Duration::from_secs(2), Duration::from_secs(30))
         };
         let keystrokes = make();
         assert_eq!(format!("{keystrokes:?}"), format!("{:?}", make()));

@@ -6,9 +6,6 @@ use crate::isa::{Isa, LANES, Op};
 use crate::math::prefetch;
 use crate::threads::Shared;
 
-/// Largest head size; a head's query and result are kept on the stack.
-pub const MAX_HEAD_DIM: usize = 512;
-
 /// Parts for each thread, so that one that is held up leaves some to the others.
 const PARTS: usize = 6;
 /// Queries of one row that a thread takes together.
@@ -78,7 +75,7 @@ impl Attention<'_> {
         let rows = arguments.past_len.len();
         let cache = self.kv_heads * self.head_dim;
         let width = self.heads * self.head_dim;
-        assert!(rows > 0 && self.heads.is_multiple_of(self.kv_heads) && self.head_dim <= MAX_HEAD_DIM, "{self:?}");
+        assert!(rows > 0 && self.heads.is_multiple_of(self.kv_heads), "{self:?}");
         let context = arguments.keys.len() / (rows * cache);
         let tokens = y.len() / (rows * width);
         assert_eq!(arguments.keys.len(), rows * cache * context, "keys");
@@ -93,7 +90,7 @@ impl Attention<'_> {
             assert!(rotary.cos.len() >= rotary.dim / 2 && rotary.cos.len() == rotary.sin.len(), "rotary");
         }
         let Kernels { threads, level, scores, .. } = kernels;
-        scores.resize(threads.count() * BLOCK * context.next_multiple_of(LANES), 0.0);
+        scores.resize(threads.count() * BLOCK * (context.next_multiple_of(LANES) + self.head_dim), 0.0);
         let job = Job {
             attention: self,
             heads: arguments.heads,
@@ -139,6 +136,7 @@ struct Job<'a> {
     keys: Shared<f32>,
     values: Shared<f32>,
     y: Shared<f32>,
+    /// `[threads, BLOCK * (scores + a query)]`
     scores: Shared<f32>,
     tokens: usize,
     context: usize,
@@ -256,8 +254,10 @@ impl Mix<'_> {
         let job = self.job;
         let Attention { heads, kv_heads, head_dim, scale, .. } = *job.attention;
         let (row, kv_head) = (self.at / kv_heads, self.at % kv_heads);
-        let mut queries = [[0.0_f32; MAX_HEAD_DIM]; Q];
-        let queries = queries.as_flattened_mut();
+        let stretch = job.stretch();
+        let room = BLOCK * (stretch + head_dim);
+        // SAFETY: a thread's part of the scores is its own, and `Attention::run` made it so long.
+        let (scores, queries) = unsafe { job.scores.slice_mut(self.thread * room, room) }.split_at_mut(BLOCK * stretch);
         let mut lengths = [0; Q];
         let mut starts = [0; Q];
         for q in 0..Q {
@@ -268,10 +268,9 @@ impl Mix<'_> {
             lengths[q] = (position + 1).min(job.context);
             starts[q] = ((row * job.tokens + token) * heads + head) * head_dim;
         }
-        // SAFETY: the cache is not written while it is mixed; a thread's scores and a query's result are its own.
+        // SAFETY: the cache is not written while it is mixed; a query's result is its own.
         unsafe {
             let cache = self.at * job.context * head_dim;
-            let stretch = job.stretch();
             let block = Block {
                 queries: &queries[..Q * head_dim],
                 keys: job.keys.slice(cache, job.context * head_dim),
@@ -280,8 +279,7 @@ impl Mix<'_> {
                 lengths,
                 stretch,
             };
-            let scores = job.scores.slice_mut(self.thread * BLOCK * stretch, Q * stretch);
-            block.attend::<S>(scores, starts.map(|start| job.y.slice_mut(start, head_dim)));
+            block.attend::<S>(&mut scores[..Q * stretch], starts.map(|start| job.y.slice_mut(start, head_dim)));
         }
     }
 }

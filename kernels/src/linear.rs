@@ -160,7 +160,7 @@ impl Panels<'_> {
     ) {
         let (rows, inputs) = (self.rows, self.linear.inputs);
         let quads = quads(inputs);
-        let turn = if self.take_turns::<S>() { Turn { index: tile, count: rows.tiles } } else { Turn::ONLY };
+        let turn = Turn { index: tile, count: rows.tiles, shares: self.take_turns::<S>() };
         // SAFETY: `Rows::prepare` made `tiles` of these stretches, and the matrix has the panels: `multiply` checked its length.
         unsafe {
             match self.linear.weights {

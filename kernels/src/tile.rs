@@ -7,21 +7,20 @@ use crate::isa::{Isa, LANES};
 use crate::layout::{GROUP, PANEL, QUAD};
 use crate::math::prefetch;
 
-/// Which of the tiles that take turns with the same panels a tile is, and how many they are. They share the fetching of what comes
-/// next; where there is no more than one turn, it fetches what is near.
+/// Which of the tiles that are multiplied with the same panels a tile is, and how many they are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub(crate) index: usize,
     pub(crate) count: usize,
+    /// Tiles take turns with one panel after the other and share the fetching of the next one. Otherwise the first takes several
+    /// panels, which it fetches as it goes on.
+    pub(crate) shares: bool,
 }
 
 impl Turn {
-    /// Of a tile that shares the fetching with none.
-    pub(crate) const ONLY: Self = Self { index: 0, count: 1 };
-
     /// What it fetches of panels of so many cache lines.
     pub(crate) fn fetch(self, lines: usize) -> Fetch {
-        if self.count == 1 {
+        if !self.shares {
             return Fetch { ahead: PREFETCH, shift: 0 };
         }
         // A little more than its share: what the last turn fetches of the panel after the next isn't lost.

@@ -73,6 +73,16 @@ pub fn log_add(a: f64, b: f64) -> f64 {
     if low == f64::NEG_INFINITY { high } else { high + (low - high).exp().ln_1p() }
 }
 
+/// The logarithm of the sum of the exponentials, without overflow.
+pub fn log_sum(logs: impl Iterator<Item = f64> + Clone) -> f64 {
+    let largest = logs.clone().fold(f64::NEG_INFINITY, f64::max);
+    if largest == f64::NEG_INFINITY {
+        largest
+    } else {
+        largest + logs.map(|log| (log - largest).exp()).sum::<f64>().ln()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,9 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn log_add_is_exact_at_the_edges() {
+    fn sums_are_exact_at_the_edges() {
         assert_eq!(log_add(f64::NEG_INFINITY, -3.0), -3.0);
         assert_eq!(log_add(f64::NEG_INFINITY, f64::NEG_INFINITY), f64::NEG_INFINITY);
         assert!((log_add(0.5f64.ln(), 0.25f64.ln()) - 0.75f64.ln()).abs() < 1e-12);
+        assert_eq!(log_sum(std::iter::empty()), f64::NEG_INFINITY);
+        assert!(
+            (log_sum([-1000.0, -1001.0, -1002.0].into_iter()) - log_add(log_add(-1000.0, -1001.0), -1002.0)).abs()
+                < 1e-9
+        );
     }
 }

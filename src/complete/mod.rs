@@ -21,7 +21,7 @@ pub mod task;
 pub use self::distribution::Distribution;
 pub use self::paths::{NodeIndex, Paths, Prompt, Wanted};
 pub use self::sampling::{Generated, SampledToken, Sampling, SamplingOptions, Sequence, SequenceFinish};
-pub use self::search::{Search, SearchOptions};
+pub use self::search::{Experience, Search, SearchOptions};
 pub use self::task::{Product, Task};
 
 /// One way to complete the typed text.

@@ -7,24 +7,23 @@
 //! beginning is left that could beat the last wanted suggestion, the answer is final. The best probability that was ever dropped
 //! unexplored is kept, so that the answer can say whether it is proven.
 //!
-//! It is driven from outside: its [`Paths`] name the distributions it wants, and when none is missing [`Search::advance`] goes on. [`Search::speculate`] names more that will probably be wanted, for an engine that computes
-//! several as quickly as one. The order in which things become known never changes the answer.
+//! It is driven from outside: its [`Paths`] name the distributions it wants, and when none is missing [`Search::advance`] goes on.
+//! [`Search::speculate`] names more that will probably be wanted, for an engine that computes several as quickly as one. The order
+//! in which things become known never changes the answer.
 
+mod ahead;
 mod outcome;
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashSet;
-
 use super::candidate::Candidate;
-use super::distribution::log_add;
+use super::distribution::{log_add, log_sum};
 use super::found::Found;
 use super::frontier::{Frontier, Order};
 use super::paths::{NodeIndex, Paths, Wanted};
 use crate::text::{Method, Opening, PathRule, Role, Text, TokenId};
+use ahead::Ahead;
 
-/// How much less probable than the best beginning one may be to be computed along with it, in nats.
-const SPECULATION_NATS: f64 = 8.0;
 /// With fewer finds than one for so many beams that were followed, whole levels are followed.
 const BEAMS_PER_FIND: usize = 16;
 
@@ -36,7 +35,7 @@ const TOKENS_PER_FIND: usize = 4;
 pub struct SearchOptions {
     /// Suggestions wanted, at least 1.
     pub suggestions: usize,
-    /// Beginnings that are followed at each number of new tokens.
+    /// Beginnings that are followed at each number of new tokens, at least 1.
     pub beams: usize,
     /// Tokens that may reach beyond the typed text.
     pub max_new_tokens: usize,
@@ -44,6 +43,22 @@ pub struct SearchOptions {
     pub context: usize,
     /// How half-typed tokens are treated.
     pub method: Method,
+}
+
+/// What searches before this one were like. It changes what a search asks for and when, never its answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Experience {
+    /// Hardly anything that was followed ended, so that suggestions are cut at a length limit. Then whole levels are followed from the
+    /// start: it saves the forwards that would show the same again.
+    pub meets_cuts: bool,
+    /// The share of the beginnings asked for along with the typed text that turned out to be wanted.
+    pub foresight: f64,
+}
+
+impl Default for Experience {
+    fn default() -> Self {
+        Self { meets_cuts: false, foresight: 0.5 }
+    }
 }
 
 /// A beginning of queries that is being followed.
@@ -71,8 +86,8 @@ pub struct Search {
     /// Beams that were followed, and perhaps continued by candidates.
     sources: Vec<Beam>,
     frontier: Frontier,
-    /// The best beginning, whose distribution is needed to go on.
-    head: Option<Beam>,
+    /// Of those, the ones whose distributions are needed to go on: the best, or all of a level that nothing is known of.
+    waiting: Vec<usize>,
     /// By number of new tokens: how many beams were followed.
     followed: Vec<usize>,
     /// Beams that reached a length limit.
@@ -82,13 +97,8 @@ pub struct Search {
     typed_log_prob: Option<f64>,
     /// The most probable beginning that was dropped without being followed.
     dropped: f64,
-    /// Nodes that were asked for ahead and haven't been followed yet.
-    ahead: FxHashSet<NodeIndex>,
-    /// How many were asked for ahead, and how many of them were followed.
-    asked_ahead: usize,
-    followed_ahead: usize,
-    /// Whether hardly anything is expected to end: see [`Search::expect_cuts`].
-    expects_cuts: bool,
+    ahead: Ahead,
+    experience: Experience,
     /// For tests: always this order.
     #[cfg(test)]
     fixed_order: Option<Order>,
@@ -115,15 +125,13 @@ impl Search {
             paths,
             sources: Vec::new(),
             frontier: Frontier::default(),
-            head: None,
+            waiting: Vec::new(),
             followed: Vec::new(),
             cut: Vec::new(),
             typed_log_prob: None,
             dropped: f64::NEG_INFINITY,
-            ahead: FxHashSet::default(),
-            asked_ahead: 0,
-            followed_ahead: 0,
-            expects_cuts: false,
+            ahead: Ahead::default(),
+            experience: Experience::default(),
             #[cfg(test)]
             fixed_order: None,
         }
@@ -154,7 +162,7 @@ impl Search {
 
     /// Whether nothing is left to follow.
     pub fn is_done(&self) -> bool {
-        self.typed_log_prob.is_some() && self.head.is_none()
+        self.typed_log_prob.is_some() && self.waiting.is_empty()
     }
 
     /// Goes on until a distribution is missing, or to the end. What it waited for must have been supplied.
@@ -164,68 +172,31 @@ impl Search {
         if self.typed_log_prob.is_none() {
             self.open();
         }
-        if let Some(head) = self.head.take() {
-            self.expand(head);
+        for source in std::mem::take(&mut self.waiting) {
+            self.expand(source);
         }
-        while let Some(beam) = self.next_beam() {
-            if self.paths.next(beam.node).is_none() {
-                self.paths.want(Wanted { node: beam.node, full: false, speculative: false });
-                self.head = Some(beam);
-                if self.order() == Order::Shallowest {
-                    self.ask_for_level();
-                }
-                return;
+        while let Some(source) = self.next_source() {
+            let node = self.sources[source].node;
+            if self.paths.next(node).is_some() {
+                self.expand(source);
+                continue;
             }
-            self.expand(beam);
-        }
-    }
-
-    /// Asks for up to `count` more distributions: of the beginnings that come next if nothing better turns up.
-    pub fn speculate(&mut self, count: usize) {
-        let Some(head) = self.head.as_ref().filter(|_| self.order() == Order::Best) else { return };
-        let worst = head.joint - SPECULATION_NATS;
-        let asked = self.ask_ahead(Order::Best, count, |_, candidate| candidate.joint >= worst);
-        self.asked_ahead += asked.len();
-        for node in asked {
-            self.paths.want(Wanted { node, full: false, speculative: true });
-            self.ahead.insert(node);
-        }
-    }
-
-    /// Asks for the distributions of all beams of the head's level at once: it is followed whole.
-    fn ask_for_level(&mut self) {
-        let Some(level) = self.head.as_ref().map(|head| head.new_tokens) else { return };
-        let room = self.options.beams.saturating_sub(self.followed[level]);
-        for node in self.ask_ahead(Order::Shallowest, room, |at, _| at == level) {
             self.paths.want(Wanted { node, full: false, speculative: false });
+            self.waiting.push(source);
         }
     }
 
-    /// Up to `count` nodes that come next, in an order, as long as they are `wanted`, and that nothing is known of.
-    fn ask_ahead(&mut self, order: Order, count: usize, wanted: impl Fn(usize, &Candidate) -> bool) -> Vec<NodeIndex> {
-        let mut looked_at = Vec::new();
-        let mut nodes = Vec::new();
-        // Most candidates can't follow or are known; look at several times as many as are asked for.
-        while nodes.len() < count && looked_at.len() < 16 * count {
-            let Some((level, candidate)) = self.frontier.pop(order) else { break };
-            looked_at.push((level, candidate));
-            if !wanted(level, &candidate) || self.found.threshold().is_some_and(|kth| candidate.joint <= kth) {
-                break;
-            }
-            let Some(beam) = self.materialise(&candidate) else { continue };
-            let node = beam.node;
-            let is_asked = nodes.contains(&node) || self.paths.wanted().iter().any(|wanted| wanted.node == node);
-            if !is_asked && !self.is_cut(&beam) && self.room_at(level) && self.paths.next(node).is_none() {
-                nodes.push(node);
-            }
-        }
-        looked_at.into_iter().for_each(|(level, candidate)| self.frontier.push(level, candidate));
-        nodes
+    /// Tells it what searches of this model are like: see [`Search::experience`].
+    pub fn expect(&mut self, experience: Experience) {
+        self.experience = experience;
     }
 
-    /// The share of what was asked for ahead that turned out to be wanted; one half before anything is known.
-    pub fn foresight(&self) -> f64 {
-        (self.followed_ahead + 2) as f64 / (self.asked_ahead + 4) as f64
+    /// What this search was like, and those that it was told of.
+    pub fn experience(&self) -> Experience {
+        Experience {
+            meets_cuts: self.order() == Order::Shallowest,
+            foresight: self.ahead.learned(self.experience.foresight),
+        }
     }
 
     /// Suggestions that were asked for.
@@ -265,8 +236,8 @@ impl Search {
                 }
             }
         }
-        self.typed_log_prob = Some(candidates.iter().fold(f64::NEG_INFINITY, |sum, c| log_add(sum, c.joint)));
         candidates.retain(|candidate| candidate.joint > f64::NEG_INFINITY);
+        self.typed_log_prob = Some(log_sum(candidates.iter().map(|candidate| candidate.joint)));
         for candidate in candidates {
             self.frontier.push(self.level(&candidate), candidate);
         }
@@ -304,27 +275,25 @@ impl Search {
             return order;
         }
         let followed: usize = self.followed.iter().sum();
-        let is_early = followed < self.options.beams && !self.expects_cuts;
+        let is_early = followed < self.options.beams && !self.experience.meets_cuts;
         let ends = self.found.len() * BEAMS_PER_FIND > followed || is_early;
         if ends { Order::Best } else { Order::Shallowest }
     }
 
-    /// Has whole levels followed from the start, until something is found. Worth it if the model's searches before this one
-    /// [met cuts](Search::meets_cuts): it saves the forwards that would have shown the same of this one.
-    pub fn expect_cuts(&mut self) {
-        self.expects_cuts = true;
-    }
-
-    /// Whether hardly anything that was followed ended, so that suggestions are cut at a length limit.
-    pub fn meets_cuts(&self) -> bool {
-        self.order() == Order::Shallowest
-    }
-
-    /// The next beginning to follow; `None` if nothing left can change the answer.
-    fn next_beam(&mut self) -> Option<Beam> {
+    /// The next beginning to follow, now a source. `None` if nothing left can change the answer, or if what follows depends on what is
+    /// waited for: a level's beams are known before any of them is, those of the next level aren't.
+    fn next_source(&mut self) -> Option<usize> {
         let order = self.order();
+        let level_waiting = self.waiting.first().map(|&source| self.sources[source].new_tokens);
+        if level_waiting.is_some() && order == Order::Best {
+            return None;
+        }
         loop {
             let (level, candidate) = self.frontier.pop(order)?;
+            if level_waiting.is_some_and(|waiting| waiting != level) {
+                self.frontier.push(level, candidate);
+                return None;
+            }
             if self.found.threshold().is_some_and(|kth| candidate.joint <= kth) {
                 self.drop_level(level, candidate.joint);
                 continue;
@@ -342,8 +311,9 @@ impl Search {
                 self.cut.push(beam);
                 continue;
             }
-            self.followed_ahead += usize::from(self.ahead.remove(&beam.node));
-            return Some(beam);
+            self.ahead.follow(beam.node);
+            self.sources.push(beam);
+            return Some(self.sources.len() - 1);
         }
     }
 
@@ -363,9 +333,12 @@ impl Search {
         source.new_tokens + usize::from(is_new)
     }
 
-    /// Whether another beam of so many new tokens may be followed.
+    /// Whether another beam of so many new tokens may be followed. Where they are cut, following costs nothing: there is room for as
+    /// many as may be suggested.
     fn room_at(&self, new_tokens: usize) -> bool {
-        self.followed.get(new_tokens).is_none_or(|&followed| followed < self.options.beams)
+        let SearchOptions { beams, suggestions, max_new_tokens, .. } = self.options;
+        let most = if new_tokens < max_new_tokens { beams } else { beams.max(suggestions) };
+        self.followed.get(new_tokens).is_none_or(|&followed| followed < most)
     }
 
     /// Whether a beam is at a length limit.
@@ -379,9 +352,9 @@ impl Search {
     }
 
     /// Ends a beam and continues it, each as its distribution has it.
-    fn expand(&mut self, beam: Beam) {
-        let Some(next) = self.paths.take_next(beam.node) else { return };
-        let source = self.sources.len();
+    fn expand(&mut self, source: usize) {
+        let Some(next) = self.paths.take_next(self.sources[source].node) else { return };
+        let beam = &self.sources[source];
         // Whatever it is continued by is new: a beam's text covers what was typed.
         let level = beam.new_tokens + 1;
         let mut ending = f64::NEG_INFINITY;
@@ -398,16 +371,13 @@ impl Search {
         if let Some(bound) = next.unlisted_bound() {
             self.dropped = self.dropped.max(beam.joint + f64::from(bound));
         }
-        if ending > f64::NEG_INFINITY && self.text.may_end(&beam.rule) {
-            self.finish(&beam.text, ending);
-        }
-        self.sources.push(beam);
-    }
-
-    /// Keeps a complete query, if it says more than what was typed.
-    fn finish(&mut self, text: &[u8], joint: f64) {
-        if let Some(text) = self.presentable(text) {
-            self.found.add(text.to_owned(), joint);
+        // A complete query is kept if it says more than what was typed.
+        if ending > f64::NEG_INFINITY
+            && self.text.may_end(&beam.rule)
+            && let Some(text) = self.presentable(&beam.text)
+        {
+            let text = text.to_owned();
+            self.found.add(text, ending);
         }
     }
 

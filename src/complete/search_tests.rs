@@ -36,11 +36,13 @@ fn run(search: Search, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
     run_speculating(search, 0, model)
 }
 
-/// Runs a search to its end, with so many more distributions each time than it waits for.
+/// Runs a search to its end, with so many more distributions each time than it waits for. They come a few at a time, and what is asked
+/// for ahead depends on what is known by then.
 fn run_speculating(mut search: Search, count: usize, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
+    let at_once = if count == 0 { usize::MAX } else { 1 + count % 3 };
     loop {
         search.speculate(count);
-        for wanted in search.paths().wanted().to_vec() {
+        for wanted in search.paths().wanted().iter().take(at_once).copied().collect::<Vec<_>>() {
             let mut path = Vec::new();
             let mut node = wanted.node;
             while let Some((parent, token)) = search.paths().step_to(node) {
@@ -54,7 +56,9 @@ fn run_speculating(mut search: Search, count: usize, model: impl Fn(&[u32]) -> A
         if search.is_done() {
             return search;
         }
-        search.advance();
+        if !search.paths().is_waiting() {
+            search.advance();
+        }
     }
 }
 
@@ -335,7 +339,7 @@ fn both_orders_and_any_change_between_them_give_the_same_answer() {
             distribution(&logits.iter().map(|x| x - lse).collect::<Vec<_>>(), 5)
         };
         let typed = ["a", "ab", "b a", "aab"][seed as usize / 4 % 4];
-        let mut limits = options(4, 6);
+        let mut limits = options(4, [6, 3, 2][seed as usize / 16 % 3]);
         limits.max_new_tokens = 5;
         let answer = |order: Option<Order>, speculation: usize| {
             let mut search = Search::new(Arc::clone(&text), typed.into(), limits.clone());
@@ -352,10 +356,49 @@ fn both_orders_and_any_change_between_them_give_the_same_answer() {
             levels_followed += usize::from(order == Order::Shallowest);
         }
         let mut expecting = Search::new(Arc::clone(&text), typed.into(), limits.clone());
-        expecting.expect_cuts();
+        expecting.expect(Experience { meets_cuts: true, foresight: 0.5 });
         let expecting = run_speculating(expecting, 3, model).outcome();
         assert_eq!(reference.suggestions, expecting.suggestions, "seed {seed}, {typed:?}");
         differing += usize::from(more_nodes != nodes);
     }
     assert!(differing > 50 && levels_followed > 50, "{differing} {levels_followed}");
+}
+
+/// A model that ends no query, and whose tokens differ in probability.
+fn endless(path: &[u32], vocab: usize) -> Arc<Distribution> {
+    let mut row = log_probs(7, path, vocab, 3.0);
+    row[vocab - 1] = -60.0;
+    distribution(&row, vocab - 1)
+}
+
+#[test]
+fn fewer_beams_than_suggestions_leave_none_out_that_is_cut_anyway() {
+    let text = Arc::new(tiny("ab ", &MERGES));
+    let limits = SearchOptions { max_new_tokens: 3, ..options(6, 2) };
+    let search = run(Search::new(Arc::clone(&text), "a".into(), limits), |path| endless(path, text.vocab()));
+    let suggestions = search.outcome().suggestions;
+    assert_eq!(suggestions.len(), 6, "{suggestions:?}");
+    assert!(suggestions.iter().all(|suggestion| !suggestion.complete));
+    assert!(suggestions.is_sorted_by(|a, b| a.logprob >= b.logprob));
+}
+
+#[test]
+fn ways_to_finish_a_word_are_asked_for_while_its_typed_part_is_read() {
+    let text = Arc::new(tiny("ab ", &MERGES));
+    let mut search = Search::new(Arc::clone(&text), "a".into(), options(3, 4));
+    search.speculate(3);
+    assert!(search.paths().wanted().iter().all(|wanted| !wanted.speculative), "nothing is known yet");
+    let before = text.prompt().iter().map(|token| token.0).collect::<Vec<_>>();
+    search.paths_mut().supply(Paths::ROOT, endless(&before, text.vocab()));
+    search.speculate(3);
+    let asked: Vec<_> = search.paths().wanted().iter().filter(|wanted| wanted.speculative).collect();
+    assert!(!asked.is_empty() && asked.len() <= 3, "{asked:?}");
+    for wanted in asked {
+        let (parent, token) = search.paths().step_to(wanted.node).unwrap();
+        assert_eq!(parent, Paths::ROOT);
+        let bytes = text.first_bytes(token).unwrap();
+        assert!(bytes.starts_with(b"a") && bytes.len() > 1, "{bytes:?} finishes nothing");
+    }
+    let foresight = run(search, |path| endless(path, text.vocab())).experience().foresight;
+    assert!(foresight > Experience::default().foresight, "what was asked for was wanted: {foresight}");
 }

@@ -1,7 +1,7 @@
 //! What a request wants done: a search or sampling. The scheduler treats them alike.
 
 use super::paths::Paths;
-use super::{Generated, Outcome, Sampling, Search};
+use super::{Experience, Generated, Outcome, Sampling, Search};
 
 /// A state machine that asks for distributions until it is done.
 pub enum Task {
@@ -67,6 +67,22 @@ impl Task {
         match self {
             Self::Search(search) => search.foresight(),
             Self::Sampling(_) => 0.0,
+        }
+    }
+
+    /// Tells it what tasks of its kind before it were like.
+    pub fn expect(&mut self, experience: Experience) {
+        match self {
+            Self::Search(search) => search.expect(experience),
+            Self::Sampling(_) => {}
+        }
+    }
+
+    /// What it was like, if there is something to learn from it.
+    pub fn experience(&self) -> Option<Experience> {
+        match self {
+            Self::Search(search) => search.is_done().then(|| search.experience()),
+            Self::Sampling(_) => None,
         }
     }
 

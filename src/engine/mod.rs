@@ -44,7 +44,7 @@ const MAX_SESSION_BYTES: usize = 256;
 pub struct RequestOptions {
     /// Characters of an input.
     pub max_characters: usize,
-    /// Beams of a search; more if more suggestions are asked for.
+    /// Beams of a search.
     pub beams: usize,
     /// Time for requests that don't say.
     pub default_deadline: Duration,
@@ -351,7 +351,7 @@ impl Engine {
         }
         let options = SearchOptions {
             suggestions,
-            beams: self.options.beams.max(suggestions),
+            beams: self.options.beams,
             max_new_tokens,
             context: self.context,
             method: completion.method,

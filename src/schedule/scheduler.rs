@@ -14,7 +14,7 @@ use super::order::{SHORT_ROW, Turn};
 use super::plan::{Plan, PlanLimits, Wants};
 use super::sources::Sources;
 use super::tree::{NodeId, Serial, Tree, TreeStats};
-use crate::complete::{Distribution, Product, Task};
+use crate::complete::{Distribution, Experience, Product, Task};
 use crate::model::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected, SourceSlot};
 
 /// Up to this vocabulary every computed distribution is kept whole: a row is then smaller than the pages of a few positions,
@@ -69,8 +69,8 @@ pub struct Scheduler {
     positions: u64,
     /// Whether the last forward's rows were long.
     was_long: bool,
-    /// Whether the last search that was done met cuts; the next one is told to expect them.
-    cuts: bool,
+    /// What tasks until now were like; the next one is told.
+    experience: Experience,
     /// What a forward costs beside its rows, in rows.
     forward_cost: f64,
     /// Positions of one forward, padding included.
@@ -101,7 +101,7 @@ impl Scheduler {
             forwards: 0,
             positions: 0,
             was_long: false,
-            cuts: false,
+            experience: Experience::default(),
             forward_cost: DEFAULT_FORWARD_COST,
             step_tokens: usize::MAX,
             batch: Batch::default(),
@@ -122,11 +122,7 @@ impl Scheduler {
     }
 
     fn take_on(&mut self, mut task: Task, ahead: bool) -> JobId {
-        if let Task::Search(search) = &mut task
-            && self.cuts
-        {
-            search.expect_cuts();
-        }
+        task.expect(self.experience);
         let id = JobId(self.next_id);
         self.next_id += 1;
         let usage = Usage { typed_tokens: task.typed_tokens(), ..Usage::default() };
@@ -149,10 +145,8 @@ impl Scheduler {
         if let Some(source) = job.source {
             self.sources.release(source.slot);
         }
-        if let Task::Search(search) = &job.task
-            && search.is_done()
-        {
-            self.cuts = search.meets_cuts();
+        if let Some(experience) = job.task.experience() {
+            self.experience = experience;
         }
         Some((job.task, job.usage))
     }

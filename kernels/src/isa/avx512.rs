@@ -18,6 +18,37 @@ pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
     unsafe { op.run::<Avx512>() }
 }
 
+/// Calls a tile of a height that is only known now. Low tiles take more panels together, for enough sums that don't wait for each
+/// other. So do high ones that are one of several: they wait for loads, where a single tile waits for memory, which gives most in one
+/// stream.
+macro_rules! by_height {
+    ($tile:expr, $function:ident, $height:expr) => {
+        match ($height, $tile.turn.count) {
+            (1, _) => $function::<Self, 1, 4>($tile),
+            (2, _) => $function::<Self, 2, 4>($tile),
+            (3, _) => $function::<Self, 3, 2>($tile),
+            (4, _) => $function::<Self, 4, 2>($tile),
+            (5, _) => $function::<Self, 5, 2>($tile),
+            (6, _) => $function::<Self, 6, 2>($tile),
+            (7, _) => $function::<Self, 7, 1>($tile),
+            (8, 1) => $function::<Self, 8, 1>($tile),
+            (9, 1) => $function::<Self, 9, 1>($tile),
+            (10, 1) => $function::<Self, 10, 1>($tile),
+            (11, 1) => $function::<Self, 11, 1>($tile),
+            (12, 1) => $function::<Self, 12, 1>($tile),
+            (13, 1) => $function::<Self, 13, 1>($tile),
+            (14, 1) => $function::<Self, 14, 1>($tile),
+            (8, _) => $function::<Self, 8, 2>($tile),
+            (9, _) => $function::<Self, 9, 2>($tile),
+            (10, _) => $function::<Self, 10, 2>($tile),
+            (11, _) => $function::<Self, 11, 2>($tile),
+            (12, _) => $function::<Self, 12, 2>($tile),
+            (13, _) => $function::<Self, 13, 2>($tile),
+            _ => $function::<Self, 14, 2>($tile),
+        }
+    };
+}
+
 // SAFETY of every block below: the trait's condition is that the machine has AVX-512 VNNI, which is what these instructions need;
 // loads and stores are unaligned ones of exactly the lengths that the trait names.
 impl Isa for Avx512 {
@@ -159,36 +190,16 @@ impl Isa for Avx512 {
         unsafe { _mm512_dpbusd_epi32(sum, weights, x) }
     }
 
-    // 32 registers. f32 tiles add up 24 vectors. int8 tiles keep integer and f32 sums, 12 of each; the lowest take two panels, for
-    // enough sums that don't wait for each other.
+    // 32 registers: at most 28 sums, which leaves two for weights; rows come from the cache as they are multiplied. The f32 sums of
+    // int8 tiles are put aside while a group is multiplied.
     #[inline(always)]
     unsafe fn f32_tile(height: usize, tile: &F32Tile) {
         // SAFETY: passed on to the caller.
-        unsafe {
-            match height {
-                1 => f32_tile::<Self, 1, 4>(tile),
-                2 => f32_tile::<Self, 2, 4>(tile),
-                4 => f32_tile::<Self, 4, 2>(tile),
-                6 => f32_tile::<Self, 6, 2>(tile),
-                8 => f32_tile::<Self, 8, 2>(tile),
-                10 => f32_tile::<Self, 10, 2>(tile),
-                _ => f32_tile::<Self, 12, 2>(tile),
-            }
-        }
+        unsafe { by_height!(tile, f32_tile, height) }
     }
     #[inline(always)]
     unsafe fn int8_tile(height: usize, tile: &Int8Tile) {
         // SAFETY: passed on to the caller.
-        unsafe {
-            match height {
-                1 => int8_tile::<Self, 1, 4>(tile),
-                2 => int8_tile::<Self, 2, 4>(tile),
-                4 => int8_tile::<Self, 4, 2>(tile),
-                6 => int8_tile::<Self, 6, 2>(tile),
-                8 => int8_tile::<Self, 8, 1>(tile),
-                10 => int8_tile::<Self, 10, 1>(tile),
-                _ => int8_tile::<Self, 12, 1>(tile),
-            }
-        }
+        unsafe { by_height!(tile, int8_tile, height) }
     }
 }

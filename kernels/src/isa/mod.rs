@@ -80,19 +80,13 @@ impl Level {
     /// Rows of the tiles of vectors that `rows` rows are cut into, all of the same height: few tiles, and few rows that only fill up.
     pub(crate) fn height(self, rows: usize) -> usize {
         let heights: &[usize] = match self {
-            Level::Amx | Level::Avx512 => &[1, 2, 4, 6, 8, 10, 12],
+            Level::Amx | Level::Avx512 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14],
             Level::Avx2 => &[1, 2, 3, 4, 5],
             Level::Portable => &[1, 4],
         };
-        let rows = rows.max(1);
-        let largest = heights[heights.len() - 1];
-        if self == Level::Avx2 {
-            // Here a tile's weights cost about as much as a row: with few registers tiles are low.
-            let cost = |height: usize| rows.div_ceil(height) * (height + 1);
-            return heights.iter().rev().copied().min_by_key(|&height| cost(height)).unwrap_or(largest);
-        }
-        let wanted = rows.div_ceil(rows.div_ceil(largest));
-        heights.iter().copied().find(|&height| height >= wanted).unwrap_or(largest)
+        // Reading a tile's weights costs about as much as a row.
+        let cost = |height: usize| rows.div_ceil(height) * (height + 1);
+        heights.iter().rev().copied().min_by_key(|&height| cost(height)).unwrap_or(1)
     }
 }
 
@@ -179,16 +173,17 @@ mod tests {
     fn heights_waste_little() {
         for (level, rows, height) in [
             (Level::Avx512, 1, 1),
-            (Level::Avx512, 3, 4),
+            (Level::Avx512, 3, 3),
             (Level::Avx512, 10, 10),
-            (Level::Avx512, 13, 8),
+            (Level::Avx512, 15, 8),
             (Level::Avx512, 24, 12),
-            (Level::Avx512, 320, 12),
+            (Level::Avx512, 64, 13),
+            (Level::Avx512, 320, 14),
             (Level::Avx2, 10, 5),
             (Level::Avx2, 12, 4),
             (Level::Avx2, 32, 4),
             (Level::Avx2, 320, 5),
-            (Level::Portable, 2, 4),
+            (Level::Portable, 3, 4),
         ] {
             assert_eq!(level.height(rows), height, "{level:?} {rows}");
         }

@@ -27,8 +27,8 @@ impl Search {
 
     /// Log-probability of the best beginning that will still be looked at.
     fn best_unexplored(&self) -> f64 {
-        let head = self.head.iter().map(|beam| beam.joint);
-        head.chain(self.frontier.best()).fold(f64::NEG_INFINITY, f64::max)
+        let waiting = self.waiting.iter().map(|&source| self.sources[source].joint);
+        waiting.chain(self.frontier.best()).fold(f64::NEG_INFINITY, f64::max)
     }
 
     /// The complete suggestions that are at least so probable, best first.
@@ -49,7 +49,8 @@ impl Search {
     }
 
     fn is_proven(&self) -> bool {
-        let followed = self.head.iter().chain(&self.cut).map(|beam| beam.joint);
+        let waiting = self.waiting.iter().map(|&source| &self.sources[source]);
+        let followed = waiting.chain(&self.cut).map(|beam| beam.joint);
         let unexplored = followed.chain(self.frontier.best()).fold(self.dropped, f64::max);
         self.typed_log_prob.is_some()
             && self.found.threshold().map_or(unexplored == f64::NEG_INFINITY, |kth| unexplored <= kth)

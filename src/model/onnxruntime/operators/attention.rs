@@ -1,7 +1,7 @@
 //! `Attention`: `(q, k, v, past_k, past_v, past_len, cos?, sin?) -> y, present_k, present_v`.
 
 use kernels::Kernels;
-use kernels::attention::{self, Arguments, Heads, MAX_HEAD_DIM, Rotary};
+use kernels::attention::{self, Arguments, Heads, Rotary};
 use ort::operator::{OperatorInput, OperatorOutput};
 
 use super::context::{Call, Constant, Info};
@@ -38,12 +38,6 @@ impl Definition for Attention {
             cos: info.constant(6)?,
             sin: info.constant(7)?,
         };
-        if prepared.head_dim > MAX_HEAD_DIM {
-            return Err(ort::Error::new(format!(
-                "heads of {} elements; {MAX_HEAD_DIM} is the most",
-                prepared.head_dim
-            )));
-        }
         if prepared.rotary_dim > 0 && (prepared.cos.is_none() || prepared.sin.is_none()) {
             return Err(ort::Error::new("rotary positions without their cosines and sines"));
         }

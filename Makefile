@@ -97,7 +97,7 @@ replay:
 # The paper case's shape: ten beams for ten suggestions, at most 42 tokens in all.
 # First come, first served: a closed loop that is served newest first would starve some of its clients.
 LOAD ?= --seconds 5 --answers 2 --cap 40 --server-args '--newest-first-after-ms 100000' \
-    --gpt2-args '--context 48 --lanes 64 --beams 1 --no-lookahead'
+    --gpt2-args '--context 48 --lanes 64 --beams 10 --no-lookahead'
 # Other arguments: TYPING=..., OVERLOAD=..., STEPS=...
 BENCH = $(TARGET)/release/foretype-bench
 BENCH_MODELS = --gpt2 $(TARGET)/bench/gpt2-random --cache $(TARGET)/bench/bundles

@@ -89,7 +89,7 @@ impl Drop for FakeServer {
 fn request_options() -> RequestOptions {
     RequestOptions {
         max_characters: 1000,
-        beams: 16,
+        beams: None,
         default_deadline: Duration::from_secs(10),
         max_deadline: Duration::from_secs(60),
         popular_weight: 0.3,

@@ -47,7 +47,7 @@ pub struct PaperArgs {
     #[arg(long, value_delimiter = ',', default_value = "torch-fp32,onnxruntime-standard-int8")]
     against: Vec<String>,
     /// More arguments for foretype's server.
-    #[arg(long, allow_hyphen_values = true, default_value = "--lanes 40 --beams 1 --no-lookahead")]
+    #[arg(long, allow_hyphen_values = true, default_value = "--lanes 40 --beams 10 --no-lookahead")]
     foretype_args: String,
     /// Shorter cells at 1 and 4 clients, JMeter at 4 only.
     #[arg(long)]

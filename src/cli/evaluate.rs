@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use super::ModelArgs;
 use super::progress::Bar;
 use crate::bundle;
-use crate::engine::DEFAULT_MAX_NEW_TOKENS;
+use crate::engine::{DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS};
 use crate::evaluate::metrics::Keystroke;
 use crate::evaluate::report::{self, Run};
 use crate::evaluate::{Contender, Replay, ReplayOptions};
@@ -72,7 +72,7 @@ impl EvaluateArgs {
             scheduler: &mut scheduler,
             popular: popular.as_ref(),
             options: ReplayOptions {
-                beams: options.requests.beams,
+                beams: options.requests.beams(DEFAULT_SUGGESTIONS),
                 max_new_tokens: DEFAULT_MAX_NEW_TOKENS,
                 context,
                 cold: false,

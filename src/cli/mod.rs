@@ -117,9 +117,10 @@ pub struct ModelArgs {
     /// Memory for next-token distributions kept from keystroke to keystroke, in MiB, shared among the replicas.
     #[arg(long, env = "FORETYPE_TREE_MIB", value_name = "MIB", default_value_t = 128)]
     tree_mib: usize,
-    /// Beginnings that a request follows at each number of new tokens; more find better suggestions and cost time.
-    #[arg(long, env = "FORETYPE_BEAMS", value_name = "N", default_value = "16")]
-    beams: NonZero<usize>,
+    /// Beginnings that a request follows at each number of new tokens; more find better suggestions and cost time. Default: 16, or
+    /// as many as the suggestions if these are more.
+    #[arg(long, env = "FORETYPE_BEAMS", value_name = "N")]
+    beams: Option<NonZero<usize>>,
     /// Most characters of an input.
     #[arg(long, env = "FORETYPE_MAX_CHARACTERS", value_name = "N", default_value_t = 1000)]
     max_characters: usize,
@@ -211,7 +212,7 @@ impl ModelArgs {
             backend,
             requests: RequestOptions {
                 max_characters: self.max_characters,
-                beams: self.beams.get(),
+                beams: self.beams.map(NonZero::get),
                 default_deadline: Duration::from_millis(self.deadline_ms).min(MAX_DEADLINE),
                 max_deadline: MAX_DEADLINE,
                 popular_weight: self.popular_weight.clamp(0.0, 1.0),

@@ -33,6 +33,8 @@ use crate::text::{Method, Text};
 pub const DEFAULT_SUGGESTIONS: usize = 10;
 /// New tokens of a request that doesn't say.
 pub const DEFAULT_MAX_NEW_TOKENS: usize = 16;
+/// Beams of a search for no more suggestions than that.
+pub const DEFAULT_BEAMS: usize = 16;
 /// Most suggestions, or sequences, of a request.
 pub const MAX_SUGGESTIONS: usize = 100;
 
@@ -44,8 +46,8 @@ const MAX_SESSION_BYTES: usize = 256;
 pub struct RequestOptions {
     /// Characters of an input.
     pub max_characters: usize,
-    /// Beams of a search.
-    pub beams: usize,
+    /// Beams of a search. If not named: [`DEFAULT_BEAMS`], or as many as the suggestions if these are more.
+    pub beams: Option<usize>,
     /// Time for requests that don't say.
     pub default_deadline: Duration,
     /// Most time that a request may ask for.
@@ -54,6 +56,13 @@ pub struct RequestOptions {
     pub popular_weight: f64,
     /// Waiting and running requests.
     pub pool: PoolOptions,
+}
+
+impl RequestOptions {
+    /// Beams of a search for so many suggestions.
+    pub fn beams(&self, suggestions: usize) -> usize {
+        self.beams.unwrap_or(DEFAULT_BEAMS.max(suggestions))
+    }
 }
 
 /// How to load a model.
@@ -351,7 +360,7 @@ impl Engine {
         }
         let options = SearchOptions {
             suggestions,
-            beams: self.options.beams,
+            beams: self.options.beams(suggestions),
             max_new_tokens,
             context: self.context,
             method: completion.method,

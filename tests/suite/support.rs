@@ -37,7 +37,7 @@ pub fn engine_options() -> EngineOptions {
 pub fn request_options() -> RequestOptions {
     RequestOptions {
         max_characters: 200,
-        beams: 16,
+        beams: None,
         default_deadline: Duration::from_secs(10),
         max_deadline: Duration::from_secs(60),
         popular_weight: 0.3,

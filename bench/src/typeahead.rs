@@ -201,8 +201,7 @@ impl TypeaheadArgs {
             return Ok(());
         }
         let service = self.start(model, &Kind::Foretype("")).await?;
-        let mut connection = Connection::open(service.address).await?;
-        texts.ask(count, &mut connection, |typed| self.invocation(typed)).await
+        texts.ask(count, &Pool::new(service.address), |typed| self.invocation(typed)).await
     }
 
     async fn server(

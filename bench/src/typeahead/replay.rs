@@ -1,8 +1,8 @@
 //! What people type who take a suggestion: the first half of a held-out query, then foretype's first suggestion to its end.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
-use crate::client::{Connection, Invocation, Outcome};
+use crate::client::{Invocation, Outcome, Pool};
 use crate::workload::Texts;
 
 /// Characters of a text at most.
@@ -44,16 +44,27 @@ impl Followed {
     pub(super) async fn ask(
         &mut self,
         count: usize,
-        connection: &mut Connection,
+        pool: &Pool,
         invocation: impl Fn(&str) -> Invocation,
     ) -> Result<()> {
         while self.typed.len() < count {
             let query: Vec<char> = self.texts.query().chars().collect();
             let own = query.len().div_ceil(2).min(MAX_KEYS / 2);
-            let half: String = query[..own].iter().collect();
-            let Outcome::Answered(answer) = connection.complete(&invocation(&half)).await? else { continue };
-            let Some(first) = answer.suggestions.into_iter().next() else { continue };
-            self.typed.push(Typed { text: first.text.chars().take(MAX_KEYS).collect(), own });
+            let asked = invocation(&query[..own].iter().collect::<String>());
+            let outcome = match pool.complete(&asked).await {
+                // nginx closes a connection after some number of requests.
+                Outcome::Lost(_) => pool.complete(&asked).await,
+                outcome => outcome,
+            };
+            match outcome {
+                Outcome::Answered(answer) => {
+                    let first = answer.suggestions.into_iter().next();
+                    self.typed
+                        .extend(first.map(|first| Typed { text: first.text.chars().take(MAX_KEYS).collect(), own }));
+                }
+                Outcome::Status(status) => bail!("{status} for {:?}", asked.input),
+                Outcome::Lost(reason) => bail!("no answer for {:?}: {reason}", asked.input),
+            }
         }
         Ok(())
     }

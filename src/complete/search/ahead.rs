@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{Beam, Search};
+use super::{Beam, Experience, Search};
 use crate::complete::candidate::Candidate;
 use crate::complete::frontier::Order;
 use crate::complete::paths::{NodeIndex, Wanted};
@@ -12,12 +12,10 @@ use crate::text::{Role, TokenId};
 const SPECULATION_NATS: f64 = 8.0;
 /// Candidates that are looked at for each that is asked for: many can't follow or are known.
 const LOOKED_AT: usize = 16;
-/// How much the last search counts among all that an [`Experience`](super::Experience) is of.
+/// How much the last search counts among all that an [`Experience`] is of.
 const LEARNED: f64 = 0.1;
 /// How much of what was learned is forgotten by a search that shows nothing new, so that a model gets another chance.
 const FORGOTTEN: f64 = 0.01;
-/// The share that is assumed of a model that nothing is known of.
-const UNKNOWN: f64 = 0.5;
 
 /// Nodes that were asked for ahead, and what became of them.
 #[derive(Debug, Default)]
@@ -42,7 +40,7 @@ impl Ahead {
     /// What is known of the foresight of beginnings with this search, of which `before` was known before.
     pub(super) fn learned(&self, before: f64) -> f64 {
         if self.asked_beginnings == 0 {
-            return before + FORGOTTEN * (UNKNOWN - before);
+            return before + FORGOTTEN * (Experience::default().foresight - before);
         }
         before + LEARNED * (self.followed_beginnings as f64 / self.asked_beginnings as f64 - before)
     }
@@ -91,8 +89,7 @@ impl Search {
         let count = count.min(self.options.beams);
         for (node, token) in self.likely_beginnings(count) {
             let node = self.paths.child(node, token);
-            let is_asked = self.paths.wanted().iter().any(|wanted| wanted.node == node);
-            if !is_asked && self.paths.next(node).is_none() {
+            if self.is_missing(node) {
                 self.paths.want(Wanted { node, full: false, speculative: true });
                 self.ahead.beginnings.insert(node);
                 self.ahead.asked_beginnings += 1;
@@ -107,19 +104,20 @@ impl Search {
         for (index, (opening, &node)) in self.openings.iter().zip(&self.opening_nodes).enumerate() {
             let (Some(extensions), Some(next)) = (&opening.extensions, self.paths.next(node)) else { continue };
             let known = extensions.iter().filter_map(|&token| Some((next.log_prob(token.0)?, token)));
-            likely.extend(known.map(|(log_prob, token)| (joints[node.0] + f64::from(log_prob), index, token)));
+            let joint = known.map(|(log_prob, token)| (joints[node.0] + f64::from(log_prob), index, token));
+            likely.extend(joint.filter(|&(joint, ..)| joint > f64::NEG_INFINITY));
         }
         // There may be thousands.
         let order = |a: &(f64, usize, TokenId), b: &(f64, usize, TokenId)| {
             b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2)))
         };
         let looked_at = LOOKED_AT * count;
-        if likely.len() > looked_at && count > 0 {
+        if likely.len() > looked_at {
             likely.select_nth_unstable_by(looked_at, order);
             likely.truncate(looked_at);
         }
         likely.sort_unstable_by(order);
-        let worst = likely.first().map_or(f64::INFINITY, |best| best.0 - SPECULATION_NATS).max(f64::MIN);
+        let worst = likely.first().map_or(f64::INFINITY, |best| best.0 - SPECULATION_NATS);
         let near = likely.into_iter().take_while(|&(joint, ..)| joint >= worst);
         let may_follow = |index: usize, token| {
             let rule = self.follow_path(&self.openings[index].path).map(|(rule, _)| rule);
@@ -127,6 +125,11 @@ impl Search {
         };
         let may_follow = near.filter(|&(_, index, token)| may_follow(index, token));
         may_follow.take(count).map(|(_, index, token)| (self.opening_nodes[index], token)).collect()
+    }
+
+    /// Whether nothing is known of a node, and nothing was asked for.
+    fn is_missing(&self, node: NodeIndex) -> bool {
+        self.paths.next(node).is_none() && self.paths.wanted().iter().all(|wanted| wanted.node != node)
     }
 
     /// Up to `count` nodes that come next, in an order, as long as they are `wanted`, and that nothing is known of.
@@ -141,8 +144,7 @@ impl Search {
             }
             let Some(beam) = self.materialise(&candidate) else { continue };
             let node = beam.node;
-            let is_asked = nodes.contains(&node) || self.paths.wanted().iter().any(|wanted| wanted.node == node);
-            if !is_asked && !self.is_cut(&beam) && self.room_at(level) && self.paths.next(node).is_none() {
+            if !nodes.contains(&node) && !self.is_cut(&beam) && self.room_at(level) && self.is_missing(node) {
                 nodes.push(node);
             }
         }

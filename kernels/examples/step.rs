@@ -2,7 +2,7 @@
 //!
 //! usage: cargo run --release -p foretype-kernels --example step [-- THREADS [PAST...]]
 //!
-//! `LEVEL=avx512` or `avx2` takes another instruction set than the best. With positions that rows have behind them, it times steps and chunks of prompts behind so many instead, in turns.
+//! `LEVEL=avx512` or `avx2` takes another instruction set than the best; `BEAMS=5` lets five rows at a time share what is behind them. With positions that rows have behind them, it times steps and chunks of prompts behind so many instead, in turns.
 
 use std::time::Instant;
 
@@ -142,6 +142,8 @@ struct Memory {
     tokens: usize,
     context: usize,
     x: Vec<f32>,
+    /// `[rows, context]`
+    places: Vec<i64>,
     keys: Vec<f32>,
     values: Vec<f32>,
     qkv: Vec<f32>,
@@ -163,6 +165,7 @@ impl Memory {
             rows,
             tokens,
             context,
+            places: places(rows, context, past),
             x: (0..count * HIDDEN).map(|i| (i % 13) as f32 * 0.1 - 0.6).collect(),
             values: cache.clone(),
             keys: cache,
@@ -178,6 +181,25 @@ impl Memory {
     }
 }
 
+/// Where the rows' positions are: in an order as allocating and freeing leaves it, and `BEAMS` rows at a time share what all
+/// of them have behind them.
+fn places(rows: usize, context: usize, past: usize) -> Vec<i64> {
+    let beams = std::env::var("BEAMS").ok().and_then(|beams| beams.parse().ok()).unwrap_or(1);
+    let count = (rows * context) as i64;
+    // A step that has no factor in common with the number of places visits all of them.
+    let step = (1..).map(|n| 7919 + 2 * n).find(|step| gcd(*step, count) == 1).unwrap_or(1);
+    let mut places: Vec<i64> = (0..count).map(|i| i * step % count).collect();
+    for row in (0..rows).filter(|row| row % beams != 0) {
+        let first = row / beams * beams * context;
+        places.copy_within(first..first + past, row * context);
+    }
+    places
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 /// Milliseconds in all, in linear maps, in attention, in the head.
 fn step(
     kernels: &mut Kernels,
@@ -185,8 +207,8 @@ fn step(
     memory: &mut Memory,
     past: usize,
 ) -> [f64; 4] {
-    let Memory { rows, tokens, context, x, keys, values, qkv, mixed, y, wide, logits, top_logits, top_ids, logsumexp } =
-        memory;
+    let Memory { rows, tokens, context, x, places, keys, values, qkv, mixed, y, wide, .. } = memory;
+    let Memory { logits, top_logits, top_ids, logsumexp, .. } = memory;
     let (rows, tokens, context) = (*rows, *tokens, *context);
     let (scale, past_len) = (vec![1.0; HIDDEN], vec![past as i64; rows]);
     let norm = Norm::Layer { scale: &scale, bias: None, epsilon: 1e-5 };
@@ -201,11 +223,12 @@ fn step(
         let arguments = attention::Arguments {
             heads: [part(0), part(HIDDEN), part(2 * HIDDEN)],
             past_len: &past_len,
+            places,
             keys: &mut keys[layer * cache..(layer + 1) * cache],
             values: &mut values[layer * cache..(layer + 1) * cache],
         };
         let before = Instant::now();
-        attention.run(kernels, arguments, mixed);
+        attention.run(kernels, arguments, mixed).expect("places that there are");
         mixing += before.elapsed().as_secs_f64();
         from_mixed.map(Norm::None, Activation::None).run(kernels, onto(mixed, x), y);
         to_wide.map(norm, Activation::GeluTanh).run(kernels, alone(y), wide);

@@ -8,14 +8,38 @@ use crate::math::exp;
 /// Queries that share loads.
 pub(crate) const BLOCK: usize = 4;
 
+/// One head of a cache as one row sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Cache<'a> {
+    /// Keys of the head in place 0.
+    pub(crate) keys: *mut f32,
+    /// Values of the head in place 0.
+    pub(crate) values: *mut f32,
+    /// `[context]`: where each position is.
+    pub(crate) places: &'a [i64],
+    /// Elements from one place to the next.
+    pub(crate) width: usize,
+}
+
+impl Cache<'_> {
+    /// Where the key of a position begins.
+    #[inline(always)]
+    pub(crate) fn key(&self, position: usize) -> *mut f32 {
+        self.keys.wrapping_add(self.places[position] as usize * self.width)
+    }
+
+    /// Where the value of a position begins.
+    #[inline(always)]
+    pub(crate) fn value(&self, position: usize) -> *mut f32 {
+        self.values.wrapping_add(self.places[position] as usize * self.width)
+    }
+}
+
 /// `Q` queries, 1 or [`BLOCK`], and the cache that they see.
 pub(crate) struct Block<'a, const Q: usize> {
     /// `[Q, head_dim]`
     pub(crate) queries: &'a [f32],
-    /// `[context, head_dim]`
-    pub(crate) keys: &'a [f32],
-    /// `[context, head_dim]`
-    pub(crate) values: &'a [f32],
+    pub(crate) cache: Cache<'a>,
     /// Factor of every product of query and key.
     pub(crate) scale: f32,
     /// Positions that each query sees, in rising order.
@@ -28,13 +52,14 @@ impl<const Q: usize> Block<'_, Q> {
     /// Writes the queries' results, `head_dim` elements each. `scores`: `[Q, stretch]`, for use meanwhile.
     ///
     /// # Safety
-    /// The machine has `S`.
+    /// The machine has `S`; the places of the positions that the queries see are there, and nobody writes to them meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn attend<S: Isa>(&self, scores: &mut [f32], mut y: [&mut [f32]; Q]) {
         let dim = self.queries.len() / Q;
         let whole = dim / LANES * LANES;
         self.check(scores, &y);
-        // SAFETY: the lengths of all slices were checked; each function reads and writes within them.
+        // SAFETY: the lengths of all slices were checked, and the caller promises the places; each function reads and writes
+        // within them.
         unsafe {
             self.scores::<S>(scores);
             let mut factors = [0.0; Q];
@@ -61,7 +86,7 @@ impl<const Q: usize> Block<'_, Q> {
             for (q, y) in y.iter_mut().enumerate() {
                 let weights = &scores[q * self.stretch..][..self.lengths[q]];
                 for d in whole..dim {
-                    let products = weights.iter().enumerate().map(|(at, weight)| weight * self.values[at * dim + d]);
+                    let products = weights.iter().enumerate().map(|(at, weight)| weight * *self.cache.value(at).add(d));
                     y[d] = products.sum::<f32>() * factors[q];
                 }
             }
@@ -74,7 +99,7 @@ impl<const Q: usize> Block<'_, Q> {
     fn check(&self, scores: &[f32], y: &[&mut [f32]; Q]) {
         let (dim, last) = (self.queries.len() / Q, self.lengths[Q - 1]);
         assert!(self.lengths[0] > 0 && self.lengths.is_sorted() && last <= self.stretch, "{:?}", self.lengths);
-        assert!(self.keys.len() >= last * dim && self.values.len() >= last * dim, "a cache of {last} positions");
+        assert!(self.cache.places.len() >= last, "a cache of {last} positions");
         assert!(self.stretch.is_multiple_of(LANES) && scores.len() == Q * self.stretch, "scores");
         assert!(y.iter().all(|y| y.len() == dim), "results");
     }
@@ -82,7 +107,7 @@ impl<const Q: usize> Block<'_, Q> {
     /// Products of queries and keys. Those of keys that a query doesn't see are there too, and mean nothing.
     ///
     /// # Safety
-    /// The machine has `S`; the lengths are those that [`Block::check`] asks for.
+    /// As for [`Block::attend`]; the lengths are those that [`Block::check`] asks for.
     #[inline(always)]
     unsafe fn scores<S: Isa>(&self, scores: &mut [f32]) {
         let dim = self.queries.len() / Q;
@@ -94,11 +119,8 @@ impl<const Q: usize> Block<'_, Q> {
             // 16 and so of `positions`.
             unsafe {
                 let mut sums = [S::splat(0.0); LANES];
-                let mut keys = [self.keys.as_ptr(); LANES];
-                for (n, key) in keys.iter_mut().enumerate() {
-                    // Where positions are missing, the last one stands in.
-                    *key = key.add((first + n).min(last - 1) * dim);
-                }
+                // Where positions are missing, the last one stands in.
+                let keys: [_; LANES] = std::array::from_fn(|n| self.cache.key((first + n).min(last - 1)).cast_const());
                 for d in (0..whole).step_by(LANES) {
                     for n in 0..positions {
                         let key = S::load(keys[n].add(d));
@@ -125,7 +147,7 @@ impl<const Q: usize> Block<'_, Q> {
     /// `N` vectors of the results, from element `d` on.
     ///
     /// # Safety
-    /// The machine has `S`; `d + 16 N <= head_dim`; the lengths are those that [`Block::check`] asks for.
+    /// As for [`Block::attend`]; `d + 16 N <= head_dim`; the lengths are those that [`Block::check`] asks for.
     #[inline(always)]
     unsafe fn mix<S: Isa, const N: usize>(
         &self,
@@ -134,12 +156,11 @@ impl<const Q: usize> Block<'_, Q> {
         d: usize,
         y: &mut [&mut [f32]; Q],
     ) {
-        let dim = self.queries.len() / Q;
         // SAFETY: positions are below the lengths, elements below `head_dim`.
         unsafe {
             let mut sums = [[S::splat(0.0); N]; Q];
             for position in 0..self.lengths[0] {
-                let from = self.values.as_ptr().add(position * dim + d);
+                let from = self.cache.value(position).add(d);
                 let mut values = [S::splat(0.0); N];
                 for (n, value) in values.iter_mut().enumerate() {
                     *value = S::load(from.add(n * LANES));
@@ -153,7 +174,7 @@ impl<const Q: usize> Block<'_, Q> {
             }
             for (q, sums) in sums.iter_mut().enumerate() {
                 for position in self.lengths[0]..self.lengths[q] {
-                    let from = self.values.as_ptr().add(position * dim + d);
+                    let from = self.cache.value(position).add(d);
                     let weight = S::splat(*weights.as_ptr().add(q * self.stretch + position));
                     for (n, sum) in sums.iter_mut().enumerate() {
                         *sum = S::fma(weight, S::load(from.add(n * LANES)), *sum);

@@ -1,7 +1,10 @@
 //! Self-attention over a KV cache that is updated in place.
+//!
+//! The cache is a set of places, each with the keys or values of one position, and a table says which place each position of each
+//! row is in. So rows that begin alike read the same memory, and what they share is neither copied nor held twice.
 
 use crate::Kernels;
-use crate::attend::{BLOCK, Block};
+use crate::attend::{BLOCK, Block, Cache};
 use crate::isa::{Isa, LANES, Op};
 use crate::math::prefetch;
 use crate::threads::Shared;
@@ -59,26 +62,72 @@ pub struct Arguments<'a> {
     pub heads: [Heads<'a>; 3],
     /// `[rows]`: positions that the cache holds already.
     pub past_len: &'a [i64],
-    /// `[rows, kv_heads, context, head_dim]`
+    /// `[rows, context]`: where each position of a row is. Rows may share the places that they only read; the place of a new
+    /// position is that position's alone.
+    pub places: &'a [i64],
+    /// `[places, kv_heads, head_dim]`
     pub keys: &'a mut [f32],
     /// As `keys`.
     pub values: &'a mut [f32],
 }
 
+/// A table of places that can't be: why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceError {
+    /// A position is nowhere.
+    Outside {
+        /// The row.
+        row: usize,
+        /// The position.
+        position: usize,
+        /// What the table says.
+        place: i64,
+        /// Places that there are.
+        places: usize,
+    },
+    /// The place of a new position is another position's, too.
+    Shared {
+        /// The other's row.
+        row: usize,
+        /// The other position.
+        position: usize,
+        /// What the table says.
+        place: i64,
+    },
+}
+
+impl std::fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PlaceError::Outside { row, position, place, places } => {
+                write!(f, "position {position} of row {row} is in place {place} of {places}")
+            }
+            PlaceError::Shared { row, position, place } => {
+                write!(f, "position {position} of row {row} is in place {place}, to which another position is written")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PlaceError {}
+
 impl Attention<'_> {
-    /// Writes keys and values into the cache at `past_len`, then mixes the values for each query into `y`
-    /// `[rows, tokens, heads * head_dim]`. A query sees the positions up to its own; what lies beyond the cache is left out.
+    /// Writes keys and values into the cache behind `past_len`, then mixes the values for each query into `y`
+    /// `[rows, tokens, heads * head_dim]`. A query sees the positions up to its own; what lies beyond the context is left out.
+    ///
+    /// # Errors
+    /// See [`PlaceError`]. Nothing is written then.
     ///
     /// # Panics
     /// If a slice has another length than its shape.
-    pub fn run(&self, kernels: &mut Kernels, arguments: Arguments, y: &mut [f32]) {
+    pub fn run(&self, kernels: &mut Kernels, arguments: Arguments, y: &mut [f32]) -> Result<(), PlaceError> {
         let rows = arguments.past_len.len();
-        let cache = self.kv_heads * self.head_dim;
         let width = self.heads * self.head_dim;
         assert!(rows > 0 && self.heads.is_multiple_of(self.kv_heads), "{self:?}");
-        let context = arguments.keys.len() / (rows * cache);
+        let context = arguments.places.len() / rows;
         let tokens = y.len() / (rows * width);
-        assert_eq!(arguments.keys.len(), rows * cache * context, "keys");
+        assert_eq!(arguments.places.len(), rows * context, "places");
+        assert!(arguments.keys.len().is_multiple_of(self.kv_heads * self.head_dim), "keys");
         assert_eq!(arguments.values.len(), arguments.keys.len(), "values");
         assert_eq!(y.len(), rows * tokens * width, "y");
         for (heads, count) in arguments.heads.iter().zip([self.heads, self.kv_heads, self.kv_heads]) {
@@ -89,12 +138,15 @@ impl Attention<'_> {
             assert!(rotary.dim <= self.head_dim && rotary.dim.is_multiple_of(2) && rotary.dim > 0, "rotary");
             assert!(rotary.cos.len() >= rotary.dim / 2 && rotary.cos.len() == rotary.sin.len(), "rotary");
         }
-        let Kernels { threads, level, scores, .. } = kernels;
+        let Kernels { threads, level, scores, written, .. } = kernels;
+        let count = arguments.keys.len() / (self.kv_heads * self.head_dim);
+        check_places(&arguments, (tokens, context), count, written)?;
         scores.resize(threads.count() * BLOCK * (context.next_multiple_of(LANES) + self.head_dim), 0.0);
         let job = Job {
             attention: self,
             heads: arguments.heads,
             past_len: arguments.past_len,
+            places: arguments.places,
             keys: Shared::new(arguments.keys),
             values: Shared::new(arguments.values),
             y: Shared::new(y),
@@ -109,7 +161,8 @@ impl Attention<'_> {
             let together = (caches / (threads.count() * PARTS)).max(1);
             threads.run(caches.div_ceil(together), &|part, thread| {
                 for at in part * together..caches.min((part + 1) * together) {
-                    // SAFETY: every cache is one part's; `Kernels` only holds levels that the machine has.
+                    // SAFETY: a row's new positions of one head are one part's to write, and no other row's to read, as was
+                    // checked; `Kernels` only holds levels that the machine has.
                     unsafe {
                         level.run(Store { job: &job, at });
                         level.run(Mix { job: &job, at, tokens: 0..tokens, thread });
@@ -126,13 +179,68 @@ impl Attention<'_> {
                 unsafe { level.run(op) }
             });
         }
+        Ok(())
     }
+}
+
+/// Says whether every position is in one of the `count` places, and those of new positions are nobody else's: what lets threads
+/// write to them while others read. `written` is all false, and is so again afterwards.
+fn check_places(
+    arguments: &Arguments,
+    (tokens, context): (usize, usize),
+    count: usize,
+    written: &mut Vec<bool>,
+) -> Result<(), PlaceError> {
+    if written.len() < count {
+        written.resize(count, false);
+    }
+    let rows = || arguments.places.chunks_exact(context).zip(arguments.past_len).enumerate();
+    let new = |past: i64| {
+        let past = usize::try_from(past).unwrap_or(0);
+        past.min(context)..(past + tokens).min(context)
+    };
+    let outside = |row, position, place| PlaceError::Outside { row, position, place, places: count };
+    let mut result = Ok(());
+    let mut marked = 0;
+    'rows: for (row, (table, &past)) in rows() {
+        for position in new(past) {
+            let place = table[position];
+            result = match usize::try_from(place).ok().filter(|place| *place < count) {
+                None => Err(outside(row, position, place)),
+                Some(at) if std::mem::replace(&mut written[at], true) => {
+                    Err(PlaceError::Shared { row, position, place })
+                }
+                Some(_) => Ok(()),
+            };
+            if result.is_err() {
+                break 'rows;
+            }
+            marked += 1;
+        }
+    }
+    if result.is_ok() {
+        result = rows().try_for_each(|(row, (table, &past))| {
+            table[..new(past).start].iter().enumerate().try_for_each(|(position, &place)| {
+                match usize::try_from(place).ok().and_then(|at| written[..count].get(at)) {
+                    None => Err(outside(row, position, place)),
+                    Some(true) => Err(PlaceError::Shared { row, position, place }),
+                    Some(false) => Ok(()),
+                }
+            })
+        });
+    }
+    let places = rows().flat_map(|(_, (table, &past))| &table[new(past)]);
+    for place in places.take(marked) {
+        written[*place as usize] = false;
+    }
+    result
 }
 
 struct Job<'a> {
     attention: &'a Attention<'a>,
     heads: [Heads<'a>; 3],
     past_len: &'a [i64],
+    places: &'a [i64],
     keys: Shared<f32>,
     values: Shared<f32>,
     y: Shared<f32>,
@@ -153,6 +261,18 @@ impl Job<'_> {
     #[inline(always)]
     fn position(&self, row: usize, token: usize) -> usize {
         usize::try_from(self.past_len[row]).unwrap_or(0) + token
+    }
+
+    /// A head of the cache, as a row sees it.
+    #[inline(always)]
+    fn cache(&self, row: usize, head: usize) -> Cache<'_> {
+        let Attention { kv_heads, head_dim, .. } = *self.attention;
+        Cache {
+            keys: self.keys.at(head * head_dim),
+            values: self.values.at(head * head_dim),
+            places: &self.places[row * self.context..(row + 1) * self.context],
+            width: kv_heads * head_dim,
+        }
     }
 
     /// A head of the projections `which`.
@@ -194,24 +314,26 @@ impl Op for Store<'_> {
         let Self { job, at } = self;
         let Attention { kv_heads, head_dim, .. } = *job.attention;
         let (row, head) = (at / kv_heads, at % kv_heads);
-        // All that this cache holds will be read once, from a place that the machine can't guess.
-        let held = job.position(row, 0).min(job.context) * head_dim;
-        for element in (0..held).step_by(LANES) {
-            let start = at * job.context * head_dim + element;
-            prefetch(job.keys.at(start).cast());
-            prefetch(job.values.at(start).cast());
+        let cache = job.cache(row, head);
+        // All that the row holds will be read once, from places that the machine can't guess.
+        for position in 0..job.position(row, 0).min(job.context) {
+            for element in (0..head_dim).step_by(LANES) {
+                prefetch(cache.key(position).wrapping_add(element).cast());
+                prefetch(cache.value(position).wrapping_add(element).cast());
+            }
         }
         for token in 0..job.tokens {
             let position = job.position(row, token);
             if position >= job.context {
                 break;
             }
-            let start = (at * job.context + position) * head_dim;
-            // SAFETY: within the cache; this cache is one part's.
-            unsafe {
-                job.rotate(job.head(1, row, token, head), position, job.keys.slice_mut(start, head_dim));
-                job.values.slice_mut(start, head_dim).copy_from_slice(job.head(2, row, token, head));
-            }
+            // SAFETY: the place is one that there is, and this position's alone, as was checked; this head of it is one part's.
+            let (key, value) = unsafe {
+                let slice = |start| std::slice::from_raw_parts_mut(start, head_dim);
+                (slice(cache.key(position)), slice(cache.value(position)))
+            };
+            job.rotate(job.head(1, row, token, head), position, key);
+            value.copy_from_slice(job.head(2, row, token, head));
         }
     }
 }
@@ -268,18 +390,9 @@ impl Mix<'_> {
             lengths[q] = (position + 1).min(job.context);
             starts[q] = ((row * job.tokens + token) * heads + head) * head_dim;
         }
-        // SAFETY: the cache is not written while it is mixed; a query's result is its own.
-        unsafe {
-            let cache = self.at * job.context * head_dim;
-            let block = Block {
-                queries: &queries[..Q * head_dim],
-                keys: job.keys.slice(cache, job.context * head_dim),
-                values: job.values.slice(cache, job.context * head_dim),
-                scale,
-                lengths,
-                stretch,
-            };
-            block.attend::<S>(&mut scores[..Q * stretch], starts.map(|start| job.y.slice_mut(start, head_dim)));
-        }
+        let block =
+            Block { queries: &queries[..Q * head_dim], cache: job.cache(row, kv_head), scale, lengths, stretch };
+        // SAFETY: the places are those that there are, and are not written while they are mixed; a query's result is its own.
+        unsafe { block.attend::<S>(&mut scores[..Q * stretch], starts.map(|start| job.y.slice_mut(start, head_dim))) };
     }
 }

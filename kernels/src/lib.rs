@@ -47,6 +47,8 @@ pub struct Kernels {
     pub(crate) rows: rows::Rows,
     /// f32 `[threads, queries, positions]`: scores of a block of queries, a stretch for each query.
     pub(crate) scores: Vec<f32>,
+    /// By place of a KV cache: whether a call of the attention writes to it. All false between calls.
+    pub(crate) written: Vec<bool>,
     /// Candidates of the head's top-k, one list for each thread.
     pub(crate) candidates: Vec<head::Candidates>,
 }
@@ -67,7 +69,7 @@ impl Kernels {
         assert!(level.is_available(), "this machine has no {level:?}");
         let threads = Threads::new(threads, spin);
         let candidates = (0..threads.count()).map(|_| head::Candidates::default()).collect();
-        Self { threads, level, rows: rows::Rows::default(), scores: Vec::new(), candidates }
+        Self { threads, level, rows: rows::Rows::default(), scores: Vec::new(), written: Vec::new(), candidates }
     }
 
     /// The instruction set in use.

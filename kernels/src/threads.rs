@@ -237,19 +237,6 @@ impl<T> Shared<T> {
         self.start.wrapping_add(index)
     }
 
-    /// A stretch of the slice, to read.
-    ///
-    /// # Safety
-    /// The slice lives, and nobody writes to the stretch meanwhile.
-    ///
-    /// # Panics
-    /// If it goes beyond the end.
-    pub(crate) unsafe fn slice(&self, start: usize, len: usize) -> &[T] {
-        assert!(start.checked_add(len).is_some_and(|end| end <= self.len), "{start} + {len} of {}", self.len);
-        // SAFETY: within the slice; the rest is the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.start.add(start), len) }
-    }
-
     /// A stretch of the slice, to write.
     ///
     /// # Safety

@@ -1,8 +1,9 @@
 //! The kernels against plain sums in f64, on every instruction set that the machine has; and a row's result against itself, alone
 //! and in company, on one thread and on several.
 
+mod attention;
+
 use kernels::activation::Activation;
-use kernels::attention::{self, Attention, Heads, Rotary};
 use kernels::embedding::Embedding;
 use kernels::head::{Distributions, Head};
 use kernels::layout::{self, Matrix};
@@ -210,127 +211,6 @@ fn alone_and_in_company(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize, row
             }
         }
     }
-}
-
-#[test]
-fn attention_is_a_softmax_over_what_is_there() {
-    let mut rng = ChaCha8Rng::seed_from_u64(3);
-    for case in 0..40 {
-        let (kv_heads, group, half) = (rng.random_range(1..4), rng.random_range(1..3), rng.random_range(1..20));
-        let (heads, dim) = (kv_heads * group, 2 * half);
-        let (rows, tokens, context) = (rng.random_range(1..4), [1, 1, 3, 37][case % 4], 50);
-        let past_len: Vec<i64> = (0..rows).map(|_| rng.random_range(0..(context - tokens + 1) as i64)).collect();
-        let width = (heads + 2 * kv_heads) * dim;
-        let fused = random(&mut rng, rows * tokens * width);
-        let part = |offset| Heads { values: &fused, width, offset, stride: dim };
-        let (cos, sin) = (random(&mut rng, context * half), random(&mut rng, context * half));
-        let interleaved = case % 2 == 0;
-        let rotary = (case % 3 > 0).then_some(Rotary { cos: &cos, sin: &sin, dim: 2 * half, interleaved });
-        let scale = 0.3;
-        let attention = Attention { heads, kv_heads, head_dim: dim, scale, rotary };
-        let cache = random(&mut rng, rows * kv_heads * context * dim);
-        let rotate = |head: &[f32], position: usize| -> Vec<f64> {
-            let mut to: Vec<f64> = head.iter().map(|x| f64::from(*x)).collect();
-            if rotary.is_some() {
-                for pair in 0..half {
-                    let (a, b) = if interleaved { (2 * pair, 2 * pair + 1) } else { (pair, pair + half) };
-                    let (c, s) = (f64::from(cos[position * half + pair]), f64::from(sin[position * half + pair]));
-                    let (x, y) = (f64::from(head[a]), f64::from(head[b]));
-                    (to[a], to[b]) = (x * c - y * s, y * c + x * s);
-                }
-            }
-            to
-        };
-        for level in levels() {
-            let (mut keys, mut values) = (cache.clone(), cache.clone());
-            let mut y = vec![f32::NAN; rows * tokens * heads * dim];
-            let parts = [part(0), part(heads * dim), part((heads + kv_heads) * dim)];
-            let arguments =
-                attention::Arguments { heads: parts, past_len: &past_len, keys: &mut keys, values: &mut values };
-            attention.run(&mut Kernels::with_level(1 + case % 2, false, level), arguments, &mut y);
-            for (row, token, head) in
-                (0..rows).flat_map(|r| (0..tokens).flat_map(move |t| (0..heads).map(move |h| (r, t, h))))
-            {
-                let past = past_len[row] as usize;
-                let of = |token: usize, from: usize| &fused[(row * tokens + token) * width + from..][..dim];
-                let old =
-                    |position: usize| &cache[((row * kv_heads + head / group) * context + position) * dim..][..dim];
-                let query = rotate(of(token, head * dim), past + token);
-                let seen: Vec<(Vec<f64>, Vec<f64>)> = (0..=past + token)
-                    .map(|position| match position.checked_sub(past) {
-                        None => (
-                            old(position).iter().map(|x| f64::from(*x)).collect(),
-                            old(position).iter().map(|x| f64::from(*x)).collect(),
-                        ),
-                        Some(new) => (
-                            rotate(of(new, (heads + head / group) * dim), position),
-                            of(new, (heads + kv_heads + head / group) * dim).iter().map(|x| f64::from(*x)).collect(),
-                        ),
-                    })
-                    .collect();
-                let weights: Vec<f64> = seen
-                    .iter()
-                    .map(|(key, _)| (query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() * f64::from(scale)).exp())
-                    .collect();
-                let total: f64 = weights.iter().sum();
-                for d in 0..dim {
-                    let wanted =
-                        seen.iter().zip(&weights).map(|((_, value), weight)| value[d] * weight).sum::<f64>() / total;
-                    let found = f64::from(y[((row * tokens + token) * heads + head) * dim + d]);
-                    assert!(
-                        (found - wanted).abs() < 1e-5,
-                        "{case} {level:?} [{row}, {token}, {head}, {d}]: {found}, not {wanted}"
-                    );
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn a_prompt_in_chunks_is_the_prompt_token_by_token() {
-    let mut rng = ChaCha8Rng::seed_from_u64(7);
-    for (group, dim) in [(1, 64), (2, 48), (3, 20)] {
-        let (tokens, heads) = (150, 2 * group);
-        let width = (heads + 4) * dim;
-        let fused = random(&mut rng, tokens * width);
-        let attention = Attention { heads, kv_heads: 2, head_dim: dim, scale: 0.2, rotary: None };
-        for level in levels() {
-            let mut kernels = Kernels::with_level(2, false, level);
-            // Tokens `chunk` at a time into a cache of more positions than they need.
-            let mut read = |chunk: usize| {
-                let (mut keys, mut values) = (vec![0.0; 2 * 170 * dim], vec![0.0; 2 * 170 * dim]);
-                let mut y = vec![f32::NAN; tokens * heads * dim];
-                for first in (0..tokens).step_by(chunk) {
-                    let past = [first as i64];
-                    let some = &fused[first * width..(first + chunk) * width];
-                    let part = |offset| Heads { values: some, width, offset, stride: dim };
-                    let heads_of = [part(0), part(heads * dim), part((heads + 2) * dim)];
-                    let cache =
-                        attention::Arguments { heads: heads_of, past_len: &past, keys: &mut keys, values: &mut values };
-                    let out = &mut y[first * heads * dim..(first + chunk) * heads * dim];
-                    attention.run(&mut kernels, cache, out);
-                }
-                y
-            };
-            let alone = read(1);
-            for chunk in [2, 5, 10, 25, 75, 150] {
-                assert!(read(chunk) == alone, "{level:?}, {group} heads a cache, {dim} elements, chunks of {chunk}");
-            }
-        }
-    }
-}
-
-#[test]
-fn keys_beyond_the_cache_are_left_out() {
-    let attention = Attention { heads: 1, kv_heads: 1, head_dim: 2, scale: 1.0, rotary: None };
-    let values = vec![1.0; 3 * 2];
-    let part = Heads { values: &values, width: 2, offset: 0, stride: 2 };
-    let (mut keys, mut mixed, mut y) = (vec![0.5; 4 * 2], vec![0.5; 4 * 2], vec![f32::NAN; 3 * 2]);
-    let arguments = attention::Arguments { heads: [part; 3], past_len: &[2], keys: &mut keys, values: &mut mixed };
-    attention.run(&mut Kernels::new(2, false), arguments, &mut y);
-    assert_eq!(keys, [0.5, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0]);
-    assert!(y.iter().all(|y| y.is_finite()));
 }
 
 #[test]

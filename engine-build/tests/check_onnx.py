@@ -19,9 +19,14 @@ def check(bundle):
     onnx.checker.check_model(str(model_path), full_check=True)
     model = json.loads((bundle / "manifest.json").read_text())["model"]
     graph = onnx.load(str(model_path), load_external_data=False).graph
-    cache = ["batch", model["kv_heads"], model["context"], model["head_dim"]]
     layers = range(model["layers"])
     inputs = {"input_ids": ["batch", "tokens"], "past_len": ["batch"], "select": ["selected"]}
+    # foretype's own attention finds positions by a table; ONNX's has a stretch of memory for each row.
+    if any(node.domain == "foretype" and node.op_type == "Attention" for node in graph.node):
+        cache = ["places", model["kv_heads"], model["head_dim"]]
+        inputs["kv_places"] = ["batch", model["context"]]
+    else:
+        cache = ["batch", model["kv_heads"], model["context"], model["head_dim"]]
     inputs |= {f"past_{kind}_{layer}": cache for layer in layers for kind in "kv"}
     outputs = {"logits": ["selected", model["vocab_padded"]]}
     outputs |= {"topv": ["selected", model["top_k"]], "topi": ["selected", model["top_k"]], "lse": ["selected", 1]}

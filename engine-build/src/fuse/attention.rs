@@ -1,11 +1,14 @@
 //! `Attention`: heads cut out of rows, turned by their positions, written into the cache and attended over.
+//!
+//! The caches of a rewritten graph are `[places, kv_heads, head_dim]`, and its input `kv_places`, i64 `[B, context]`, says which place
+//! each position of a row is in. It is one table for all layers, so either all of them are rewritten or none.
 
 use super::forms::Forms;
 use super::rewriter::{Fused, Rewriter, attribute, input, int, text};
 use super::step;
 use super::view::{Axis, View};
-use crate::onnx::Attribute;
 use crate::onnx::proto::NodeProto;
+use crate::onnx::{Attribute, Dim, Element};
 
 /// Queries, keys or values `[B, heads, S, head_dim]`, by the rows they come from.
 struct Heads {
@@ -41,17 +44,24 @@ struct Found {
     values: Scatter,
     present: [String; 2],
     scale: f32,
+    context: i64,
     /// Of the attention, the transposition and the reshape behind it.
     slots: [usize; 3],
     output: String,
 }
 
+/// The graph's input that says where positions are.
+const PLACES: &str = "kv_places";
+
 pub(crate) fn fuse(r: &mut Rewriter, forms: &Forms) {
-    for slot in 0..r.len() {
-        if let Some(found) = find(r, forms, slot) {
-            replace(r, found);
-        }
+    let found: Vec<Found> = (0..r.len()).filter_map(|slot| find(r, forms, slot)).collect();
+    let writes = (0..r.len()).filter(|slot| r.operator(*slot, "TensorScatter").is_some()).count();
+    let Some(context) = found.first().and_then(|first| u32::try_from(first.context).ok()) else { return };
+    if writes != 2 * found.len() || found.iter().any(|other| other.context != i64::from(context)) {
+        return;
     }
+    r.add_input(PLACES, Element::I64, &[Dim::Named("batch"), Dim::Fixed(context)]);
+    found.into_iter().for_each(|found| replace(r, found));
 }
 
 fn find(r: &Rewriter, forms: &Forms, slot: usize) -> Option<Found> {
@@ -67,18 +77,20 @@ fn find(r: &Rewriter, forms: &Forms, slot: usize) -> Option<Found> {
     let reshaped = r.operator(reshape, "Reshape")?;
     let shape = r.integers(input(reshaped, 1)?)?;
 
+    let (keys_written, values_written) = (scatter(r, forms, (keys, slot))?, scatter(r, forms, (values, slot))?);
+    let context = r.input_dim(&keys_written.past, 2)?;
     let found = Found {
         queries: heads(r, forms, queries)?,
-        keys: scatter(r, forms, (keys, slot))?,
-        values: scatter(r, forms, (values, slot))?,
+        keys: keys_written,
+        values: values_written,
         present: [keys.clone(), values.clone()],
         scale,
+        context,
         slots: [slot, transpose, reshape],
         output: reshaped.output.first()?.clone(),
     };
     let width = i64::try_from(found.queries.heads * found.queries.head_dim).ok()?;
     let side_by_side = attribute(transposed, "perm")?.ints == [0, 2, 1, 3] && shape == [0, 0, width];
-    let context = r.input_dim(&found.keys.past, 2)?;
     (side_by_side && step::is_causal_mask(r, mask, context) && found.is_consistent()).then_some(found)
 }
 
@@ -139,7 +151,11 @@ fn rotary(r: &Rewriter, node: &NodeProto) -> Option<Rotary> {
 }
 
 fn replace(r: &mut Rewriter, found: Found) {
-    let Found { queries, keys, values, present: [present_keys, present_values], scale, slots, output } = found;
+    let Found { queries, keys, values, present: [present_keys, present_values], scale, slots, output, .. } = found;
+    let cache = [Dim::Named("places"), Dim::Fixed(keys.new.heads as u32), Dim::Fixed(keys.new.head_dim as u32)];
+    for name in [&keys.past, &present_keys, &values.past, &present_values] {
+        r.reshape(name, Element::F32, &cache);
+    }
     let signed = u64::cast_signed;
     let parts = [&queries, &keys.new, &values.new];
     let (offsets, strides) = (parts.map(|part| signed(part.offset)), parts.map(|part| signed(part.stride)));
@@ -156,7 +172,8 @@ fn replace(r: &mut Rewriter, found: Found) {
     ];
     let (cosines, sines) = rotary.map(|rotary| (rotary.cosines, rotary.sines)).unzip();
     let sources = [queries.source, keys.new.source, values.new.source, keys.past, values.past];
-    let inputs = sources.into_iter().chain([step::PAST_LEN.to_owned()]).map(Some).chain([cosines, sines]).collect();
+    let step = [step::PAST_LEN, PLACES].map(str::to_owned);
+    let inputs = sources.into_iter().chain(step).map(Some).chain([cosines, sines]).collect();
     let outputs = vec![output, present_keys, present_values];
     let all = [slots[0], slots[1], slots[2], keys.slot, values.slot];
     r.replace(&all, &Fused { operator: "Attention", inputs, outputs, attributes });

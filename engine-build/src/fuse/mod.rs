@@ -2,7 +2,7 @@
 //!
 //! One pass over the nodes, whatever family made them: what is recognised becomes `Embedding`, `Linear`, `Attention` or `Head`
 //! (or their int8 forms) over packed weights, and what isn't stays as it is and stays right. The rewritten graph has the same
-//! inputs and outputs.
+//! inputs and outputs, but for its KV caches once its attention is rewritten (see `attention`).
 //!
 //! - `rewriter`: the nodes by what they produce and use; parameters and their packed forms; what nobody uses is dropped.
 //! - `forms`: which values are rows of the residual stream, and how wide. `step`: positions and the mask.

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use crate::manifest::Quantization;
 use crate::onnx::graph::attribute_proto;
 use crate::onnx::proto::{AttributeProto, DataType, NodeProto, TensorProto};
-use crate::onnx::{Attribute, DOMAIN, Element, Graph, Parameter, Source};
+use crate::onnx::{Attribute, DOMAIN, Dim, Element, Graph, Parameter, Source};
 use crate::packing::Panels;
 
 /// A packed weight matrix, by name.
@@ -144,6 +144,16 @@ impl Rewriter {
             Some(DimValue(size)) => Some(size),
             _ => None,
         }
+    }
+
+    /// Another input of the graph.
+    pub(crate) fn add_input(&mut self, name: &str, element: Element, shape: &[Dim]) {
+        self.graph.input(name, element, shape);
+    }
+
+    /// Another shape of an input or output of the graph.
+    pub(crate) fn reshape(&mut self, name: &str, element: Element, shape: &[Dim]) {
+        self.graph.declare_anew(name, element, shape);
     }
 
     /// Takes nodes out and puts one of the domain `foretype` in the last one's place.

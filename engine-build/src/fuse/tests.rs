@@ -7,7 +7,8 @@ use super::fuse;
 use crate::checkpoint::{Configs, Folder, Weights};
 use crate::families::{GraphOptions, Model};
 use crate::manifest::{Dtype, Quantization};
-use crate::onnx::proto::{AttributeProto, NodeProto};
+use crate::onnx::graph::attribute_proto;
+use crate::onnx::proto::{AttributeProto, DimensionValue, NodeProto, ValueInfoProto};
 use crate::onnx::{Attribute, Dim, Element, Graph, Parameter, Source, Value};
 
 const WIDTH: u64 = 4;
@@ -223,17 +224,39 @@ fn counts(graph: &Graph) -> BTreeMap<String, usize> {
     counts
 }
 
+/// Caches hold places, and the table has an entry for each position.
+fn check_caches(graph: &Graph) {
+    let dims = |value: &ValueInfoProto| {
+        let shape = value.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()?.shape.as_ref()).expect("a shape");
+        shape.dim.iter().filter_map(|dim| dim.value.clone()).collect::<Vec<_>>()
+    };
+    let cache = |value: &&ValueInfoProto| value.name.starts_with("past_k_") || value.name.starts_with("present_v_");
+    for value in graph.inputs.iter().chain(&graph.outputs).filter(cache) {
+        let dims = dims(value);
+        assert_eq!((dims.len(), &dims[0]), (3, &DimensionValue::DimParam("places".to_owned())), "{}", value.name);
+    }
+    let table = graph.inputs.last().expect("a table");
+    assert!(matches!(dims(table)[..], [DimensionValue::DimParam(_), DimensionValue::DimValue(1..=16)]), "{table:?}");
+}
+
 #[test]
 fn every_golden_is_rewritten_whole() {
     for folder in goldens() {
         for (quantization, suffix) in [(Quantization::None, ""), (Quantization::Int8, "Int8")] {
             let (graph, family, vocab) = standard(&folder);
             let layers = graph.outputs.iter().filter(|output| output.name.starts_with("present_k")).count();
-            let names = |graph: &Graph| (graph.inputs.clone(), graph.outputs.clone());
+            let names = |graph: &Graph| {
+                let names =
+                    |values: &[ValueInfoProto]| values.iter().map(|value| value.name.clone()).collect::<Vec<_>>();
+                (names(&graph.inputs), names(&graph.outputs))
+            };
             let (before, bytes) = (names(&graph), graph.parameters.iter().map(Parameter::elements).sum::<u64>());
             let graph = fuse(graph, vocab, quantization);
             check(&graph);
-            assert_eq!(names(&graph), before);
+            let (inputs, outputs) = names(&graph);
+            assert_eq!((&inputs[..inputs.len() - 1], &outputs), (&before.0[..], &before.1));
+            assert_eq!(inputs.last().map(String::as_str), Some("kv_places"));
+            check_caches(&graph);
             let gates = usize::from(!["gpt2", "gpt_neo", "gptj", "gpt_neox", "opt"].contains(&family.as_str()));
             if folder.ends_with("opt_post") {
                 // Norms behind the blocks, and a head that is projected first, stay ONNX's own; both projections are taken.
@@ -265,6 +288,26 @@ fn attention_with_another_mask_stays() {
     check(&graph);
     let counts = counts(&graph);
     assert!(counts.contains_key(".Attention") && !counts.contains_key("Attention"), "{counts:?}");
+}
+
+#[test]
+fn attention_is_rewritten_in_all_layers_or_in_none() {
+    let (folder, layers) = goldens()
+        .into_iter()
+        .map(|folder| {
+            let layers = standard(&folder).0.outputs.iter().filter(|o| o.name.starts_with("present_k")).count();
+            (folder, layers)
+        })
+        .find(|(_, layers)| *layers > 1)
+        .expect("two layers");
+    let (mut graph, _, vocab) = standard(&folder);
+    let attention = graph.nodes.iter_mut().rfind(|node| node.op_type == "Attention").expect("attention");
+    attention.attribute.push(attribute_proto(&Attribute::Float("softcap", 30.0)));
+    let (inputs, outputs) = (graph.inputs.clone(), graph.outputs.clone());
+    let graph = fuse(graph, vocab, Quantization::None);
+    check(&graph);
+    assert_eq!(counts(&graph)[".Attention"], layers);
+    assert_eq!((graph.inputs, graph.outputs), (inputs, outputs), "and the caches are as they were");
 }
 
 #[test]

@@ -175,6 +175,13 @@ impl Graph {
         self.outputs.push(value_info(value.name(), element, shape));
     }
 
+    /// Declares the graph input or output of this name with another shape.
+    pub(crate) fn declare_anew(&mut self, name: &str, element: Element, shape: &[Dim]) {
+        for declared in self.inputs.iter_mut().chain(&mut self.outputs).filter(|declared| declared.name == name) {
+            *declared = value_info(name, element, shape);
+        }
+    }
+
     /// An inline int64 constant. Equal constants are stored once.
     pub(crate) fn integers(&mut self, shape: &[i64], values: &[i64]) -> Value {
         let key = (shape.to_vec(), values.to_vec());

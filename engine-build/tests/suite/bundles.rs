@@ -195,7 +195,7 @@ fn manifests_that_cannot_be_true_are_refused() {
     let tiny = Tiny::new();
     let manifest = serde_json::to_value(tiny.build().expect("a bundle")).expect("JSON");
     let cases: [(&str, Value, &str); 11] = [
-        ("/format", json!(3), "format 3"),
+        ("/format", json!(2), "format 2"),
         ("/extra", json!(1), "unknown field"),
         ("/model/heads", json!(0), "a size is zero"),
         ("/model/hidden", json!(0), "a size is zero"),

@@ -20,7 +20,7 @@ use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
 use rustc_hash::FxHashMap;
 
-use self::kv::{KvCache, KvShape};
+use self::kv::{Kv, KvShape};
 pub use self::library::LibraryError;
 use self::raw::{Binding, Element, Memory, c_name};
 use self::sources::Sources;
@@ -154,7 +154,7 @@ struct OnnxRuntime<T: Element> {
     limits: Limits,
     shape: KvShape,
     vocab_padded: usize,
-    kv: KvCache<T>,
+    kv: Kv<T>,
     /// Of models with an encoder.
     sources: Option<Sources<T>>,
     /// `past_k_i`, `present_k_i`, `past_v_i`, `present_v_i`, in the order of the cache's tensors.
@@ -182,13 +182,14 @@ impl<T: Element> OnnxRuntime<T> {
         let model = &manifest.model;
         let names = (0..shape.layers).flat_map(|i| [("k", i), ("v", i)]);
         let sources = SourceShape::of(manifest, options.lanes, size_of::<T>());
+        let by_places = session.inputs().iter().any(|input| input.name() == kv::TABLE);
         let kv_names = names.map(|(kv, i)| (c_name(format!("past_{kv}_{i}")), c_name(format!("present_{kv}_{i}"))));
         Self {
             bindings: FxHashMap::default(),
             session,
             vocab_padded: size(model.vocab_padded),
             kv_names: kv_names.collect(),
-            kv: KvCache::new(shape),
+            kv: Kv::new(shape, by_places),
             sources: encoder.zip(sources).map(|(encoder, shape)| Sources::new(encoder, shape)),
             input_ids: Memory::zeroed(limits.lanes * limits.chunk),
             past_len: Memory::zeroed(limits.lanes),
@@ -209,8 +210,11 @@ impl<T: Element> OnnxRuntime<T> {
         binding.input(c"input_ids", &self.input_ids, &[b, s])?;
         binding.input(c"past_len", &self.past_len, &[b])?;
         binding.input(c"select", &self.select, &[r])?;
-        let cache = [b, self.shape.heads as i64, self.shape.context as i64, self.shape.head_dim as i64];
-        for ((past, present), memory) in self.kv_names.iter().zip(&self.kv.tensors) {
+        if let Some(table) = self.kv.table() {
+            binding.input(&c_name(kv::TABLE.to_owned()), table, &[b, self.shape.context as i64])?;
+        }
+        let cache = self.kv.dims(shape[0]);
+        for ((past, present), memory) in self.kv_names.iter().zip(self.kv.tensors()) {
             binding.input(past, memory, &cache)?;
             binding.output(present, memory, &cache)?;
         }
@@ -274,6 +278,7 @@ impl<T: Element> Backend for OnnxRuntime<T> {
         let width = self.sources.as_ref().map_or(0, Sources::width);
         let shape = [batch.rows.len(), batch.longest(), batch.selected.len(), width];
         self.write_inputs(batch, shape[1]);
+        self.kv.prepare(batch);
         if !self.bindings.contains_key(&shape) {
             if self.bindings.len() >= MAX_BINDINGS {
                 self.bindings.clear();

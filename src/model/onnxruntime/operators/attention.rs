@@ -1,4 +1,4 @@
-//! `Attention`: `(q, k, v, past_k, past_v, past_len, cos?, sin?) -> y, present_k, present_v`.
+//! `Attention`: `(q, k, v, past_k, past_v, past_len, kv_places, cos?, sin?) -> y, present_k, present_v`.
 
 use kernels::Kernels;
 use kernels::attention::{self, Arguments, Heads, Rotary};
@@ -18,7 +18,7 @@ impl Definition for Attention {
 
     fn inputs(&self) -> Vec<OperatorInput> {
         let floats = (0..5).map(|_| required(F32));
-        floats.chain([required(I64), optional(F32), optional(F32)]).collect()
+        floats.chain([required(I64), required(I64), optional(F32), optional(F32)]).collect()
     }
 
     fn outputs(&self) -> Vec<OperatorOutput> {
@@ -35,8 +35,8 @@ impl Definition for Attention {
             strides: info.sizes("strides")?,
             rotary_dim: info.size("rotary_dim")?,
             interleaved: info.size("interleaved")? != 0,
-            cos: info.constant(6)?,
-            sin: info.constant(7)?,
+            cos: info.constant(7)?,
+            sin: info.constant(8)?,
         };
         if prepared.rotary_dim > 0 && (prepared.cos.is_none() || prepared.sin.is_none()) {
             return Err(ort::Error::new("rotary positions without their cosines and sines"));
@@ -73,7 +73,8 @@ impl Compute for Prepared {
     fn compute(&mut self, kernels: &mut Kernels, call: &Call) -> Result<(), ort::Error> {
         let projections = [call.input::<f32>(0)?, call.input::<f32>(1)?, call.input::<f32>(2)?]; // [B, S, ..]
         let past_len = call.input::<i64>(5)?.elements; // [B]
-        let (_, keys) = call.updated::<f32>(1, 3)?; // [B, kv_heads, C, D]
+        let places = call.input::<i64>(6)?.elements; // [B, C]
+        let (_, keys) = call.updated::<f32>(1, 3)?; // [places, kv_heads, D]
         let (_, values) = call.updated::<f32>(2, 4)?;
         let y = call.output::<f32>(0, &projections[0].dims.with_last(self.heads * self.head_dim))?;
         let heads = std::array::from_fn(|part| Heads {
@@ -89,7 +90,7 @@ impl Compute for Prepared {
             scale: self.scale,
             rotary: self.rotary(),
         };
-        attention.run(kernels, Arguments { heads, past_len, keys, values }, y);
-        Ok(())
+        let arguments = Arguments { heads, past_len, places, keys, values };
+        attention.run(kernels, arguments, y).map_err(|error| ort::Error::new(error.to_string()))
     }
 }

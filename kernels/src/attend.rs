@@ -8,7 +8,7 @@ use crate::math::exp;
 /// Queries that share loads.
 pub(crate) const BLOCK: usize = 4;
 
-/// One head of a cache as one row sees it.
+/// A cache as one row sees it, from one head on.
 #[derive(Clone, Copy)]
 pub(crate) struct Cache<'a> {
     /// Keys of the head in place 0.
@@ -35,60 +35,139 @@ impl Cache<'_> {
     }
 }
 
-/// `Q` queries, 1 or [`BLOCK`], and the cache that they see.
-pub(crate) struct Block<'a, const Q: usize> {
-    /// `[Q, head_dim]`
+/// Blocks of `Q` queries, 1 or [`BLOCK`], of each of some heads, and the cache that they see.
+///
+/// What is read of a place is read for all heads and blocks before the next place's turn comes: memory is read once, and in
+/// stretches as long as can be.
+pub(crate) struct Blocks<'a, const Q: usize> {
+    /// `[heads, blocks, Q, head_dim]`
     pub(crate) queries: &'a [f32],
+    /// Heads of the cache that lie side by side.
+    pub(crate) heads: usize,
+    /// The first of them.
     pub(crate) cache: Cache<'a>,
     /// Factor of every product of query and key.
     pub(crate) scale: f32,
-    /// Positions that each query sees, in rising order.
-    pub(crate) lengths: [usize; Q],
-    /// Places for the scores of one query: the context, rounded up to 16.
-    pub(crate) stretch: usize,
+    /// `[blocks]`: positions that each query sees, in rising order.
+    pub(crate) lengths: &'a [[usize; Q]],
 }
 
-impl<const Q: usize> Block<'_, Q> {
-    /// Writes the queries' results, `head_dim` elements each. `scores`: `[Q, stretch]`, for use meanwhile.
+/// Memory for use meanwhile, and where the results go.
+pub(crate) struct Output<'a, const Q: usize> {
+    /// `[heads, blocks, Q, Blocks::stretch]`
+    pub(crate) scores: &'a mut [f32],
+    /// `[heads, blocks, Q]`
+    pub(crate) factors: &'a mut [f32],
+    /// `[blocks]`: where the results of the first head's queries are, `head_dim` elements each.
+    pub(crate) y: &'a [[*mut f32; Q]],
+    /// Elements from one head's result to the next one's.
+    pub(crate) step: usize,
+}
+
+/// A block of a head.
+#[derive(Clone, Copy)]
+struct At {
+    head: usize,
+    block: usize,
+}
+
+/// Some positions in a row.
+#[derive(Clone, Copy)]
+struct Positions<'a> {
+    first: usize,
+    /// Where their values of the first head are.
+    values: &'a [*const f32],
+}
+
+/// Places whose values are read for all blocks in turn.
+const PLACES: usize = 16;
+
+impl<const Q: usize> Blocks<'_, Q> {
+    /// Elements for the scores of one query: the positions that are seen, rounded up to whole vectors.
+    #[inline(always)]
+    pub(crate) fn stretch(&self) -> usize {
+        self.last().next_multiple_of(LANES)
+    }
+
+    /// Positions that are seen at all.
+    #[inline(always)]
+    fn last(&self) -> usize {
+        self.lengths.last().map_or(0, |lengths| lengths[Q - 1])
+    }
+
+    #[inline(always)]
+    fn dim(&self) -> usize {
+        self.queries.len() / (self.heads * self.lengths.len() * Q)
+    }
+
+    /// Index of a block's first query.
+    #[inline(always)]
+    fn query(&self, at: At) -> usize {
+        (at.head * self.lengths.len() + at.block) * Q
+    }
+
+    fn all(&self) -> impl Iterator<Item = At> {
+        let blocks = self.lengths.len();
+        (0..self.heads).flat_map(move |head| (0..blocks).map(move |block| At { head, block }))
+    }
+
+    /// Writes the queries' results.
     ///
     /// # Safety
-    /// The machine has `S`; the places of the positions that the queries see are there, and nobody writes to them meanwhile.
+    /// The machine has `S`; the places of the positions that the queries see are there with all heads, and nobody writes to them
+    /// meanwhile; the results' memory is there, and nobody else's.
     #[inline(always)]
-    pub(crate) unsafe fn attend<S: Isa>(&self, scores: &mut [f32], mut y: [&mut [f32]; Q]) {
-        let dim = self.queries.len() / Q;
+    pub(crate) unsafe fn attend<S: Isa>(&self, output: Output<'_, Q>) {
+        let (dim, stretch) = (self.dim(), self.stretch());
         let whole = dim / LANES * LANES;
-        self.check(scores, &y);
-        // SAFETY: the lengths of all slices were checked, and the caller promises the places; each function reads and writes
-        // within them.
+        self.check(&output);
+        // SAFETY: the lengths of all slices were checked, and the caller promises the places and the results; each function reads
+        // and writes within them.
         unsafe {
-            self.scores::<S>(scores);
-            let mut factors = [0.0; Q];
-            for (q, length) in self.lengths.into_iter().enumerate() {
-                let scores = &mut scores[q * self.stretch..][..length.next_multiple_of(LANES)];
+            for first in (0..self.last()).step_by(LANES / Q) {
+                let mut keys = [std::ptr::null(); LANES];
+                for (n, key) in keys[..LANES / Q].iter_mut().enumerate() {
+                    // Where positions are missing, the last one stands in.
+                    *key = self.cache.key((first + n).min(self.last() - 1)).cast_const();
+                }
+                for at in self.all().filter(|at| first < self.lengths[at.block][Q - 1]) {
+                    self.scores::<S>(output.scores, at, (first, &keys));
+                }
+            }
+            for (at, (scores, factor)) in output.scores.chunks_exact_mut(stretch).zip(&mut *output.factors).enumerate()
+            {
+                let length = self.lengths[at / Q % self.lengths.len()][at % Q];
+                let scores = &mut scores[..length.next_multiple_of(LANES)];
                 // What fills up the last vector has no weight.
                 scores[length..].fill(f32::NEG_INFINITY);
-                factors[q] = 1.0 / softmax::<S>(scores);
+                *factor = 1.0 / softmax::<S>(scores);
             }
-            // As many vectors at a time as there are registers for: sums that don't wait for each other.
-            let mut d = 0;
-            while S::REGISTERS >= 32 && d + 4 * LANES <= whole {
-                self.mix::<S, 4>(scores, factors, d, &mut y);
-                d += 4 * LANES;
-            }
-            while Q == 1 && d + 2 * LANES <= whole {
-                self.mix::<S, 2>(scores, factors, d, &mut y);
-                d += 2 * LANES;
-            }
-            while d < whole {
-                self.mix::<S, 1>(scores, factors, d, &mut y);
-                d += LANES;
-            }
-            for (q, y) in y.iter_mut().enumerate() {
-                let weights = &scores[q * self.stretch..][..self.lengths[q]];
-                for d in whole..dim {
-                    let products = weights.iter().enumerate().map(|(at, weight)| weight * *self.cache.value(at).add(d));
-                    y[d] = products.sum::<f32>() * factors[q];
+            for first in (0..self.last()).step_by(PLACES) {
+                let mut values = [std::ptr::null(); PLACES];
+                for (value, position) in values.iter_mut().zip(first..self.last()) {
+                    *value = self.cache.value(position).cast_const();
                 }
+                for at in self.all().filter(|at| first < self.lengths[at.block][0]) {
+                    let positions =
+                        Positions { first, values: &values[..(self.lengths[at.block][0] - first).min(PLACES)] };
+                    // As many vectors at a time as there are registers for: sums that don't wait for each other.
+                    let mut d = 0;
+                    while S::REGISTERS >= 32 && d + 4 * LANES <= whole {
+                        self.mix::<S, 4>(&output, positions, (at, d));
+                        d += 4 * LANES;
+                    }
+                    while Q == 1 && d + 2 * LANES <= whole {
+                        self.mix::<S, 2>(&output, positions, (at, d));
+                        d += 2 * LANES;
+                    }
+                    while d < whole {
+                        self.mix::<S, 1>(&output, positions, (at, d));
+                        d += LANES;
+                    }
+                }
+            }
+            if whole < dim {
+                self.mix_rest(&output, whole);
             }
         }
     }
@@ -96,92 +175,128 @@ impl<const Q: usize> Block<'_, Q> {
     /// # Panics
     /// If a slice is shorter than what will be read or written.
     #[inline(always)]
-    fn check(&self, scores: &[f32], y: &[&mut [f32]; Q]) {
-        let (dim, last) = (self.queries.len() / Q, self.lengths[Q - 1]);
-        assert!(self.lengths[0] > 0 && self.lengths.is_sorted() && last <= self.stretch, "{:?}", self.lengths);
-        assert!(self.cache.places.len() >= last, "a cache of {last} positions");
-        assert!(self.stretch.is_multiple_of(LANES) && scores.len() == Q * self.stretch, "scores");
-        assert!(y.iter().all(|y| y.len() == dim), "results");
+    fn check(&self, output: &Output<'_, Q>) {
+        let count = self.heads * self.lengths.len() * Q;
+        let lengths = self.lengths.as_flattened();
+        assert!(lengths.is_sorted() && lengths.first() > Some(&0), "{lengths:?}");
+        assert!(self.heads > 0 && self.queries.len() == count * self.dim(), "queries");
+        assert!(self.cache.places.len() >= self.last(), "a cache of {} positions", self.last());
+        assert!(output.scores.len() == count * self.stretch() && output.factors.len() == count, "scores");
+        assert_eq!(output.y.len(), self.lengths.len(), "results");
     }
 
-    /// Products of queries and keys. Those of keys that a query doesn't see are there too, and mean nothing.
+    /// Products of a block's queries and some keys, those of the first head from position `first` on. Products with keys that a query
+    /// doesn't see are there too, and mean nothing.
     ///
     /// # Safety
-    /// As for [`Block::attend`]; the lengths are those that [`Block::check`] asks for.
+    /// As for [`Blocks::attend`]; the lengths are those that [`Blocks::check`] asks for.
     #[inline(always)]
-    unsafe fn scores<S: Isa>(&self, scores: &mut [f32]) {
-        let dim = self.queries.len() / Q;
+    unsafe fn scores<S: Isa>(&self, scores: &mut [f32], at: At, (first, keys): (usize, &[*const f32; LANES])) {
+        let (dim, stretch) = (self.dim(), self.stretch());
         let whole = dim / LANES * LANES;
-        let last = self.lengths[Q - 1];
         let positions = LANES / Q;
-        for first in (0..last).step_by(positions) {
-            // SAFETY: positions are below `last`, elements below `whole`; a query's scores end within its stretch, a multiple of
-            // 16 and so of `positions`.
-            unsafe {
-                let mut sums = [S::splat(0.0); LANES];
-                // Where positions are missing, the last one stands in.
-                let keys: [_; LANES] = std::array::from_fn(|n| self.cache.key((first + n).min(last - 1)).cast_const());
-                for d in (0..whole).step_by(LANES) {
-                    for n in 0..positions {
-                        let key = S::load(keys[n].add(d));
-                        for q in 0..Q {
-                            let query = S::load(self.queries.as_ptr().add(q * dim + d));
-                            sums[q * positions + n] = S::fma(query, key, sums[q * positions + n]);
-                        }
+        let queries = &self.queries[self.query(at) * dim..][..Q * dim];
+        // SAFETY: elements are below `whole` of a head; a query's scores end within its stretch, a multiple of 16 and so of
+        // `positions`.
+        unsafe {
+            let mut sums = [S::splat(0.0); LANES];
+            for d in (0..whole).step_by(LANES) {
+                for n in 0..positions {
+                    let key = S::load(keys[n].add(at.head * dim + d));
+                    for q in 0..Q {
+                        let query = S::load(queries.as_ptr().add(q * dim + d));
+                        sums[q * positions + n] = S::fma(query, key, sums[q * positions + n]);
                     }
                 }
-                let mut found = [0.0_f32; LANES];
-                S::store(found.as_mut_ptr(), S::sums(sums));
-                for (q, found) in found.chunks_exact_mut(positions).enumerate() {
-                    let rest = &self.queries[q * dim + whole..(q + 1) * dim];
-                    for (n, score) in found.iter_mut().enumerate() {
-                        let key = std::slice::from_raw_parts(keys[n].add(whole), dim - whole);
-                        *score = (*score + rest.iter().zip(key).map(|(q, k)| q * k).sum::<f32>()) * self.scale;
-                    }
-                    scores[q * self.stretch + first..][..positions].copy_from_slice(found);
+            }
+            let mut found = [0.0_f32; LANES];
+            S::store(found.as_mut_ptr(), S::sums(sums));
+            for (q, found) in found.chunks_exact_mut(positions).enumerate() {
+                let rest = &queries[q * dim + whole..(q + 1) * dim];
+                for (n, score) in found.iter_mut().enumerate() {
+                    let key = std::slice::from_raw_parts(keys[n].add(at.head * dim + whole), dim - whole);
+                    *score = (*score + rest.iter().zip(key).map(|(q, k)| q * k).sum::<f32>()) * self.scale;
                 }
+                scores[(self.query(at) + q) * stretch + first..][..positions].copy_from_slice(found);
             }
         }
     }
 
-    /// `N` vectors of the results, from element `d` on.
+    /// Adds what some positions that all queries of a block see give to `N` vectors of their results, from element `d` on; behind the
+    /// last of them, what the positions give that not all of its queries see.
     ///
     /// # Safety
-    /// As for [`Block::attend`]; `d + 16 N <= head_dim`; the lengths are those that [`Block::check`] asks for.
+    /// As for [`Blocks::attend`]; `d + 16 N <= head_dim`; the lengths are those that [`Blocks::check`] asks for; positions come in
+    /// order.
     #[inline(always)]
-    unsafe fn mix<S: Isa, const N: usize>(
-        &self,
-        weights: &[f32],
-        factors: [f32; Q],
-        d: usize,
-        y: &mut [&mut [f32]; Q],
-    ) {
+    unsafe fn mix<S: Isa, const N: usize>(&self, output: &Output<'_, Q>, positions: Positions, (at, d): (At, usize)) {
+        let (offset, stretch) = (at.head * self.dim() + d, self.stretch());
+        let lengths = self.lengths[at.block];
         // SAFETY: positions are below the lengths, elements below `head_dim`.
         unsafe {
+            let weights = output.scores.as_ptr().add(self.query(at) * stretch);
+            let y = output.y[at.block].map(|y| y.add(at.head * output.step + d));
             let mut sums = [[S::splat(0.0); N]; Q];
-            for position in 0..self.lengths[0] {
-                let from = self.cache.value(position).add(d);
+            if positions.first > 0 {
+                for (sums, y) in sums.iter_mut().zip(y) {
+                    for (n, sum) in sums.iter_mut().enumerate() {
+                        *sum = S::load(y.add(n * LANES));
+                    }
+                }
+            }
+            for (position, from) in (positions.first..).zip(positions.values) {
+                let from = from.add(offset);
                 let mut values = [S::splat(0.0); N];
                 for (n, value) in values.iter_mut().enumerate() {
                     *value = S::load(from.add(n * LANES));
                 }
                 for (q, sums) in sums.iter_mut().enumerate() {
-                    let weight = S::splat(*weights.as_ptr().add(q * self.stretch + position));
+                    let weight = S::splat(*weights.add(q * stretch + position));
                     for (sum, value) in sums.iter_mut().zip(values) {
                         *sum = S::fma(weight, value, *sum);
                     }
                 }
             }
+            if positions.first + positions.values.len() < lengths[0] {
+                for (sums, y) in sums.iter().zip(y) {
+                    for (n, sum) in sums.iter().enumerate() {
+                        S::store(y.add(n * LANES), *sum);
+                    }
+                }
+                return;
+            }
             for (q, sums) in sums.iter_mut().enumerate() {
-                for position in self.lengths[0]..self.lengths[q] {
-                    let from = self.cache.value(position).add(d);
-                    let weight = S::splat(*weights.as_ptr().add(q * self.stretch + position));
+                for position in lengths[0]..lengths[q] {
+                    let from = self.cache.value(position).add(offset);
+                    let weight = S::splat(*weights.add(q * stretch + position));
                     for (n, sum) in sums.iter_mut().enumerate() {
                         *sum = S::fma(weight, S::load(from.add(n * LANES)), *sum);
                     }
                 }
+                let factor = S::splat(output.factors[self.query(at) + q]);
                 for (n, sum) in sums.iter().enumerate() {
-                    S::store(y[q].as_mut_ptr().add(d + n * LANES), S::mul(*sum, S::splat(factors[q])));
+                    S::store(y[q].add(n * LANES), S::mul(*sum, factor));
+                }
+            }
+        }
+    }
+
+    /// The elements of the results from `whole` on, which fill no vector.
+    ///
+    /// # Safety
+    /// As for [`Blocks::attend`]; the lengths are those that [`Blocks::check`] asks for.
+    #[inline(always)]
+    unsafe fn mix_rest(&self, output: &Output<'_, Q>, whole: usize) {
+        let (dim, stretch) = (self.dim(), self.stretch());
+        for (at, q) in self.all().flat_map(|at| (0..Q).map(move |q| (at, q))) {
+            let query = self.query(at) + q;
+            for d in whole..dim {
+                let weights = output.scores[query * stretch..][..self.lengths[at.block][q]].iter().enumerate();
+                // SAFETY: positions are below the lengths, elements below `head_dim`.
+                unsafe {
+                    let products = weights.map(|(p, weight)| weight * *self.cache.value(p).add(at.head * dim + d));
+                    *output.y[at.block][q].add(at.head * output.step + d) =
+                        products.sum::<f32>() * output.factors[query];
                 }
             }
         }

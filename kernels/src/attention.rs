@@ -4,15 +4,18 @@
 //! row is in. So rows that begin alike read the same memory, and what they share is neither copied nor held twice.
 
 use crate::Kernels;
-use crate::attend::{BLOCK, Block, Cache};
+use crate::attend::{BLOCK, Blocks, Cache, Output};
 use crate::isa::{Isa, LANES, Op};
-use crate::math::prefetch;
+use crate::places;
+pub use crate::places::PlaceError;
 use crate::threads::Shared;
 
 /// Parts for each thread, so that one that is held up leaves some to the others.
 const PARTS: usize = 6;
-/// Queries of one row that a thread takes together.
-const PART: usize = 16;
+/// Tokens of one row that a thread takes together: the more, the less often a cache is read.
+const PART: std::ops::RangeInclusive<usize> = 16..=64;
+/// Blocks of queries of one head that share what is read of its cache.
+const BLOCKS: usize = 16;
 
 /// Where a head's elements are in a row of projections: head `h` begins at `offset + h * stride`.
 #[derive(Clone, Copy, Debug)]
@@ -71,46 +74,6 @@ pub struct Arguments<'a> {
     pub values: &'a mut [f32],
 }
 
-/// A table of places that can't be: why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlaceError {
-    /// A position is nowhere.
-    Outside {
-        /// The row.
-        row: usize,
-        /// The position.
-        position: usize,
-        /// What the table says.
-        place: i64,
-        /// Places that there are.
-        places: usize,
-    },
-    /// The place of a new position is another position's, too.
-    Shared {
-        /// The other's row.
-        row: usize,
-        /// The other position.
-        position: usize,
-        /// What the table says.
-        place: i64,
-    },
-}
-
-impl std::fmt::Display for PlaceError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            PlaceError::Outside { row, position, place, places } => {
-                write!(f, "position {position} of row {row} is in place {place} of {places}")
-            }
-            PlaceError::Shared { row, position, place } => {
-                write!(f, "position {position} of row {row} is in place {place}, to which another position is written")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PlaceError {}
-
 impl Attention<'_> {
     /// Writes keys and values into the cache behind `past_len`, then mixes the values for each query into `y`
     /// `[rows, tokens, heads * head_dim]`. A query sees the positions up to its own; what lies beyond the context is left out.
@@ -121,12 +84,69 @@ impl Attention<'_> {
     /// # Panics
     /// If a slice has another length than its shape.
     pub fn run(&self, kernels: &mut Kernels, arguments: Arguments, y: &mut [f32]) -> Result<(), PlaceError> {
+        let (rows, tokens, context) = self.check(&arguments, y);
+        let Kernels { threads, level, scores, written, .. } = kernels;
+        let count = arguments.keys.len() / (self.kv_heads * self.head_dim);
+        places::check(arguments.places, arguments.past_len, tokens, count, written)?;
+        let (caches, wanted) = (rows * self.kv_heads, threads.count() * PARTS);
+        // Taking a part costs a cache line's way from core to core, so one part is several caches where there are many.
+        let together = (caches / wanted).max(1);
+        // Several tokens read a cache again and again, so it should be as little as can be.
+        let side_by_side = if tokens > 1 { 1 } else { largest_divisor(self.kv_heads, together) };
+        let room = side_by_side * BLOCKS * BLOCK * (context.next_multiple_of(LANES) + 1 + self.head_dim);
+        scores.resize(threads.count() * room, 0.0);
+        let job = Job {
+            attention: self,
+            heads: arguments.heads,
+            past_len: arguments.past_len,
+            places: arguments.places,
+            keys: Shared::new(arguments.keys),
+            values: Shared::new(arguments.values),
+            y: Shared::new(y),
+            scores: Shared::new(scores),
+            room,
+            tokens,
+            context,
+            side_by_side,
+        };
+        let groups = caches / side_by_side;
+        let part = tokens.div_ceil(wanted.div_ceil(caches)).clamp(*PART.start(), *PART.end());
+        let parts = tokens.div_ceil(part);
+        if parts == 1 {
+            let together = (together / side_by_side).max(1);
+            threads.run(groups.div_ceil(together), &|part, thread| {
+                for at in part * together..groups.min((part + 1) * together) {
+                    // SAFETY: a row's new positions of one head are one part's to write, and no other row's to read, as was
+                    // checked; `Kernels` only holds levels that the machine has.
+                    unsafe {
+                        level.run(Store { job: &job, at });
+                        level.run(Mix { job: &job, at, tokens: 0..tokens, thread });
+                    }
+                }
+            });
+        } else {
+            // SAFETY: as above; then the caches are only read, and each part writes its own queries' results.
+            threads.run(groups, &|at, _| unsafe { level.run(Store { job: &job, at }) });
+            threads.run(groups * parts, &|index, thread| {
+                let from = index % parts * part;
+                let op = Mix { job: &job, at: index / parts, tokens: from..tokens.min(from + part), thread };
+                // SAFETY: as above.
+                unsafe { level.run(op) }
+            });
+        }
+        Ok(())
+    }
+
+    /// Rows, tokens of each and positions of the context.
+    ///
+    /// # Panics
+    /// If a slice has another length than its shape.
+    fn check(&self, arguments: &Arguments, y: &[f32]) -> (usize, usize, usize) {
         let rows = arguments.past_len.len();
         let width = self.heads * self.head_dim;
         assert!(rows > 0 && self.heads.is_multiple_of(self.kv_heads), "{self:?}");
-        let context = arguments.places.len() / rows;
-        let tokens = y.len() / (rows * width);
-        assert_eq!(arguments.places.len(), rows * context, "places");
+        let (tokens, context) = (y.len() / (rows * width), arguments.places.len() / rows);
+        assert!(context > 0 && arguments.places.len() == rows * context, "places");
         assert!(arguments.keys.len().is_multiple_of(self.kv_heads * self.head_dim), "keys");
         assert_eq!(arguments.values.len(), arguments.keys.len(), "values");
         assert_eq!(y.len(), rows * tokens * width, "y");
@@ -138,102 +158,13 @@ impl Attention<'_> {
             assert!(rotary.dim <= self.head_dim && rotary.dim.is_multiple_of(2) && rotary.dim > 0, "rotary");
             assert!(rotary.cos.len() >= rotary.dim / 2 && rotary.cos.len() == rotary.sin.len(), "rotary");
         }
-        let Kernels { threads, level, scores, written, .. } = kernels;
-        let count = arguments.keys.len() / (self.kv_heads * self.head_dim);
-        check_places(&arguments, (tokens, context), count, written)?;
-        scores.resize(threads.count() * BLOCK * (context.next_multiple_of(LANES) + self.head_dim), 0.0);
-        let job = Job {
-            attention: self,
-            heads: arguments.heads,
-            past_len: arguments.past_len,
-            places: arguments.places,
-            keys: Shared::new(arguments.keys),
-            values: Shared::new(arguments.values),
-            y: Shared::new(y),
-            scores: Shared::new(scores),
-            tokens,
-            context,
-        };
-        let caches = rows * self.kv_heads;
-        let parts = tokens.div_ceil(PART);
-        if parts == 1 {
-            // Taking a part costs a cache line's way from core to core, so one part is several caches where there are many.
-            let together = (caches / (threads.count() * PARTS)).max(1);
-            threads.run(caches.div_ceil(together), &|part, thread| {
-                for at in part * together..caches.min((part + 1) * together) {
-                    // SAFETY: a row's new positions of one head are one part's to write, and no other row's to read, as was
-                    // checked; `Kernels` only holds levels that the machine has.
-                    unsafe {
-                        level.run(Store { job: &job, at });
-                        level.run(Mix { job: &job, at, tokens: 0..tokens, thread });
-                    }
-                }
-            });
-        } else {
-            // SAFETY: as above; then the caches are only read, and each part writes its own queries' results.
-            threads.run(caches, &|at, _| unsafe { level.run(Store { job: &job, at }) });
-            threads.run(caches * parts, &|index, thread| {
-                let from = index % parts * PART;
-                let op = Mix { job: &job, at: index / parts, tokens: from..tokens.min(from + PART), thread };
-                // SAFETY: as above.
-                unsafe { level.run(op) }
-            });
-        }
-        Ok(())
+        (rows, tokens, context)
     }
 }
 
-/// Says whether every position is in one of the `count` places, and those of new positions are nobody else's: what lets threads
-/// write to them while others read. `written` is all false, and is so again afterwards.
-fn check_places(
-    arguments: &Arguments,
-    (tokens, context): (usize, usize),
-    count: usize,
-    written: &mut Vec<bool>,
-) -> Result<(), PlaceError> {
-    if written.len() < count {
-        written.resize(count, false);
-    }
-    let rows = || arguments.places.chunks_exact(context).zip(arguments.past_len).enumerate();
-    let new = |past: i64| {
-        let past = usize::try_from(past).unwrap_or(0);
-        past.min(context)..(past + tokens).min(context)
-    };
-    let outside = |row, position, place| PlaceError::Outside { row, position, place, places: count };
-    let mut result = Ok(());
-    let mut marked = 0;
-    'rows: for (row, (table, &past)) in rows() {
-        for position in new(past) {
-            let place = table[position];
-            result = match usize::try_from(place).ok().filter(|place| *place < count) {
-                None => Err(outside(row, position, place)),
-                Some(at) if std::mem::replace(&mut written[at], true) => {
-                    Err(PlaceError::Shared { row, position, place })
-                }
-                Some(_) => Ok(()),
-            };
-            if result.is_err() {
-                break 'rows;
-            }
-            marked += 1;
-        }
-    }
-    if result.is_ok() {
-        result = rows().try_for_each(|(row, (table, &past))| {
-            table[..new(past).start].iter().enumerate().try_for_each(|(position, &place)| {
-                match usize::try_from(place).ok().and_then(|at| written[..count].get(at)) {
-                    None => Err(outside(row, position, place)),
-                    Some(true) => Err(PlaceError::Shared { row, position, place }),
-                    Some(false) => Ok(()),
-                }
-            })
-        });
-    }
-    let places = rows().flat_map(|(_, (table, &past))| &table[new(past)]);
-    for place in places.take(marked) {
-        written[*place as usize] = false;
-    }
-    result
+/// The largest divisor of `n` that is at most `most`, which is at least 1.
+fn largest_divisor(n: usize, most: usize) -> usize {
+    (1..=most.min(n)).rev().find(|divisor| n.is_multiple_of(*divisor)).unwrap_or(1)
 }
 
 struct Job<'a> {
@@ -244,26 +175,24 @@ struct Job<'a> {
     keys: Shared<f32>,
     values: Shared<f32>,
     y: Shared<f32>,
-    /// `[threads, BLOCK * (scores + a query)]`
+    /// `[threads, room]`
     scores: Shared<f32>,
+    /// Elements that a thread works with: for each query of the blocks of each head its scores, a factor and the query itself.
+    room: usize,
     tokens: usize,
     context: usize,
+    /// Heads of a row's cache that are read together.
+    side_by_side: usize,
 }
 
 impl Job<'_> {
-    /// Places for the scores of one query.
-    #[inline(always)]
-    fn stretch(&self) -> usize {
-        self.context.next_multiple_of(LANES)
-    }
-
     /// The position of a row's token in its cache.
     #[inline(always)]
     fn position(&self, row: usize, token: usize) -> usize {
         usize::try_from(self.past_len[row]).unwrap_or(0) + token
     }
 
-    /// A head of the cache, as a row sees it.
+    /// The cache from a head on, as a row sees it.
     #[inline(always)]
     fn cache(&self, row: usize, head: usize) -> Cache<'_> {
         let Attention { kv_heads, head_dim, .. } = *self.attention;
@@ -299,10 +228,10 @@ impl Job<'_> {
     }
 }
 
-/// Writes one cache's new keys and values.
+/// Writes new keys and values of some heads of a row.
 struct Store<'a> {
     job: &'a Job<'a>,
-    /// `row * kv_heads + head`
+    /// Counts the heads that are read together, of all rows.
     at: usize,
 }
 
@@ -313,34 +242,31 @@ impl Op for Store<'_> {
     unsafe fn run<S: Isa>(self) {
         let Self { job, at } = self;
         let Attention { kv_heads, head_dim, .. } = *job.attention;
-        let (row, head) = (at / kv_heads, at % kv_heads);
-        let cache = job.cache(row, head);
-        // All that the row holds will be read once, from places that the machine can't guess.
-        for position in 0..job.position(row, 0).min(job.context) {
-            for element in (0..head_dim).step_by(LANES) {
-                prefetch(cache.key(position).wrapping_add(element).cast());
-                prefetch(cache.value(position).wrapping_add(element).cast());
-            }
-        }
+        let (row, first) = (at * job.side_by_side / kv_heads, at * job.side_by_side % kv_heads);
+        let cache = job.cache(row, first);
         for token in 0..job.tokens {
             let position = job.position(row, token);
             if position >= job.context {
                 break;
             }
-            // SAFETY: the place is one that there is, and this position's alone, as was checked; this head of it is one part's.
-            let (key, value) = unsafe {
-                let slice = |start| std::slice::from_raw_parts_mut(start, head_dim);
-                (slice(cache.key(position)), slice(cache.value(position)))
-            };
-            job.rotate(job.head(1, row, token, head), position, key);
-            value.copy_from_slice(job.head(2, row, token, head));
+            for head in 0..job.side_by_side {
+                // SAFETY: the place is one that there is, and this position's alone, as was checked; these heads of it are one
+                // part's.
+                let (key, value) = unsafe {
+                    let slice = |start: *mut f32| std::slice::from_raw_parts_mut(start.add(head * head_dim), head_dim);
+                    (slice(cache.key(position)), slice(cache.value(position)))
+                };
+                job.rotate(job.head(1, row, token, first + head), position, key);
+                value.copy_from_slice(job.head(2, row, token, first + head));
+            }
         }
     }
 }
 
-/// Mixes one cache's values for some of the tokens and all query heads that share the cache.
+/// Mixes the values of some heads of a row for some of the tokens and all query heads that share them.
 struct Mix<'a> {
     job: &'a Job<'a>,
+    /// As [`Store::at`].
     at: usize,
     tokens: std::ops::Range<usize>,
     thread: usize,
@@ -353,46 +279,54 @@ impl Op for Mix<'_> {
     unsafe fn run<S: Isa>(self) {
         let group = self.job.attention.heads / self.job.attention.kv_heads;
         let count = self.tokens.len() * group;
-        let blocks = count / BLOCK;
+        let whole = count / BLOCK * BLOCK;
         // SAFETY: `S` as promised; each query's result is written once.
         unsafe {
-            for block in 0..blocks {
-                self.block::<S, BLOCK>(block * BLOCK, group);
+            for first in (0..whole).step_by(BLOCKS * BLOCK) {
+                self.blocks::<S, BLOCK>(first..whole.min(first + BLOCKS * BLOCK));
             }
-            for query in blocks * BLOCK..count {
-                self.block::<S, 1>(query, group);
+            if whole < count {
+                self.blocks::<S, 1>(whole..count);
             }
         }
     }
 }
 
 impl Mix<'_> {
-    /// Mixes for `Q` queries from `first` on, counted through the heads of each token in turn.
+    /// Mixes for some queries of each head, counted through the query heads of each token in turn: a multiple of `Q`, and at most
+    /// [`BLOCKS`] times that.
     ///
     /// # Safety
     /// The machine has `S`; nobody writes to the cache or touches the queries' results meanwhile.
     #[inline(always)]
-    unsafe fn block<S: Isa, const Q: usize>(&self, first: usize, group: usize) {
+    unsafe fn blocks<S: Isa, const Q: usize>(&self, queries: std::ops::Range<usize>) {
         let job = self.job;
         let Attention { heads, kv_heads, head_dim, scale, .. } = *job.attention;
-        let (row, kv_head) = (self.at / kv_heads, self.at % kv_heads);
-        let stretch = job.stretch();
-        let room = BLOCK * (stretch + head_dim);
-        // SAFETY: a thread's part of the scores is its own, and `Attention::run` made it so long.
-        let (scores, queries) = unsafe { job.scores.slice_mut(self.thread * room, room) }.split_at_mut(BLOCK * stretch);
-        let mut lengths = [0; Q];
-        let mut starts = [0; Q];
-        for q in 0..Q {
-            let (token, head) = (self.tokens.start + (first + q) / group, kv_head * group + (first + q) % group);
+        let (group, side_by_side) = (heads / kv_heads, job.side_by_side);
+        let (row, kv_head) = (self.at * side_by_side / kv_heads, self.at * side_by_side % kv_heads);
+        let count = queries.len();
+        // SAFETY: a thread's room is its own, and `Attention::run` made it so long.
+        let room = unsafe { job.scores.slice_mut(self.thread * job.room, job.room) };
+        let (rotated, rest) = room.split_at_mut(side_by_side * count * head_dim);
+        let mut lengths = [[0; Q]; BLOCKS];
+        let mut y = [[std::ptr::null_mut(); Q]; BLOCKS];
+        for (at, query) in queries.enumerate() {
+            let (token, in_group) = (self.tokens.start + query / group, query % group);
             let position = job.position(row, token);
-            let query = &mut queries[q * head_dim..(q + 1) * head_dim];
-            job.rotate(job.head(0, row, token, head), position, query);
-            lengths[q] = (position + 1).min(job.context);
-            starts[q] = ((row * job.tokens + token) * heads + head) * head_dim;
+            for head in 0..side_by_side {
+                let to = &mut rotated[(head * count + at) * head_dim..][..head_dim];
+                job.rotate(job.head(0, row, token, (kv_head + head) * group + in_group), position, to);
+            }
+            lengths[at / Q][at % Q] = (position + 1).min(job.context);
+            y[at / Q][at % Q] = job.y.at(((row * job.tokens + token) * heads + kv_head * group + in_group) * head_dim);
         }
-        let block =
-            Block { queries: &queries[..Q * head_dim], cache: job.cache(row, kv_head), scale, lengths, stretch };
-        // SAFETY: the places are those that there are, and are not written while they are mixed; a query's result is its own.
-        unsafe { block.attend::<S>(&mut scores[..Q * stretch], starts.map(|start| job.y.slice_mut(start, head_dim))) };
+        let lengths = &lengths[..count / Q];
+        let blocks = Blocks { queries: rotated, heads: side_by_side, cache: job.cache(row, kv_head), scale, lengths };
+        let (factors, rest) = rest.split_at_mut(side_by_side * count);
+        let scores = &mut rest[..side_by_side * count * blocks.stretch()];
+        let output = Output { scores, factors, y: &y[..count / Q], step: group * head_dim };
+        // SAFETY: the places are those that there are, and are not written while they are mixed; a query's result is its own, and
+        // within `y`, which holds all heads of all tokens.
+        unsafe { blocks.attend::<S>(output) };
     }
 }

@@ -4,8 +4,9 @@
 //! linear      y = activation(norm(x) W + b) * factor + residual
 //!   rows        x, normalized, and for int8 weights quantized, in the order that tiles read
 //!   tile        the inner loops: rows x panels of 16 outputs, f32 and int8
-//! attention   keys and values into the cache, then softmax(q K) V over the positions that are there
-//!   attend      its inner loops: one query, or a few that share what they read
+//! attention   keys and values into the cache, then softmax(q K) V over the positions that are there, wherever a table says
+//!   attend      its inner loops: queries that share what they read
+//!   places      which tables of places can be
 //! embedding   rows of the packed vocabulary matrix
 //! head        logits, the best of them, and the logarithm of the sum of their exponentials
 //! isa         AVX-512 VNNI, AVX2, and plain Rust, one source for all; AMX for many int8 rows
@@ -32,6 +33,7 @@ pub mod isa;
 pub mod layout;
 pub mod linear;
 mod math;
+mod places;
 mod rows;
 pub mod threads;
 mod tile;

@@ -128,6 +128,11 @@ GRID ?=
 TASKS ?=
 GRID_GPTJ ?= --layers 8 --hidden 2048 --heads 8
 
+# Other arguments of the parts: ENGINES="--rounds 5", PAPER="--seconds 20", TYPEAHEAD="--seconds 8 --precision 0.15".
+ENGINES ?=
+PAPER ?=
+TYPEAHEAD ?=
+
 bench:
 	tools/setup.sh $(TARGET)/release
 	cargo build --release --locked -p foretype -p foretype-bench
@@ -136,10 +141,10 @@ bench:
 	$(if $(filter-out grid http,$(BENCH_ONLY)),$(BENCH) checkpoint $(TARGET)/bench/gpt2-random \
 	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)")
 	$(if $(filter engine server typing,$(BENCH_ONLY)),bench/peers/setup.sh $(PEERS_FOLDER) $(TARGET)/bench/gpt2-random gpt2 models/demo demo)
-	$(if $(filter engine,$(BENCH_ONLY)),$(BENCH) peers $(PEERS_FLAGS) --checkpoint $(TARGET)/bench/gpt2-random --cache $(TARGET)/bench/bundles $(quick))
-	$(if $(filter server,$(BENCH_ONLY)),$(BENCH) paper $(PEERS_FLAGS) $(BENCH_MODELS) $(quick))
-	$(if $(filter typing,$(if $(BENCH_QUICK),,$(BENCH_ONLY))),$(BENCH) typeahead $(PEERS_FLAGS) $(BENCH_MODELS) --model demo --peer-models demo $(quick))
-	$(if $(filter typing,$(BENCH_ONLY)),$(BENCH) typeahead $(PEERS_FLAGS) $(BENCH_MODELS) $(quick))
+	$(if $(filter engine,$(BENCH_ONLY)),$(BENCH) peers $(PEERS_FLAGS) --checkpoint $(TARGET)/bench/gpt2-random --cache $(TARGET)/bench/bundles $(quick) $(ENGINES))
+	$(if $(filter server,$(BENCH_ONLY)),$(BENCH) paper $(PEERS_FLAGS) $(BENCH_MODELS) $(quick) $(PAPER))
+	$(if $(filter typing,$(if $(BENCH_QUICK),,$(BENCH_ONLY))),$(BENCH) typeahead $(PEERS_FLAGS) $(BENCH_MODELS) --model demo --peer-models demo $(quick) $(TYPEAHEAD))
+	$(if $(filter typing,$(BENCH_ONLY)),$(BENCH) typeahead $(PEERS_FLAGS) $(BENCH_MODELS) $(quick) $(TYPEAHEAD))
 	$(if $(filter http,$(BENCH_ONLY)),$(BENCH) http $(if $(BENCH_QUICK),--seconds 3))
 
 # A part of `bench`, which builds what this needs.

@@ -4,10 +4,12 @@
 //! [`order`] in which it is made, the [`lanes`]' contents and the [`sources`] that were read; [`waiting`] says who is next; [`sessions`] which request is its session's newest. None of them knows
 //! threads or reads a clock.
 //!
-//! [`pool`] owns the model threads. Each runs `worker`, the loop around a scheduler, and takes [`request`]s from the one `queue`;
+//! [`pool`] owns the model threads. Each runs `worker`, the loop around a scheduler, and takes [`request`]s from the one `queue`, for
+//! which it waits in a `condvar` that keeps threads awake for a moment;
 //! [`health`] is what is known of the engines. [`calibrate`] times an engine once, when it is loaded.
 
 pub mod calibrate;
+mod condvar;
 pub mod health;
 mod job;
 pub mod lanes;
@@ -25,5 +27,5 @@ mod worker;
 
 pub use self::health::Health;
 pub use self::pool::{Loader, Pool, PoolOptions};
-pub use self::request::{Answer, Event, Finish, Refusal, Request, Superseded};
+pub use self::request::{Answer, Event, Finish, Pace, Refusal, Request, Superseded};
 pub use self::scheduler::Usage;

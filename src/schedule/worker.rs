@@ -18,6 +18,11 @@ use crate::text::TokenId;
 /// answer would wait for one.
 const REST: Duration = Duration::from_millis(2);
 
+/// How long a worker stays awake after an answer that took less than that: about what it costs to wake two threads up. Whoever
+/// types or asks again later than that waits for the waking once; where a step of the model takes longer, it is no matter, and the
+/// threads that write the answer need the core.
+const AWAKE: Duration = Duration::from_micros(50);
+
 /// Why a worker stopped.
 pub(super) enum End {
     /// There is nothing to do any more.
@@ -64,7 +69,16 @@ pub(super) struct Worker {
 impl Worker {
     /// Works until there is nothing to do any more, or until the engine fails.
     pub(super) fn run(self) -> End {
-        Loop { worker: self, active: Vec::new(), ahead: None, rests: false, evicted: 0, step: Duration::ZERO }.run()
+        Loop {
+            worker: self,
+            active: Vec::new(),
+            ahead: None,
+            rests: false,
+            awake: Duration::ZERO,
+            evicted: 0,
+            step: Duration::ZERO,
+        }
+        .run()
     }
 }
 
@@ -75,6 +89,8 @@ struct Loop {
     ahead: Option<JobId>,
     /// Whether an answer has just gone.
     rests: bool,
+    /// How long the next wait begins awake.
+    awake: Duration,
     /// The tree's count of evictions when it was last looked at.
     evicted: u64,
     /// What a step takes, about.
@@ -97,7 +113,7 @@ impl Loop {
         self.observe_tree();
         while self.active.len() < self.worker.max_batch {
             let wait = self.wait();
-            match self.worker.queue.take(self.worker.replica, wait) {
+            match self.worker.queue.take(self.worker.replica, wait, std::mem::take(&mut self.awake)) {
                 Taken::Request(request) => self.start(*request),
                 Taken::Nothing if wait == Wait::Forever => {}
                 Taken::Nothing => break,
@@ -268,6 +284,7 @@ impl Loop {
             queued: active.started - active.received,
             searched: active.started.elapsed(),
         };
+        self.awake = if answer.searched < AWAKE { AWAKE } else { Duration::ZERO };
         self.count(usage, answer.finish == Finish::Superseded);
         // The client may have gone; then there is nobody to tell.
         let _ = active.reply.send(Ok(answer));

@@ -26,6 +26,19 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def wait_for(what, condition, seconds=60):
+    """Until a condition holds. A busy machine takes its time, so that the limit is far off."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f"{what} never happened"
+        time.sleep(0.02)
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Answer:
     def __init__(self, response, seconds):
         self.status, self.headers, self.body = response.status, response.headers, response.read()
@@ -55,11 +68,13 @@ class Container:
     def __exit__(self, *_):
         docker("rm", "--force", self.name, check=False)
 
-    def request(self, method, path, body=None, headers=None, timeout=90):
+    def request(self, method, path, body=None, headers=None, timeout=90, sent=lambda: None):
+        """Asks and waits for the answer; `sent` is called in between."""
         started = time.monotonic()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request(method, path, body, headers or {})
+            sent()
             response = connection.getresponse()
             return Answer(response, time.monotonic() - started)
         finally:
@@ -73,7 +88,7 @@ class Container:
     def ping(self, timeout=5):
         return self.request("GET", "/ping", timeout=timeout)
 
-    def wait_listening(self, seconds=20):
+    def wait_listening(self, seconds=60):
         """Until something answers a ping, whatever it says."""
         until = time.monotonic() + seconds
         while True:

@@ -2,13 +2,12 @@
 
 import json
 import subprocess
-import time
 
 import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from conftest import IMAGE, ROOT, Container, docker, free_port
+from conftest import IMAGE, ROOT, Container, docker, free_port, listens, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,7 @@ def runtime(demo):
         aws_secret_access_key="x",
         config=Config(retries={"mode": "standard"}),
     )
-    time.sleep(1)
+    wait_for("the endpoint", lambda: listens(port))
     yield client
     docker("rm", "--force", name, check=False)
 
@@ -104,7 +103,7 @@ def test_models_by_name_through_the_endpoint():
         assert container.invoke({"model_name": "terms", "url": "/opt/ml/models/terms/model"}, path="/models").status == 200
         port = free_port()
         docker("exec", "--detach", container.name, "foretype", "local-endpoint", "--port", str(port), "--target", f"http://127.0.0.1:{container.port}")
-        time.sleep(1)
+        wait_for("the endpoint", lambda: listens(port))
         client = boto3.client(
             "sagemaker-runtime", endpoint_url=f"http://127.0.0.1:{port}", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x"
         )

@@ -14,7 +14,7 @@ import bcrypt
 import boto3
 import pytest
 import yaml
-from conftest import ROOT, docker, free_port
+from conftest import ROOT, docker, free_port, listens, wait_for
 from moto.core.responses import ActionResult, EmptyResult
 from moto.sagemaker.responses import SageMakerResponse
 from moto.server import ThreadedMotoServer
@@ -72,14 +72,9 @@ http: {{addr: "127.0.0.1:{port}"}}
 auth: {{htpasswd: {{realm: ecr, path: {folder}/htpasswd}}}}
 """)
     process = subprocess.Popen(["docker-registry", "serve", str(folder / "config.yml")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for _ in range(100):
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/")
-        except urllib.error.HTTPError as error:
-            assert error.code == 401
-            break
-        except OSError:
-            time.sleep(0.1)
+    wait_for("the registry", lambda: listens(port))
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/")
     yield f"127.0.0.1:{port}"
     process.terminate()
     process.wait()

@@ -189,7 +189,7 @@ impl ModelArgs {
             spin: self.spin,
             lanes: self.lanes.get(),
             chunk: self.chunk.get(),
-            pool_bytes: (self.kv_pool_mib << 20) / self.replicas(),
+            pool_bytes: self.kv_pool_mib << 20,
         }
     }
 
@@ -208,7 +208,7 @@ impl ModelArgs {
     }
 
     fn engine(&self, backend: BackendOptions) -> EngineOptions {
-        EngineOptions {
+        let of_one = EngineOptions {
             backend,
             requests: RequestOptions {
                 max_characters: self.max_characters,
@@ -221,13 +221,14 @@ impl ModelArgs {
                     patience: Duration::from_millis(self.newest_first_after_ms),
                     max_batch: self.max_batch.get(),
                     step_tokens: self.step_tokens.get(),
-                    replicas: self.replicas(),
+                    replicas: 1,
                     lookahead: !self.no_lookahead,
-                    tree_bytes: (self.tree_mib << 20) / self.replicas(),
+                    tree_bytes: self.tree_mib << 20,
                     hang_after: Duration::from_millis(self.hang_after_ms),
                 },
             },
-        }
+        };
+        replicas::share(of_one, self.replicas())
     }
 }
 

@@ -1,4 +1,4 @@
-//! How many copies of a model work side by side where nobody says. Pure.
+//! How many copies of a model work side by side where nobody says, and what each gets of the memory. Pure.
 
 use crate::engine::EngineOptions;
 use crate::model::options::BackendOptions;
@@ -11,18 +11,27 @@ const SMALL_BYTES: u64 = 16 << 20;
 /// More copies than this bring less than their memory is worth: each has lanes of its own, and learns what the others know.
 const MOST: usize = 8;
 
-/// Spreads a small model on a CPU over the cores: a replica for each, with one thread. Memory stays as large as it was, shared out.
+/// Makes replicas of the one that has all memory, which they share.
+pub(super) fn share(mut of_one: EngineOptions, replicas: usize) -> EngineOptions {
+    let pool_bytes = match &mut of_one.backend {
+        BackendOptions::OnnxRuntime(engine) | BackendOptions::OnnxRuntimeCuda(engine, _) => &mut engine.pool_bytes,
+        BackendOptions::TensorRt(engine) => &mut engine.pool_bytes,
+    };
+    *pool_bytes /= replicas;
+    let pool = &mut of_one.requests.pool;
+    pool.replicas = replicas;
+    pool.tree_bytes /= replicas;
+    of_one
+}
+
+/// Spreads a small model on a CPU over the cores: a replica for each, with one thread.
 pub(super) fn spread(mut options: EngineOptions, weights_bytes: u64, cores: usize) -> EngineOptions {
     let BackendOptions::OnnxRuntime(engine) = &mut options.backend else { return options };
     if weights_bytes > SMALL_BYTES {
         return options;
     }
-    let replicas = cores.clamp(1, MOST);
     engine.threads = 1;
-    engine.pool_bytes /= replicas;
-    options.requests.pool.replicas = replicas;
-    options.requests.pool.tree_bytes /= replicas;
-    options
+    share(options, cores.clamp(1, MOST))
 }
 
 #[cfg(test)]

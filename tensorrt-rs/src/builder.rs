@@ -8,6 +8,7 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
 use crate::library::Library;
@@ -15,6 +16,10 @@ use crate::network::Network;
 use crate::profile::{OptimizationProfile, Selector};
 use crate::sys::{TrtBuilder, TrtConfig, TrtMemory, TrtMonitor, TrtMonitorFns, TrtNetwork, call};
 use crate::types::Sm;
+
+/// Held while a builder builds: of two builds of TensorRT-RTX at once, one has failed with "Target SM 80 is not found in the accelerator
+/// list" while the other was for SM 86 and 89.
+static BUILDING: Mutex<()> = Mutex::new(());
 
 /// Makes networks and configurations, and builds engines of them.
 ///
@@ -93,13 +98,15 @@ impl Builder {
         Ok(BuilderConfig { raw, builder: Rc::clone(&self.0), monitor: None })
     }
 
-    /// Builds and serializes an engine.
+    /// Builds and serializes an engine. Builds of a process wait for each other; a [`Progress`] must not begin one.
     ///
     /// # Errors
     /// TensorRT's reasons; also where the configuration's [`Progress`] ended the build.
     #[doc(alias = "buildSerializedNetwork")]
     pub fn build(&self, network: &mut Network, config: &mut BuilderConfig) -> Result<HostMemory, Error> {
         let (network, raw): (*mut TrtNetwork, _) = (network.as_ptr(), config.raw.as_ptr());
+        // It guards no data that a panic could have left half-done.
+        let _alone = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
         let raw = self.0.library.attempt("IBuilder::buildSerializedNetwork", |table| {
             // SAFETY: all three are alive and of this library; the network still has its parsers, whose memory it uses.
             NonNull::new(unsafe { call!(table, build_serialized, self.0.raw.as_ptr(), network, raw) })

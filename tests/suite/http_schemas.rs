@@ -100,14 +100,15 @@ fn a_stream_that_cannot_start_is_an_ordinary_error() {
     assert_eq!((status, kind.as_str()), (400, "invalid_value"));
 }
 
-/// A server whose engine takes 5 ms a step, and fails while the switch is on.
+/// A server whose engine fails while the switch is on, and is so slow that the longest stream lasts two seconds: a client has that long
+/// to do something while it comes.
 fn slow_server() -> (TestServer, Arc<AtomicBool>, Arc<Metrics>) {
     let (broken, metrics) = (Arc::new(AtomicBool::new(false)), Metrics::new());
     let switch = Arc::clone(&broken);
     let faults = move || -> FaultFn {
         let switch = Arc::clone(&switch);
         Box::new(move |_| {
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(50));
             switch.load(Ordering::Relaxed).then_some(Fault::Error)
         })
     };

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::backoff::Backoff;
 use super::health::Board;
 use super::queue::{Queue, Taken, Wait};
 use super::request::{Answer, Event, Finish, Refusal, Request, Superseded};
@@ -18,10 +19,10 @@ use crate::text::TokenId;
 /// answer would wait for one.
 const REST: Duration = Duration::from_millis(2);
 
-/// How long a worker stays awake after an answer that took less than that: about what it costs to wake two threads up. Whoever
-/// types or asks again later than that waits for the waking once; where a step of the model takes longer, it is no matter, and the
-/// threads that write the answer need the core.
-const AWAKE: Duration = Duration::from_micros(50);
+/// How long a worker waits awake after an answer that took less than that: about what it costs to wake up the threads between
+/// an answer and its client's next request. Where an answer takes longer, waking up is no matter, and the threads that write the
+/// answer need the core.
+const AWAKE: Duration = Duration::from_micros(100);
 
 /// Why a worker stopped.
 pub(super) enum End {
@@ -74,7 +75,8 @@ impl Worker {
             active: Vec::new(),
             ahead: None,
             rests: false,
-            awake: Duration::ZERO,
+            was_quick: false,
+            backoff: Backoff::default(),
             evicted: 0,
             step: Duration::ZERO,
         }
@@ -89,8 +91,10 @@ struct Loop {
     ahead: Option<JobId>,
     /// Whether an answer has just gone.
     rests: bool,
-    /// How long the next wait begins awake.
-    awake: Duration,
+    /// Whether the last answer took less than [`AWAKE`].
+    was_quick: bool,
+    /// Whether it pays to wait awake.
+    backoff: Backoff,
     /// The tree's count of evictions when it was last looked at.
     evicted: u64,
     /// What a step takes, about.
@@ -113,7 +117,7 @@ impl Loop {
         self.observe_tree();
         while self.active.len() < self.worker.max_batch {
             let wait = self.wait();
-            match self.worker.queue.take(self.worker.replica, wait, std::mem::take(&mut self.awake)) {
+            match self.take(wait) {
                 Taken::Request(request) => self.start(*request),
                 Taken::Nothing if wait == Wait::Forever => {}
                 Taken::Nothing => break,
@@ -125,6 +129,19 @@ impl Loop {
             self.worker.queue.withdraw();
         }
         true
+    }
+
+    /// A request from the queue. After a quick answer the wait for it begins awake, if that pays.
+    fn take(&mut self, wait: Wait) -> Taken {
+        let Worker { queue, replica, .. } = &self.worker;
+        let was_quick = std::mem::take(&mut self.was_quick);
+        if wait == Wait::No || !was_quick || !self.backoff.is_due() {
+            return queue.take(*replica, wait, Duration::ZERO);
+        }
+        let began = Instant::now();
+        let taken = queue.take(*replica, wait, AWAKE);
+        self.backoff.learn(matches!(taken, Taken::Request(_)) && began.elapsed() < AWAKE);
+        taken
     }
 
     /// How long there is time for waiting: preparing begins when the answer before it has had time to leave.
@@ -284,7 +301,7 @@ impl Loop {
             queued: active.started - active.received,
             searched: active.started.elapsed(),
         };
-        self.awake = if answer.searched < AWAKE { AWAKE } else { Duration::ZERO };
+        self.was_quick = answer.searched < AWAKE;
         self.count(usage, answer.finish == Finish::Superseded);
         // The client may have gone; then there is nobody to tell.
         let _ = active.reply.send(Ok(answer));

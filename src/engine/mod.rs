@@ -302,8 +302,8 @@ impl Engine {
         let (events, parts) = events.map(mpsc::channel).unzip();
         let (reply, answer) = oneshot::channel();
         let request = Request { task, deadline, received, superseded, home, events, reply };
-        let pace = self.pool.submit(request).inspect_err(|_| self.metrics.ended(metrics::Outcome::Refused))?;
-        Ok(self.running(Source::Model { answer, pace }, parts, polish, received))
+        self.pool.submit(request).inspect_err(|_| self.metrics.ended(metrics::Outcome::Refused))?;
+        Ok(self.running(Source::Model(answer), parts, polish, received))
     }
 
     fn running<T: Parts>(

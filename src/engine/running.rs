@@ -2,26 +2,18 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::complete::{Outcome, Product, Suggestion};
 use crate::error::{Error, Kind};
 use crate::metrics::{self, ModelMetrics};
-use crate::schedule::{Answer, Event, Finish, Health, Pace, Refusal};
-
-/// How long an HTTP thread looks for an answer that it expects at once, before it waits to be woken up: most answers from memory
-/// take less, and being woken up more.
-const AWAKE: Duration = Duration::from_micros(30);
-
-type Reply = oneshot::Receiver<Result<Answer<Product>, Refusal>>;
+use crate::schedule::{Answer, Event, Finish, Health, Refusal};
 
 /// Where an answer comes from.
 pub(super) enum Source {
     /// A model thread.
-    Model { answer: Reply, pace: Pace },
+    Model(oneshot::Receiver<Result<Answer<Product>, Refusal>>),
     /// It is there.
     Known(Answer<Product>),
 }
@@ -41,7 +33,7 @@ pub struct Running<T> {
     polish: Option<Polish<T>>,
     health: watch::Receiver<Health>,
     metrics: Option<Arc<ModelMetrics>>,
-    received: Instant,
+    received: std::time::Instant,
 }
 
 /// A result that may have parts which were not sent as events.
@@ -69,7 +61,7 @@ impl<T: Parts> Running<T> {
         polish: Polish<T>,
         health: watch::Receiver<Health>,
         metrics: Arc<ModelMetrics>,
-        received: Instant,
+        received: std::time::Instant,
     ) -> Self {
         Self {
             source: Some(source),
@@ -119,13 +111,7 @@ impl<T: Parts> Running<T> {
     async fn wait(&mut self) -> Result<Answer<T>, Error> {
         let answer = match self.source.take() {
             Some(Source::Known(answer)) => Ok(answer),
-            Some(Source::Model { mut answer, pace }) => {
-                let at_once = if pace == Pace::Prompt { at_once(&mut answer, AWAKE).await } else { None };
-                match at_once {
-                    Some(answer) => answer,
-                    None => from_model(answer, &mut self.health).await,
-                }
-            }
+            Some(Source::Model(reply)) => from_model(reply, &mut self.health).await,
             None => Err(Refusal::NotReady("its answer was given already".to_owned())),
         };
         self.count(&answer);
@@ -162,21 +148,11 @@ impl<T> Drop for Running<T> {
     }
 }
 
-/// A model thread's answer if it comes in time. The calling thread stays awake for it, and gives way to its other requests.
-async fn at_once(reply: &mut Reply, time: Duration) -> Option<Result<Answer<Product>, Refusal>> {
-    let began = Instant::now();
-    loop {
-        match reply.try_recv() {
-            Ok(answer) => return Some(answer),
-            Err(TryRecvError::Empty) if began.elapsed() < time => tokio::task::yield_now().await,
-            // Whoever waits asleep also knows what to make of a channel that was closed.
-            Err(_) => return None,
-        }
-    }
-}
-
 /// Waits for a model thread's answer, but no longer than the engine works: a forward that hangs answers nobody.
-async fn from_model(mut reply: Reply, health: &mut watch::Receiver<Health>) -> Result<Answer<Product>, Refusal> {
+async fn from_model(
+    mut reply: oneshot::Receiver<Result<Answer<Product>, Refusal>>,
+    health: &mut watch::Receiver<Health>,
+) -> Result<Answer<Product>, Refusal> {
     let failed = async {
         match health.wait_for(|health| *health != Health::Ready).await.map(|health| health.clone()) {
             Ok(Health::Failed(reason)) => reason,
@@ -192,36 +168,5 @@ async fn from_model(mut reply: Reply, health: &mut watch::Receiver<Health>) -> R
             Ok(answer) => answer,
             Err(_) => Err(Refusal::NotReady(reason)),
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    type Sender = oneshot::Sender<Result<Answer<Product>, Refusal>>;
-
-    /// What is found at once of a reply that another task of the same thread does something about.
-    async fn found_beside(act: impl FnOnce(Sender)) -> Option<Refusal> {
-        let (sender, mut reply) = oneshot::channel();
-        let (found, ()) = tokio::join!(at_once(&mut reply, Duration::from_secs(600)), async { act(sender) });
-        found.and_then(Result::err)
-    }
-
-    #[tokio::test]
-    async fn who_is_awake_lets_its_threads_other_tasks_work() {
-        let refused = found_beside(|sender| sender.send(Err(Refusal::Failed)).unwrap()).await;
-        assert_eq!(refused, Some(Refusal::Failed));
-        assert_eq!(found_beside(drop).await, None);
-    }
-
-    #[tokio::test]
-    async fn being_awake_has_an_end() {
-        let (sender, mut reply) = oneshot::channel();
-        let (began, time) = (Instant::now(), Duration::from_millis(1));
-        assert!(at_once(&mut reply, time).await.is_none());
-        assert!(began.elapsed() >= time);
-        sender.send(Err(Refusal::Failed)).unwrap();
-        assert!(at_once(&mut reply, Duration::ZERO).await.is_some(), "and it can still come");
     }
 }

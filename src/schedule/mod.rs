@@ -1,16 +1,13 @@
 //! Scheduling: requests come in, forwards go out, nothing is lost in between.
 //!
 //! [`scheduler`] is the engine loop as a plain struct, over the [`tree`] of what was computed, the [`plan`] of one forward, the
-//! [`order`] in which it is made, the [`lanes`]' contents and the [`sources`] that were read; [`waiting`] says who is next;
-//! [`sessions`] which request is its session's newest; [`backoff`] whether an idle thread stays awake. None of them knows threads
-//! or reads a clock.
+//! [`order`] in which it is made, the [`lanes`]' contents and the [`sources`] that were read; [`waiting`] says who is next; [`sessions`] which request is its session's newest. None of them knows
+//! threads or reads a clock.
 //!
 //! [`pool`] owns the model threads. Each runs `worker`, the loop around a scheduler, and takes [`request`]s from the one `queue`;
-//! `condvar` is how it waits for them; [`health`] is what is known of the engines. [`calibrate`] times an engine once, when it is loaded.
+//! [`health`] is what is known of the engines. [`calibrate`] times an engine once, when it is loaded.
 
-pub mod backoff;
 pub mod calibrate;
-mod condvar;
 pub mod health;
 mod job;
 pub mod lanes;
@@ -28,5 +25,5 @@ mod worker;
 
 pub use self::health::Health;
 pub use self::pool::{Loader, Pool, PoolOptions};
-pub use self::request::{Answer, Event, Finish, Pace, Refusal, Request, Superseded};
+pub use self::request::{Answer, Event, Finish, Refusal, Request, Superseded};
 pub use self::scheduler::Usage;

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::calibrate::calibrate;
 use super::health::{Board, Health, Watchdog};
 use super::queue::Queue;
-use super::request::{Pace, Refusal, Request};
+use super::request::{Refusal, Request};
 use super::scheduler::Scheduler;
 use super::waiting::LineLimits;
 use super::worker::{End, Worker};
@@ -93,12 +93,12 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Queues a request. Returns when its answer is to be expected.
+    /// Queues a request.
     ///
     /// # Errors
     /// [`Refusal::NotReady`] if no engine is running. A full queue is told through the request's own channel, because it may be
     /// another request that has to give way.
-    pub fn submit(&self, request: Request) -> Result<Pace, Refusal> {
+    pub fn submit(&self, request: Request) -> Result<(), Refusal> {
         match self.health() {
             Health::Ready => self.queue.submit(request),
             Health::Failed(reason) => Err(Refusal::NotReady(reason)),

@@ -1,10 +1,9 @@
 //! The bounded queue between the HTTP threads and the model threads: the [`super::waiting`] line behind a lock.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::condvar::AwakeCondvar;
-use super::request::{Finish, Pace, Refusal, Request};
+use super::request::{Finish, Refusal, Request};
 use super::waiting::{Line, LineLimits};
 use crate::metrics::ModelMetrics;
 
@@ -42,7 +41,7 @@ pub(super) enum Wait {
 /// The queue. See the module's documentation.
 pub(super) struct Queue {
     state: Mutex<State>,
-    changed: AwakeCondvar,
+    changed: Condvar,
     length: usize,
     metrics: ModelMetrics,
 }
@@ -50,12 +49,11 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn new(limits: LineLimits, replicas: usize, metrics: ModelMetrics) -> Self {
         let state = State { line: Line::new(limits), idle: vec![true; replicas], closed: None, stop_by: None };
-        Self { state: Mutex::new(state), changed: AwakeCondvar::default(), length: limits.length, metrics }
+        Self { state: Mutex::new(state), changed: Condvar::new(), length: limits.length, metrics }
     }
 
-    /// Lets a request wait, or refuses one there is no room for: this one, or an older one. Returns when the
-    /// answer is to be expected.
-    pub(super) fn submit(&self, request: Request) -> Result<Pace, Refusal> {
+    /// Lets a request wait, or refuses one there is no room for: this one, or an older one.
+    pub(super) fn submit(&self, request: Request) -> Result<(), Refusal> {
         let now = Instant::now();
         let mut state = self.lock();
         if let Some(refusal) = &state.closed {
@@ -65,21 +63,18 @@ impl Queue {
         let displaced = state.line.push(request, now);
         self.metrics.queue_length.set(state.line.len() as i64);
         drop(state);
-        let is_seen = self.changed.notify_all();
+        self.changed.notify_all();
         end(over);
         // Whoever it is: its answer says why.
         if let Some(displaced) = displaced {
             displaced.refuse(Refusal::Busy(self.length));
         }
-        Ok(if is_seen { Pace::Prompt } else { Pace::Unknown })
+        Ok(())
     }
 
-    /// The next request for a replica. If it waits, then the first part of the time `awake`.
-    pub(super) fn take(&self, replica: usize, wait: Wait, awake: Duration) -> Taken {
-        let began = Instant::now();
-        let until = if let Wait::UpTo(time) = wait { Some(began + time) } else { None };
-        // Counted from here: what others are called for doesn't keep it awake.
-        let awake_until = began + awake;
+    /// The next request for a replica.
+    pub(super) fn take(&self, replica: usize, wait: Wait) -> Taken {
+        let until = if let Wait::UpTo(time) = wait { Some(Instant::now() + time) } else { None };
         let mut state = self.lock();
         state.idle[replica] = wait != Wait::No;
         let (taken, over) = loop {
@@ -100,7 +95,10 @@ impl Queue {
             }
             // Nobody calls when a request has waited long enough for its home.
             let leaves = state.line.may_leave_home(&state.idle).map(|at| at.saturating_duration_since(now));
-            state = self.changed.wait(&self.state, state, awake_until, left.into_iter().chain(leaves).min());
+            state = match left.into_iter().chain(leaves).min() {
+                Some(left) => self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
         };
         self.metrics.queue_length.set(state.line.len() as i64);
         drop(state);
@@ -157,13 +155,11 @@ mod tests {
     fn waiting_ends_in_time_and_only_then() {
         let limits = LineLimits { length: 1, patience: Duration::from_secs(1) };
         let queue = Queue::new(limits, 1, Metrics::new().model("a"));
-        assert!(matches!(queue.take(0, Wait::No, Duration::ZERO), Taken::Nothing));
-        for awake in [Duration::ZERO, Duration::from_millis(5), Duration::from_secs(600)] {
-            let (time, started) = (Duration::from_millis(20), Instant::now());
-            assert!(matches!(queue.take(0, Wait::UpTo(time), awake), Taken::Nothing));
-            assert!(started.elapsed() >= time);
-        }
+        assert!(matches!(queue.take(0, Wait::No), Taken::Nothing));
+        let (time, started) = (Duration::from_millis(20), Instant::now());
+        assert!(matches!(queue.take(0, Wait::UpTo(time)), Taken::Nothing));
+        assert!(started.elapsed() >= time);
         queue.close(None);
-        assert!(matches!(queue.take(0, Wait::UpTo(Duration::from_secs(600)), Duration::ZERO), Taken::Closed));
+        assert!(matches!(queue.take(0, Wait::UpTo(Duration::from_secs(600))), Taken::Closed));
     }
 }

@@ -28,16 +28,6 @@ pub struct Request {
     pub reply: oneshot::Sender<Result<Answer<Product>, Refusal>>,
 }
 
-/// When an answer is to be expected, as far as is known when a request is accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// Probably before a thread could go to sleep and be woken up: a model thread was awake for it, as they are when the answer
-    /// before came at once.
-    Prompt,
-    /// Nothing is known.
-    Unknown,
-}
-
 /// A part of an answer that is final.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::backoff::Backoff;
 use super::health::Board;
 use super::queue::{Queue, Taken, Wait};
 use super::request::{Answer, Event, Finish, Refusal, Request, Superseded};
@@ -18,11 +17,6 @@ use crate::text::TokenId;
 /// What an answer needs to reach its client, about. A forward that begins at once has every core, and the threads that write the
 /// answer would wait for one.
 const REST: Duration = Duration::from_millis(2);
-
-/// How long a worker waits awake after an answer that took less than that: about what it costs to wake up the threads between
-/// an answer and its client's next request. Where an answer takes longer, waking up is no matter, and the threads that write the
-/// answer need the core.
-const AWAKE: Duration = Duration::from_micros(100);
 
 /// Why a worker stopped.
 pub(super) enum End {
@@ -70,17 +64,7 @@ pub(super) struct Worker {
 impl Worker {
     /// Works until there is nothing to do any more, or until the engine fails.
     pub(super) fn run(self) -> End {
-        Loop {
-            worker: self,
-            active: Vec::new(),
-            ahead: None,
-            rests: false,
-            was_quick: false,
-            backoff: Backoff::default(),
-            evicted: 0,
-            step: Duration::ZERO,
-        }
-        .run()
+        Loop { worker: self, active: Vec::new(), ahead: None, rests: false, evicted: 0, step: Duration::ZERO }.run()
     }
 }
 
@@ -91,10 +75,6 @@ struct Loop {
     ahead: Option<JobId>,
     /// Whether an answer has just gone.
     rests: bool,
-    /// Whether the last answer took less than [`AWAKE`].
-    was_quick: bool,
-    /// Whether it pays to wait awake.
-    backoff: Backoff,
     /// The tree's count of evictions when it was last looked at.
     evicted: u64,
     /// What a step takes, about.
@@ -117,7 +97,7 @@ impl Loop {
         self.observe_tree();
         while self.active.len() < self.worker.max_batch {
             let wait = self.wait();
-            match self.take(wait) {
+            match self.worker.queue.take(self.worker.replica, wait) {
                 Taken::Request(request) => self.start(*request),
                 Taken::Nothing if wait == Wait::Forever => {}
                 Taken::Nothing => break,
@@ -129,19 +109,6 @@ impl Loop {
             self.worker.queue.withdraw();
         }
         true
-    }
-
-    /// A request from the queue. After a quick answer the wait for it begins awake, if that pays.
-    fn take(&mut self, wait: Wait) -> Taken {
-        let Worker { queue, replica, .. } = &self.worker;
-        let was_quick = std::mem::take(&mut self.was_quick);
-        if wait == Wait::No || !was_quick || !self.backoff.is_due() {
-            return queue.take(*replica, wait, Duration::ZERO);
-        }
-        let began = Instant::now();
-        let taken = queue.take(*replica, wait, AWAKE);
-        self.backoff.learn(matches!(taken, Taken::Request(_)) && began.elapsed() < AWAKE);
-        taken
     }
 
     /// How long there is time for waiting: preparing begins when the answer before it has had time to leave.
@@ -301,7 +268,6 @@ impl Loop {
             queued: active.started - active.received,
             searched: active.started.elapsed(),
         };
-        self.was_quick = answer.searched < AWAKE;
         self.count(usage, answer.finish == Finish::Superseded);
         // The client may have gone; then there is nobody to tell.
         let _ = active.reply.send(Ok(answer));

@@ -228,9 +228,8 @@ fn a_client_that_leaves_takes_its_work_with_it() {
             let typed = completion(&format!("heat {round}"));
             let _ = tokio::time::timeout(std::time::Duration::ZERO, engine.complete(&typed)).await;
         }
-        // What was dropped is skipped, and the queue empties.
-        let started = std::time::Instant::now();
-        while started.elapsed() < std::time::Duration::from_secs(30) {
+        // What was dropped is skipped, so that the queue empties much sooner than 200 searches would take.
+        for _ in 0..1000 {
             match engine.complete(&completion("heat ex")).await {
                 Ok(answer) => return assert!(!answer.result.suggestions.is_empty()),
                 Err(error) => assert_eq!(error.kind, foretype::error::Kind::Overloaded),

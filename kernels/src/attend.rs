@@ -1,6 +1,7 @@
-//! The inner loops of attention: `softmax(q K) V` for one query, or for a few that share the loads of keys and values.
+//! The inner loops of attention: `softmax(q K) V` for blocks of queries that share the loads of keys and values, of heads that lie side
+//! by side.
 //!
-//! A query's result is the same alone and in a block: every product is added up in the same order.
+//! A query's result is the same alone and in company: every product is added up in the same order.
 
 use crate::isa::{Isa, LANES};
 use crate::math::exp;

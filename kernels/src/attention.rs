@@ -186,6 +186,13 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// The row, and the first of the heads that are read together, of the part `at`: those parts are counted through all rows.
+    #[inline(always)]
+    fn row_and_head(&self, at: usize) -> (usize, usize) {
+        let first = at * self.side_by_side;
+        (first / self.attention.kv_heads, first % self.attention.kv_heads)
+    }
+
     /// The position of a row's token in its cache.
     #[inline(always)]
     fn position(&self, row: usize, token: usize) -> usize {
@@ -231,7 +238,7 @@ impl Job<'_> {
 /// Writes new keys and values of some heads of a row.
 struct Store<'a> {
     job: &'a Job<'a>,
-    /// Counts the heads that are read together, of all rows.
+    /// See [`Job::row_and_head`].
     at: usize,
 }
 
@@ -241,8 +248,8 @@ impl Op for Store<'_> {
     #[inline(always)]
     unsafe fn run<S: Isa>(self) {
         let Self { job, at } = self;
-        let Attention { kv_heads, head_dim, .. } = *job.attention;
-        let (row, first) = (at * job.side_by_side / kv_heads, at * job.side_by_side % kv_heads);
+        let head_dim = job.attention.head_dim;
+        let (row, first) = job.row_and_head(at);
         let cache = job.cache(row, first);
         for token in 0..job.tokens {
             let position = job.position(row, token);
@@ -303,7 +310,7 @@ impl Mix<'_> {
         let job = self.job;
         let Attention { heads, kv_heads, head_dim, scale, .. } = *job.attention;
         let (group, side_by_side) = (heads / kv_heads, job.side_by_side);
-        let (row, kv_head) = (self.at * side_by_side / kv_heads, self.at * side_by_side % kv_heads);
+        let (row, kv_head) = job.row_and_head(self.at);
         let count = queries.len();
         // SAFETY: a thread's room is its own, and `Attention::run` made it so long.
         let room = unsafe { job.scores.slice_mut(self.thread * job.room, job.room) };

@@ -44,23 +44,19 @@ struct Found {
     values: Scatter,
     present: [String; 2],
     scale: f32,
-    context: i64,
     /// Of the attention, the transposition and the reshape behind it.
     slots: [usize; 3],
     output: String,
 }
 
-/// The graph's input that says where positions are.
-const PLACES: &str = "kv_places";
-
 pub(crate) fn fuse(r: &mut Rewriter, forms: &Forms) {
     let found: Vec<Found> = (0..r.len()).filter_map(|slot| find(r, forms, slot)).collect();
     let writes = (0..r.len()).filter(|slot| r.operator(*slot, "TensorScatter").is_some()).count();
-    let Some(context) = found.first().and_then(|first| u32::try_from(first.context).ok()) else { return };
-    if writes != 2 * found.len() || found.iter().any(|other| other.context != i64::from(context)) {
+    let Some(context) = found.first().and_then(|first| first.context(r)) else { return };
+    if writes != 2 * found.len() || found.iter().any(|other| other.context(r) != Some(context)) {
         return;
     }
-    r.add_input(PLACES, Element::I64, &[Dim::Named("batch"), Dim::Fixed(context)]);
+    r.add_input(step::PLACES, Element::I64, &[Dim::Named("batch"), Dim::Fixed(context)]);
     found.into_iter().for_each(|found| replace(r, found));
 }
 
@@ -77,24 +73,27 @@ fn find(r: &Rewriter, forms: &Forms, slot: usize) -> Option<Found> {
     let reshaped = r.operator(reshape, "Reshape")?;
     let shape = r.integers(input(reshaped, 1)?)?;
 
-    let (keys_written, values_written) = (scatter(r, forms, (keys, slot))?, scatter(r, forms, (values, slot))?);
-    let context = r.input_dim(&keys_written.past, 2)?;
     let found = Found {
         queries: heads(r, forms, queries)?,
-        keys: keys_written,
-        values: values_written,
+        keys: scatter(r, forms, (keys, slot))?,
+        values: scatter(r, forms, (values, slot))?,
         present: [keys.clone(), values.clone()],
         scale,
-        context,
         slots: [slot, transpose, reshape],
         output: reshaped.output.first()?.clone(),
     };
     let width = i64::try_from(found.queries.heads * found.queries.head_dim).ok()?;
     let side_by_side = attribute(transposed, "perm")?.ints == [0, 2, 1, 3] && shape == [0, 0, width];
-    (side_by_side && step::is_causal_mask(r, mask, context) && found.is_consistent()).then_some(found)
+    let context = found.context(r)?;
+    (side_by_side && step::is_causal_mask(r, mask, context.into()) && found.is_consistent()).then_some(found)
 }
 
 impl Found {
+    /// Positions of its caches.
+    fn context(&self, r: &Rewriter) -> Option<u32> {
+        u32::try_from(r.input_dim(&self.keys.past, 2)?).ok()
+    }
+
     fn is_consistent(&self) -> bool {
         let (queries, keys, values) = (&self.queries, &self.keys.new, &self.values.new);
         queries.head_dim == keys.head_dim
@@ -151,7 +150,7 @@ fn rotary(r: &Rewriter, node: &NodeProto) -> Option<Rotary> {
 }
 
 fn replace(r: &mut Rewriter, found: Found) {
-    let Found { queries, keys, values, present: [present_keys, present_values], scale, slots, output, .. } = found;
+    let Found { queries, keys, values, present: [present_keys, present_values], scale, slots, output } = found;
     let cache = [Dim::Named("places"), Dim::Fixed(keys.new.heads as u32), Dim::Fixed(keys.new.head_dim as u32)];
     for name in [&keys.past, &present_keys, &values.past, &present_values] {
         r.reshape(name, Element::F32, &cache);
@@ -172,8 +171,8 @@ fn replace(r: &mut Rewriter, found: Found) {
     ];
     let (cosines, sines) = rotary.map(|rotary| (rotary.cosines, rotary.sines)).unzip();
     let sources = [queries.source, keys.new.source, values.new.source, keys.past, values.past];
-    let step = [step::PAST_LEN, PLACES].map(str::to_owned);
-    let inputs = sources.into_iter().chain(step).map(Some).chain([cosines, sines]).collect();
+    let positions = [step::PAST_LEN, step::PLACES].map(str::to_owned);
+    let inputs = sources.into_iter().chain(positions).map(Some).chain([cosines, sines]).collect();
     let outputs = vec![output, present_keys, present_values];
     let all = [slots[0], slots[1], slots[2], keys.slot, values.slot];
     r.replace(&all, &Fused { operator: "Attention", inputs, outputs, attributes });

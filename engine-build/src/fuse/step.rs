@@ -7,6 +7,8 @@ use super::rewriter::{Rewriter, attribute, input};
 pub(crate) const INPUT_IDS: &str = "input_ids";
 /// i64 `[B]`.
 pub(crate) const PAST_LEN: &str = "past_len";
+/// i64 `[B, context]`, of graphs whose attention is rewritten: the place of each position.
+pub(crate) const PLACES: &str = "kv_places";
 /// i64 `[R]`.
 pub(crate) const SELECT: &str = "select";
 

@@ -142,6 +142,38 @@ fn a_prompt_in_chunks_is_the_prompt_token_by_token() {
     }
 }
 
+#[test]
+fn a_row_among_many_is_the_row_alone() {
+    let mut rng = ChaCha8Rng::seed_from_u64(8);
+    // Heads are read side by side where rows are many, and all by themselves where there is one.
+    for (group, dim) in [(1, 64), (4, 48), (3, 20)] {
+        let (rows, kv_heads, context) = (40, 6, 5);
+        let heads = kv_heads * group;
+        let past_len: Vec<i64> = (0..rows).map(|row| row % context as i64).collect();
+        let places = places(&mut rng, context, &past_len, false);
+        let width = (heads + 2 * kv_heads) * dim;
+        let fused = random(&mut rng, rows as usize * width);
+        let cache = random(&mut rng, PLACES * kv_heads * dim);
+        let attention = Attention { heads, kv_heads, head_dim: dim, scale: 0.2, rotary: None };
+        for level in levels() {
+            let run = |fused: &[f32], past_len: &[i64], places: &[i64]| {
+                let part = |offset| Heads { values: fused, width, offset, stride: dim };
+                let parts = [part(0), part(heads * dim), part((heads + kv_heads) * dim)];
+                let (mut keys, mut values) = (cache.clone(), cache.clone());
+                let mut y = vec![f32::NAN; past_len.len() * heads * dim];
+                let arguments = Arguments { heads: parts, past_len, places, keys: &mut keys, values: &mut values };
+                attention
+                    .run(&mut Kernels::with_level(2, false, level), arguments, &mut y)
+                    .expect("places that there are");
+                y
+            };
+            let alone = fused.chunks_exact(width).zip(past_len.chunks_exact(1)).zip(places.chunks_exact(context));
+            let alone: Vec<f32> = alone.flat_map(|((fused, past), places)| run(fused, past, places)).collect();
+            assert!(run(&fused, &past_len, &places) == alone, "{level:?}, {group} heads a cache, {dim} elements");
+        }
+    }
+}
+
 /// One head of two elements, three tokens of ones for each row, over places of 0.5.
 fn ones(places: &[i64], past_len: &[i64]) -> (Result<(), PlaceError>, Vec<f32>, Vec<f32>) {
     let attention = Attention { heads: 1, kv_heads: 1, head_dim: 2, scale: 1.0, rotary: None };

@@ -9,6 +9,7 @@
 //!   complete  the tasks: search and sampling, state machines    pure
 //!   schedule  tree, lanes, plan, scheduler, who waits           pure
 //!             pool, worker: queue, deadlines, who went away     one OS thread owns each engine
+//!             parked: searches that the tree has all of         on the HTTP thread, while that one waits
 //!    model    the `Backend` trait; ONNX Runtime, a fake         knows no HTTP
 //! ```
 //!
@@ -17,6 +18,7 @@
 //! An HTTP handler turns the body into an [`engine::Completion`] or an [`engine::Generation`]; the [`engine::Engine`] checks it,
 //! makes a [`complete::Task`] and queues it; a model thread steps all tasks together, each asking for next-token distributions
 //! until it is done; the answer goes back through a oneshot channel, and its parts, if someone wants them early, through another.
+//! A search that an idle engine's tree has all of is done before it would be queued, on the HTTP thread: that wakes nobody.
 //!
 //! Beside that path: [`metrics`] is everything that is counted, [`models`] is what a server holds, [`bundle`] finds or builds what
 //! `--model` names, [`error`] is what clients get to see, [`cli`] the commands, [`popular`] the most frequent queries, [`evaluate`]
@@ -27,7 +29,8 @@
 //! # Invariants
 //!
 //! * `text`, `complete` and what `schedule` calls pure have no async, threads, clocks or I/O.
-//! * Only its model thread touches a [`model::Backend`]; there is no lock around it.
+//! * Only its model thread computes with a [`model::Backend`]. While that thread waits, one that brings a search may use its loop and
+//!   the tree, never the engine.
 //! * Every queue is bounded, and a full one is an ordinary error.
 //! * What the tree holds, and what shares a forward, never changes an answer, only its price.
 //! * Every request that was accepted is answered, whatever becomes of the engine.

@@ -42,6 +42,21 @@ impl Job {
         });
     }
 
+    /// Advances the task as far as the tree allows, by at most `rounds` rounds. Whether it is done.
+    pub(super) fn settle(&mut self, tree: &mut Tree, rounds: usize) -> bool {
+        for _ in 0..=rounds {
+            self.supply_known(tree);
+            if self.task.is_done() {
+                return true;
+            }
+            if self.task.paths().is_waiting() {
+                return false;
+            }
+            self.task.advance();
+        }
+        false
+    }
+
     /// The source that has to be read before anything can be computed for it.
     pub(super) fn missing_source(&self) -> Option<&Arc<[TokenId]>> {
         self.task.paths().source().filter(|_| self.source.is_none())

@@ -5,13 +5,16 @@
 //! threads or reads a clock.
 //!
 //! [`pool`] owns the model threads. Each runs `worker`, the loop around a scheduler, and takes [`request`]s from the one `queue`;
+//! while it waits, its loop is `parked`, where a request that needs nothing but the tree is answered by the thread that brings it;
 //! [`health`] is what is known of the engines. [`calibrate`] times an engine once, when it is loaded.
 
+mod active;
 pub mod calibrate;
 pub mod health;
 mod job;
 pub mod lanes;
 pub mod order;
+mod parked;
 pub mod plan;
 pub mod pool;
 mod queue;

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::calibrate::calibrate;
 use super::health::{Board, Health, Watchdog};
+use super::parked::Parked;
 use super::queue::Queue;
 use super::request::{Refusal, Request};
 use super::scheduler::Scheduler;
@@ -53,6 +54,8 @@ pub struct PoolOptions {
 /// computes while the process ends would use libraries that are being torn down.
 pub struct Pool {
     queue: Arc<Queue>,
+    /// By replica.
+    parked: Vec<Arc<Parked>>,
     board: Arc<Board>,
     threads: Vec<JoinHandle<()>>,
     health: watch::Receiver<Health>,
@@ -71,8 +74,14 @@ impl Pool {
         let board = Arc::new(Board::new(replicas, metrics.clone()));
         let watchdog = Watchdog::start(Arc::clone(&board), options.hang_after);
         let no_thread = |e: std::io::Error| format!("no thread for the model: {e}");
-        let mut pool =
-            Self { health: board.watch(), threads: Vec::new(), _watchdog: watchdog.map_err(no_thread)?, queue, board };
+        let mut pool = Self {
+            health: board.watch(),
+            parked: (0..replicas).map(|_| Arc::default()).collect(),
+            threads: Vec::new(),
+            _watchdog: watchdog.map_err(no_thread)?,
+            queue,
+            board,
+        };
         let mut loading = Vec::new();
         for replica in 0..replicas {
             let (loaded, is_loaded) = sync_channel(1);
@@ -82,6 +91,7 @@ impl Pool {
                 probe,
                 options,
                 queue: Arc::clone(&pool.queue),
+                parked: Arc::clone(&pool.parked[replica]),
                 board: Arc::clone(&pool.board),
                 metrics: metrics.clone(),
             };
@@ -93,14 +103,18 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Queues a request.
+    /// Queues a request, or answers it at once, on this thread: if its home waits for something to do and has all that it needs
+    /// in memory.
     ///
     /// # Errors
     /// [`Refusal::NotReady`] if no engine is running. A full queue is told through the request's own channel, because it may be
     /// another request that has to give way.
     pub fn submit(&self, request: Request) -> Result<(), Refusal> {
         match self.health() {
-            Health::Ready => self.queue.submit(request),
+            Health::Ready => match self.parked[request.home].bring(request) {
+                Some(request) => self.queue.submit(request),
+                None => Ok(()),
+            },
             Health::Failed(reason) => Err(Refusal::NotReady(reason)),
         }
     }
@@ -144,6 +158,7 @@ struct Replica {
     probe: TokenId,
     options: PoolOptions,
     queue: Arc<Queue>,
+    parked: Arc<Parked>,
     board: Arc<Board>,
     metrics: ModelMetrics,
 }
@@ -196,11 +211,68 @@ impl Replica {
             replica: self.replica,
             scheduler,
             queue: Arc::clone(&self.queue),
+            parked: Arc::clone(&self.parked),
             board: Arc::clone(&self.board),
             metrics: self.metrics.replica(self.replica),
             max_batch: self.options.max_batch.max(1),
             lookahead: self.options.lookahead,
             probe: self.probe,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::model::Limits;
+    use crate::model::fake::FakeBackend;
+
+    fn options() -> PoolOptions {
+        PoolOptions {
+            max_queued: 4,
+            patience: Duration::from_secs(1),
+            max_batch: 4,
+            replicas: 1,
+            step_tokens: 64,
+            lookahead: false,
+            tree_bytes: 1 << 20,
+            hang_after: Duration::from_secs(60),
+        }
+    }
+
+    fn backend() -> FakeBackend {
+        let (lanes, pages) = (4, 64);
+        let (context, chunk, selected) = (16, 16, 16);
+        let limits =
+            Limits { lanes, context, chunk, selected, vocab: 32, top_k: 8, pages, page_bytes: 64, source: None };
+        FakeBackend::hashed(limits, 1, 4.0)
+    }
+
+    #[test]
+    fn a_panic_on_the_thread_that_brings_a_request_ends_the_engine_like_one_of_its_own() {
+        let loads = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&loads);
+        let load: Loader = Arc::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Ok(Box::new(backend()))
+        });
+        let metrics = Metrics::new().model("a");
+        let pool = Pool::start(&load, TokenId(1), options(), &metrics).unwrap();
+        assert_eq!(loads.load(Ordering::Relaxed), 1);
+        let mut panicked = false;
+        while !panicked {
+            // The thread may not have parked its loop yet.
+            pool.parked[0].visit(|_| {
+                panicked = true;
+                panic!("on purpose")
+            });
+        }
+        let mut health = pool.watch_health();
+        let wait = async { health.wait_for(|health| *health == Health::Ready).await.is_ok() };
+        assert!(tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(wait));
+        assert_eq!((loads.load(Ordering::Relaxed), metrics.restarts.get()), (2, 1));
     }
 }

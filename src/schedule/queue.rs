@@ -11,6 +11,8 @@ struct State {
     line: Line<Request>,
     /// By replica: whether it has nothing to do.
     idle: Vec<bool>,
+    /// By replica: whether it has got something to do elsewhere.
+    called: Vec<bool>,
     /// Why nothing more is accepted.
     closed: Option<Refusal>,
     /// When running requests have to come to an end.
@@ -48,7 +50,13 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(limits: LineLimits, replicas: usize, metrics: ModelMetrics) -> Self {
-        let state = State { line: Line::new(limits), idle: vec![true; replicas], closed: None, stop_by: None };
+        let state = State {
+            line: Line::new(limits),
+            idle: vec![true; replicas],
+            called: vec![false; replicas],
+            closed: None,
+            stop_by: None,
+        };
         Self { state: Mutex::new(state), changed: Condvar::new(), length: limits.length, metrics }
     }
 
@@ -89,7 +97,8 @@ impl Queue {
                 break (Taken::Closed, over);
             }
             let left = until.map(|until| until.saturating_duration_since(now));
-            if wait == Wait::No || left == Some(Duration::ZERO) || !over.is_empty() {
+            let called = std::mem::take(&mut state.called[replica]);
+            if called || wait == Wait::No || left == Some(Duration::ZERO) || !over.is_empty() {
                 state.idle[replica] = false;
                 break (Taken::Nothing, over);
             }
@@ -104,6 +113,14 @@ impl Queue {
         drop(state);
         end(over);
         taken
+    }
+
+    /// Ends a replica's waiting, in [`Queue::take`].
+    pub(super) fn call(&self, replica: usize) {
+        let mut state = self.lock();
+        (state.called[replica], state.idle[replica]) = (true, false);
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// Ends those whose waiting is over. What waits behind a busy replica is told in time.

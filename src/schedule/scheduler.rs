@@ -185,6 +185,12 @@ impl Scheduler {
         self.sources.clear();
     }
 
+    /// Advances one task as far as the tree allows, by at most `rounds` rounds, and never with the engine. Whether it is done.
+    pub fn replay(&mut self, id: JobId, rounds: usize) -> bool {
+        let job = self.jobs.iter_mut().find(|job| job.id == id);
+        job.is_some_and(|job| job.settle(&mut self.tree, rounds))
+    }
+
     /// Advances every task as far as the tree allows, and then by at most one forward.
     ///
     /// # Errors
@@ -252,23 +258,11 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Supplies what the tree has and advances tasks that miss nothing, until all are done or miss something.
+    /// Advances every task as far as the tree allows. Returns those that are done.
     fn settle(&mut self) -> Vec<JobId> {
-        let mut done = Vec::new();
-        for job in &mut self.jobs {
-            loop {
-                job.supply_known(&mut self.tree);
-                if job.task.is_done() {
-                    done.push(job.id);
-                    break;
-                }
-                if job.task.paths().is_waiting() {
-                    break;
-                }
-                job.task.advance();
-            }
-        }
-        done
+        let tree = &mut self.tree;
+        let done = self.jobs.iter_mut().filter_map(|job| job.settle(tree, usize::MAX).then_some(job.id));
+        done.collect()
     }
 
     /// Lets every task ask for what it will probably want next, to fill the forward that it has to wait for anyway.

@@ -4,19 +4,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, oneshot};
-
+use super::active::{Active, Stream, finish_of};
 use super::health::Board;
+use super::parked::Parked;
 use super::queue::{Queue, Taken, Wait};
-use super::request::{Answer, Event, Finish, Refusal, Request, Superseded};
+use super::request::{Answer, Finish, Refusal, Request};
 use super::scheduler::{JobId, Scheduler, Stepped, Usage};
-use crate::complete::{Product, Task};
+use crate::complete::{Search, Task};
 use crate::metrics::ReplicaMetrics;
 use crate::text::TokenId;
 
 /// What an answer needs to reach its client, about. A forward that begins at once has every core, and the threads that write the
 /// answer would wait for one.
 const REST: Duration = Duration::from_millis(2);
+
+/// Rounds that a search may take on the thread that brings it, each for one distribution and a few microseconds: more than the ten
+/// beams and sixteen tokens of a request that asks for nothing else. Other clients of that thread wait meanwhile.
+const ROUNDS: usize = 256;
 
 /// Why a worker stopped.
 pub(super) enum End {
@@ -26,31 +30,12 @@ pub(super) enum End {
     Failed(String),
 }
 
-/// A request that was taken on.
-struct Active {
-    job: JobId,
-    deadline: Instant,
-    received: Instant,
-    started: Instant,
-    superseded: Superseded,
-    stream: Option<Stream>,
-    /// Whether something final is known.
-    has_first: bool,
-    reply: oneshot::Sender<Result<Answer<Product>, Refusal>>,
-}
-
-/// Parts of an answer on their way to a client.
-struct Stream {
-    events: mpsc::Sender<Event>,
-    /// By sequence, or for suggestions in the first: how many were sent.
-    sent: Vec<usize>,
-}
-
 /// One replica's loop and what it works with.
 pub(super) struct Worker {
     pub(super) replica: usize,
     pub(super) scheduler: Scheduler,
     pub(super) queue: Arc<Queue>,
+    pub(super) parked: Arc<Parked>,
     pub(super) board: Arc<Board>,
     pub(super) metrics: ReplicaMetrics,
     /// Requests that may share forwards.
@@ -64,17 +49,38 @@ pub(super) struct Worker {
 impl Worker {
     /// Works until there is nothing to do any more, or until the engine fails.
     pub(super) fn run(self) -> End {
-        Loop { worker: self, active: Vec::new(), ahead: None, rests: false, evicted: 0, step: Duration::ZERO }.run()
+        Box::new(Loop {
+            worker: self,
+            active: Vec::new(),
+            ahead: None,
+            agreeing: None,
+            answered: Instant::now(),
+            waits: Wait::No,
+            called: false,
+            broken: None,
+            evicted: 0,
+            step: Duration::ZERO,
+        })
+        .run()
     }
 }
 
-struct Loop {
+/// The loop's state. The model thread has it while there is something to do; while it waits, it is parked.
+pub(super) struct Loop {
     worker: Worker,
     active: Vec<Active>,
     /// Work for a keystroke that may come, done while nothing else is to do.
     ahead: Option<JobId>,
-    /// Whether an answer has just gone.
-    rests: bool,
+    /// The last search that was answered, if the keystroke after it is to be prepared.
+    agreeing: Option<Box<Search>>,
+    /// When it was answered.
+    answered: Instant,
+    /// How long the model thread waits while the loop is parked.
+    waits: Wait,
+    /// Whether the model thread was called since.
+    called: bool,
+    /// Why the model thread must not go on: bringing a request ended in a panic.
+    broken: Option<String>,
     /// The tree's count of evictions when it was last looked at.
     evicted: u64,
     /// What a step takes, about.
@@ -82,45 +88,101 @@ struct Loop {
 }
 
 impl Loop {
-    fn run(mut self) -> End {
-        while self.take_on() {
+    fn run(mut self: Box<Self>) -> End {
+        loop {
+            self = match self.take_on() {
+                Ok(this) => this,
+                Err(end) => return end,
+            };
             self.drop_unwanted();
+            self.prepare();
             if let Err(reason) = self.step() {
                 return End::Failed(reason);
             }
         }
-        End::Closed
     }
 
-    /// Takes waiting requests on; waits for one if there is nothing to do. False when there is nothing to do any more.
-    fn take_on(&mut self) -> bool {
+    /// Takes waiting requests on; waits for one if there is nothing to do. An end when there is nothing to do any more.
+    fn take_on(mut self: Box<Self>) -> Result<Box<Self>, End> {
         self.observe_tree();
         while self.active.len() < self.worker.max_batch {
             let wait = self.wait();
-            match self.worker.queue.take(self.worker.replica, wait) {
-                Taken::Request(request) => self.start(*request),
-                Taken::Nothing if wait == Wait::Forever => {}
+            let taken;
+            (self, taken) = self.take(wait);
+            if let Some(reason) = self.broken {
+                return Err(End::Failed(reason));
+            }
+            match taken {
+                Taken::Request(request) => drop(self.start(*request)),
+                // Called, or it has waited long enough: is there something to do now?
+                Taken::Nothing if wait != Wait::No => {}
                 Taken::Nothing => break,
-                Taken::Closed if self.active.is_empty() => return false,
+                Taken::Closed if self.active.is_empty() => return Err(End::Closed),
                 Taken::Closed => break,
             }
         }
         if self.active.len() >= self.worker.max_batch {
             self.worker.queue.withdraw();
         }
-        true
+        Ok(self)
+    }
+
+    /// Takes a request from the queue; while it waits for one, the loop is parked.
+    fn take(mut self: Box<Self>, wait: Wait) -> (Box<Self>, Taken) {
+        let replica = self.worker.replica;
+        if wait == Wait::No {
+            let taken = self.worker.queue.take(replica, wait);
+            return (self, taken);
+        }
+        let (parked, queue) = (Arc::clone(&self.worker.parked), Arc::clone(&self.worker.queue));
+        (self.waits, self.called) = (wait, false);
+        parked.park(self);
+        let taken = queue.take(replica, wait);
+        (parked.resume(), taken)
     }
 
     /// How long there is time for waiting: preparing begins when the answer before it has had time to leave.
-    fn wait(&mut self) -> Wait {
-        match (self.active.is_empty(), self.ahead) {
-            (true, None) => Wait::Forever,
-            (true, Some(_)) if std::mem::take(&mut self.rests) => Wait::UpTo(REST),
-            _ => Wait::No,
+    fn wait(&self) -> Wait {
+        if !self.active.is_empty() {
+            return Wait::No;
+        }
+        match (&self.agreeing, self.ahead) {
+            (Some(_), _) => match REST.saturating_sub(self.answered.elapsed()) {
+                Duration::ZERO => Wait::No,
+                left => Wait::UpTo(left),
+            },
+            (None, Some(_)) => Wait::No,
+            (None, None) => Wait::Forever,
         }
     }
 
-    fn start(&mut self, request: Request) {
+    /// Whether another request may be brought to the parked loop.
+    pub(super) fn has_room(&self) -> bool {
+        self.broken.is_none() && self.active.len() < self.worker.max_batch
+    }
+
+    /// Takes a request on, on the thread that brings it, and answers it if the tree has all that it needs. Else it stays, and the
+    /// model thread goes on with it.
+    pub(super) fn bring(&mut self, request: Request) {
+        let job = self.start(request);
+        if self.worker.scheduler.replay(job, ROUNDS) {
+            self.send_events();
+            self.finish(job);
+        }
+        // Who waits for a while will see by itself what is to be prepared.
+        let has_work = !self.active.is_empty() || (self.agreeing.is_some() && self.waits == Wait::Forever);
+        if has_work && !std::mem::replace(&mut self.called, true) {
+            self.worker.queue.call(self.worker.replica);
+        }
+    }
+
+    /// Says that bringing a request ended in a panic.
+    pub(super) fn has_panicked(&mut self) {
+        self.broken = Some(self.panicked());
+        self.worker.queue.call(self.worker.replica);
+    }
+
+    fn start(&mut self, request: Request) -> JobId {
         self.stop_lookahead();
         let Request { task, deadline, received, superseded, events, reply, .. } = request;
         let sequences = if let Task::Sampling(sampling) = &task { sampling.sequences() } else { 1 };
@@ -130,6 +192,7 @@ impl Loop {
         self.worker.metrics.model.queue_seconds.observe((started - received).as_secs_f64());
         self.active.push(Active { job, deadline, received, started, superseded, stream, has_first: false, reply });
         self.worker.metrics.active.set(self.active.len() as i64);
+        job
     }
 
     /// Ends requests whose client has gone, that are superseded, or whose deadline has passed, or would pass before the next step
@@ -174,13 +237,7 @@ impl Loop {
         let stepped = match stepped {
             Ok(Ok(stepped)) => stepped,
             Ok(Err(error)) => return self.recover(&error.to_string()),
-            Err(_) => {
-                let reason = "the engine panicked; the server's log says where".to_owned();
-                // Before anyone is told: who asks for the health then gets the truth.
-                self.worker.board.set_failed(self.worker.replica, Some(reason.clone()));
-                self.refuse_all(&reason);
-                return Err(reason);
-            }
+            Err(_) => return Err(self.panicked()),
         };
         self.observe(&stepped, computed_before, began);
         self.send_events();
@@ -189,6 +246,15 @@ impl Loop {
             return self.fail(&stepped.failed);
         }
         Ok(())
+    }
+
+    /// Tells everyone that the engine, or what belongs to it, panicked.
+    fn panicked(&mut self) -> String {
+        let reason = "the engine panicked; the server's log says where".to_owned();
+        // Before anyone is told: who asks for the health then gets the truth.
+        self.worker.board.set_failed(self.worker.replica, Some(reason.clone()));
+        self.refuse_all(&reason);
+        reason
     }
 
     /// Positions computed for active requests until now.
@@ -248,11 +314,18 @@ impl Loop {
             self.stop_lookahead();
             return;
         }
-        // After the answer has gone: making the next search takes time that nobody should wait for.
         let task = self.answer(job, None);
-        if let Some(Task::Search(search)) = task.filter(|_| self.worker.lookahead && self.active.is_empty()) {
-            self.ahead = search.next_agreeing().map(|next| self.worker.scheduler.add_ahead(next));
-            self.rests = self.ahead.is_some();
+        if let Some(Task::Search(search)) = task.filter(|_| self.worker.lookahead) {
+            (self.agreeing, self.answered) = (Some(search), Instant::now());
+        }
+    }
+
+    /// Begins preparing for the next keystroke, after the answer has gone: making the next search takes time that nobody should
+    /// wait for.
+    fn prepare(&mut self) {
+        if self.active.is_empty() {
+            let next = self.agreeing.take().and_then(|search| search.next_agreeing());
+            self.ahead = next.map(|next| self.worker.scheduler.add_ahead(next)).or(self.ahead);
         }
     }
 
@@ -298,6 +371,7 @@ impl Loop {
 
     /// What it computed stays in the tree.
     fn stop_lookahead(&mut self) {
+        self.agreeing = None;
         if let Some(job) = self.ahead.take() {
             self.worker.scheduler.take(job);
         }
@@ -357,38 +431,4 @@ impl Loop {
         self.worker.metrics.active.set(0);
         jobs
     }
-}
-
-impl Stream {
-    /// Sends what is new. The channel has room for all of it; a closed one has nobody behind it.
-    fn send(&mut self, task: &Task) {
-        match task {
-            Task::Search(search) => {
-                for suggestion in search.settled().into_iter().skip(self.sent[0]) {
-                    self.sent[0] += 1;
-                    let _ = self.events.try_send(Event::Suggestion(suggestion));
-                }
-            }
-            Task::Sampling(sampling) => {
-                for sequence in 0..sampling.sequences() {
-                    for token in sampling.tokens(sequence, self.sent[sequence]) {
-                        self.sent[sequence] += 1;
-                        let _ = self.events.try_send(Event::Token { sequence, token: token.clone() });
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Why a task ended by itself.
-fn finish_of(product: &Product) -> Finish {
-    let is_complete = match product {
-        Product::Suggestions(outcome) => outcome.suggestions.iter().all(|suggestion| suggestion.complete),
-        Product::Texts(generated) => generated
-            .sequences
-            .iter()
-            .all(|sequence| !matches!(sequence.finish, None | Some(crate::complete::SequenceFinish::Length))),
-    };
-    if is_complete { Finish::Complete } else { Finish::Length }
 }

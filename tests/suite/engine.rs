@@ -4,6 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
 use foretype::complete::SequenceFinish;
 use foretype::engine::{Completion, Engine, Generation};
 use foretype::error::Kind;
@@ -142,6 +146,86 @@ fn streams_bring_the_answer_in_parts() {
         }
         let answer = running.finish().await.unwrap();
         assert_eq!(answer.result.sequences.iter().map(|s| s.text.clone()).collect::<Vec<_>>(), texts);
+    });
+}
+
+fn engine_with_lookahead(lookahead: bool) -> Engine {
+    let mut options = request_options();
+    options.pool.lookahead = lookahead;
+    faulty_engine(|| Box::new(|_| None), options, &Metrics::new())
+}
+
+#[test]
+fn what_the_tree_has_is_answered_by_the_thread_that_asks() {
+    let engine = engine_with_lookahead(false);
+    let first = block_on(engine.complete(&completion("heat ex"))).unwrap();
+    assert!(first.usage.forwards > 0);
+    let mut at_once = 0;
+    for _ in 0..100 {
+        // The model thread may not be waiting again yet.
+        std::thread::sleep(Duration::from_millis(2));
+        let Some(again) = engine.start_completion(&completion("heat ex")).unwrap().finish().now_or_never() else {
+            continue;
+        };
+        let again = again.unwrap();
+        assert_eq!((again.result, again.finish, again.usage.forwards), (first.result.clone(), first.finish, 0));
+        at_once += 1;
+    }
+    assert!(at_once > 50, "{at_once} of 100 answers were there when the request had been handed in");
+    // What it doesn't have is computed as ever.
+    assert!(block_on(engine.complete(&completion("zinc"))).unwrap().usage.forwards > 0);
+}
+
+/// Types the text and then three times what its first suggestion has next. Returns the forwards that those needed.
+fn agree(engine: &Engine, text: &str) -> usize {
+    let mut typed = text.to_owned();
+    let mut forwards = Vec::new();
+    for _ in 0..4 {
+        let answer = block_on(engine.complete(&completion(&typed))).unwrap();
+        forwards.push(answer.usage.forwards);
+        typed.extend(answer.result.suggestions[0].text[typed.len()..].chars().next());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    forwards[1..].iter().sum()
+}
+
+#[test]
+fn an_idle_engine_prepares_for_the_key_that_agrees() {
+    let texts = ["heat e", "water a", "zinc c", "a me"];
+    let forwards = |lookahead| {
+        let engine = engine_with_lookahead(lookahead);
+        texts.map(|text| agree(&engine, text))
+    };
+    let (prepared, plain) = (forwards(true), forwards(false));
+    // The second and third key are answered by this thread; the model thread has to prepare for the key after them too. A busy
+    // machine may not get to it in time, so it need not be so for every text.
+    assert!((0..texts.len()).any(|text| prepared[text] == 0 && plain[text] > 0), "{prepared:?} {plain:?}");
+}
+
+#[test]
+fn many_threads_that_type_get_the_answers_that_one_gets() {
+    // A small tree forgets, and each thread finds the engine parked, at work, or being visited.
+    let mut options = request_options();
+    options.pool.tree_bytes = 1 << 16;
+    let (alone, crowd) = (fake_engine(), faulty_engine(|| Box::new(|_| None), options, &Metrics::new()));
+    let texts = ["heat exchanger", "water and", "2 hea", "wire", "zinc cell"];
+    let keys: Vec<&str> = texts.iter().flat_map(|text| (1..=text.len()).map(|end| &text[..end])).collect();
+    let expected: Vec<_> = keys.iter().map(|key| block_on(alone.complete(&completion(key))).unwrap().result).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (crowd, keys, expected) = (&crowd, &keys, &expected);
+            scope.spawn(move || {
+                let mut rng = StdRng::seed_from_u64(thread);
+                for _ in 0..200 {
+                    // Mostly the key after the last one.
+                    let key = rng.random_range(0..keys.len());
+                    for key in key..(key + rng.random_range(1..6)).min(keys.len()) {
+                        let answer = block_on(crowd.complete(&completion(keys[key]))).unwrap();
+                        assert_eq!(answer.result, expected[key], "{:?}", keys[key]);
+                    }
+                }
+            });
+        }
     });
 }
 

@@ -1,5 +1,6 @@
 //! `http`: what HTTP, JSON, queue and search cost beside the model: foretype's own server over the fake engine, whose answers are
-//! in memory after the first. One client for the latency, many for the throughput; client and server share the machine.
+//! in memory after the first. One client for the latency, many for the throughput; client and server share the machine. A search
+//! is answered by the HTTP thread, from memory; a generation always goes through the queue to the model thread and back.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::client::{Connection, Invocation, Outcome};
 use crate::fake_server::FakeServer;
@@ -50,6 +52,26 @@ struct Row {
     failed: u64,
 }
 
+/// What the one client asks for.
+#[derive(Clone, Copy)]
+enum Asked {
+    Ping,
+    Search,
+    Generation,
+}
+
+impl Asked {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "GET /ping",
+            Self::Search => SEARCH,
+            Self::Generation => "POST /invocations, by the model thread",
+        }
+    }
+}
+
+const SEARCH: &str = "POST /invocations";
+
 /// A request, small: one suggestion of one token. All else is the way there and back.
 fn invocation() -> Invocation {
     Invocation { input: "wire".into(), suggestions: Some(1), max_new_tokens: Some(1), ..Invocation::default() }
@@ -59,7 +81,8 @@ impl HttpArgs {
     /// Measures and writes `peers-http.*`.
     pub async fn run(self) -> Result<()> {
         let server = FakeServer::start(&self.tokenizer)?;
-        let mut rows = vec![self.one(&server, true)?, self.one(&server, false)?];
+        let asked = [Asked::Ping, Asked::Search, Asked::Generation];
+        let mut rows = asked.into_iter().map(|asked| self.one(&server, asked)).collect::<Result<Vec<_>>>()?;
         rows.push(self.many(&server).await);
         if Tool::Wrk.is_installed() {
             rows.push(self.wrk(&server)?);
@@ -73,11 +96,11 @@ impl HttpArgs {
 
     /// One client, one request after the other. It has a runtime of one thread: in that of many threads the one that sees an
     /// answer come wakes another that waits for it, which takes as long as a part of what is measured.
-    fn one(&self, server: &FakeServer, ping: bool) -> Result<Row> {
+    fn one(&self, server: &FakeServer, asked: Asked) -> Result<Row> {
         let time = Duration::from_secs(self.seconds);
         let client = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(one_after_the_other(server, ping, time))
+            runtime.block_on(one_after_the_other(server, asked, time))
         };
         let latencies = std::thread::scope(|scope| scope.spawn(client).join().expect("no panic in the client"))?;
         // The first ones find nothing in memory and connections cold.
@@ -85,7 +108,7 @@ impl HttpArgs {
         let mut histogram = Latencies::default();
         counted.iter().for_each(|latency| histogram.record(*latency));
         Ok(Row {
-            request: if ping { "GET /ping" } else { "POST /invocations" },
+            request: asked.name(),
             clients: 1,
             client: "in process",
             per_second: counted.len() as f64 / counted.iter().sum::<Duration>().as_secs_f64(),
@@ -98,7 +121,7 @@ impl HttpArgs {
     async fn many(&self, server: &FakeServer) -> Row {
         let measured = capacity(server.address, self.clients, Duration::from_secs(self.seconds), invocation).await;
         Row {
-            request: "POST /invocations",
+            request: SEARCH,
             clients: self.clients,
             client: "in process",
             per_second: measured.qps,
@@ -116,7 +139,7 @@ impl HttpArgs {
         let load = Load { address: server.address, clients: self.clients, seconds: self.seconds, bodies: &bodies };
         let counted = tokio::task::block_in_place(|| Tool::Wrk.run(&load, &self.bench, &scratch))?;
         Ok(Row {
-            request: "POST /invocations",
+            request: SEARCH,
             clients: self.clients,
             client: "wrk",
             per_second: counted.qps(),
@@ -128,17 +151,23 @@ impl HttpArgs {
 }
 
 /// How long each request took.
-async fn one_after_the_other(server: &FakeServer, ping: bool, time: Duration) -> Result<Vec<Duration>> {
+async fn one_after_the_other(server: &FakeServer, asked: Asked, time: Duration) -> Result<Vec<Duration>> {
     let mut connection = Connection::open(server.address).await?;
     let mut latencies = Vec::new();
     let (invocation, started) = (invocation(), Instant::now());
+    let generation = json!({"inputs": invocation.input, "parameters": {"max_new_tokens": 1}});
     while started.elapsed() < time {
         let sent = Instant::now();
-        if ping {
-            ensure!(connection.get("/ping").await?.0 == 200, "/ping is not healthy");
-        } else {
-            let outcome = connection.complete(&invocation).await?;
-            ensure!(matches!(outcome, Outcome::Answered(_)), "{outcome:?}");
+        match asked {
+            Asked::Ping => ensure!(connection.get("/ping").await?.0 == 200, "/ping is not healthy"),
+            Asked::Search => {
+                let outcome = connection.complete(&invocation).await?;
+                ensure!(matches!(outcome, Outcome::Answered(_)), "{outcome:?}");
+            }
+            Asked::Generation => {
+                let (status, body) = connection.post("/invocations", &generation).await?;
+                ensure!(status == 200, "{status}: {}", String::from_utf8_lossy(&body));
+            }
         }
         latencies.push(sent.elapsed());
     }

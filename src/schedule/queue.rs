@@ -1,7 +1,7 @@
 //! The bounded queue between the HTTP threads and the model threads: the [`super::waiting`] line behind a lock.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::request::{Finish, Refusal, Request};
 use super::waiting::{Line, LineLimits};
@@ -27,17 +27,6 @@ pub(super) enum Taken {
     Nothing,
     /// Nothing any more.
     Closed,
-}
-
-/// How long a replica that finds nothing waits for something to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// Not at all: it has something to do.
-    No,
-    /// So long: it has something to do that can wait.
-    UpTo(Duration),
-    /// Until there is something.
-    Forever,
 }
 
 /// The queue. See the module's documentation.
@@ -80,34 +69,16 @@ impl Queue {
         Ok(())
     }
 
-    /// The next request for a replica.
-    pub(super) fn take(&self, replica: usize, wait: Wait) -> Taken {
-        let until = if let Wait::UpTo(time) = wait { Some(Instant::now() + time) } else { None };
+    /// The next request for a replica, if there is one for it now.
+    pub(super) fn take(&self, replica: usize) -> Taken {
+        let now = Instant::now();
         let mut state = self.lock();
-        state.idle[replica] = wait != Wait::No;
-        let (taken, over) = loop {
-            let now = Instant::now();
-            let over = state.line.withdraw(now);
-            let State { line, idle, .. } = &mut *state;
-            if let Some(request) = line.take(replica, idle, now) {
-                state.idle[replica] = false;
-                break (Taken::Request(Box::new(request)), over);
-            }
-            if state.closed.is_some() && state.line.is_empty() {
-                break (Taken::Closed, over);
-            }
-            let left = until.map(|until| until.saturating_duration_since(now));
-            let called = std::mem::take(&mut state.called[replica]);
-            if called || wait == Wait::No || left == Some(Duration::ZERO) || !over.is_empty() {
-                state.idle[replica] = false;
-                break (Taken::Nothing, over);
-            }
-            // Nobody calls when a request has waited long enough for its home.
-            let leaves = state.line.may_leave_home(&state.idle).map(|at| at.saturating_duration_since(now));
-            state = match left.into_iter().chain(leaves).min() {
-                Some(left) => self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+        let over = state.line.withdraw(now);
+        let State { line, idle, .. } = &mut *state;
+        let taken = match line.take(replica, idle, now) {
+            Some(request) => Taken::Request(Box::new(request)),
+            None if state.closed.is_some() && state.line.is_empty() => Taken::Closed,
+            None => Taken::Nothing,
         };
         self.metrics.queue_length.set(state.line.len() as i64);
         drop(state);
@@ -115,7 +86,33 @@ impl Queue {
         taken
     }
 
-    /// Ends a replica's waiting, in [`Queue::take`].
+    /// Waits until there may be something for a replica, until it is called, or until `until`.
+    pub(super) fn wait(&self, replica: usize, until: Option<Instant>) {
+        let mut state = self.lock();
+        state.idle[replica] = true;
+        let over = loop {
+            let now = Instant::now();
+            let over = state.line.withdraw(now);
+            let is_over = !over.is_empty() || until.is_some_and(|until| until <= now);
+            let is_closed = state.closed.is_some() && state.line.is_empty();
+            let called = std::mem::take(&mut state.called[replica]);
+            if called || is_over || is_closed || state.line.has(replica, &state.idle, now) {
+                break over;
+            }
+            // Nobody calls when a request has waited long enough for its home.
+            let until = until.into_iter().chain(state.line.may_leave_home(&state.idle)).min();
+            state = match until.map(|until| until.saturating_duration_since(now)) {
+                Some(left) => self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        };
+        state.idle[replica] = false;
+        self.metrics.queue_length.set(state.line.len() as i64);
+        drop(state);
+        end(over);
+    }
+
+    /// Ends a replica's [`Queue::wait`], or its next one.
     pub(super) fn call(&self, replica: usize) {
         let mut state = self.lock();
         (state.called[replica], state.idle[replica]) = (true, false);
@@ -165,6 +162,8 @@ fn end(over: Vec<Request>) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::metrics::Metrics;
 
@@ -172,11 +171,15 @@ mod tests {
     fn waiting_ends_in_time_and_only_then() {
         let limits = LineLimits { length: 1, patience: Duration::from_secs(1) };
         let queue = Queue::new(limits, 1, Metrics::new().model("a"));
-        assert!(matches!(queue.take(0, Wait::No), Taken::Nothing));
-        let (time, started) = (Duration::from_millis(20), Instant::now());
-        assert!(matches!(queue.take(0, Wait::UpTo(time)), Taken::Nothing));
-        assert!(started.elapsed() >= time);
+        assert!(matches!(queue.take(0), Taken::Nothing));
+        let until = Instant::now() + Duration::from_millis(20);
+        queue.wait(0, Some(until));
+        assert!(Instant::now() >= until);
+        queue.call(0);
+        queue.wait(0, None);
+        assert!(matches!(queue.take(0), Taken::Nothing));
         queue.close(None);
-        assert!(matches!(queue.take(0, Wait::UpTo(Duration::from_secs(600))), Taken::Closed));
+        queue.wait(0, None);
+        assert!(matches!(queue.take(0), Taken::Closed));
     }
 }

@@ -71,6 +71,16 @@ impl<T: Waits> Line<T> {
     /// Takes the next for a replica: of those at home there if there are any, else of those whose home isn't `idle` and has let them
     /// wait for a while. Idle homes take their own.
     pub fn take(&mut self, replica: usize, idle: &[bool], now: Instant) -> Option<T> {
+        let index = self.next(replica, idle, now)?;
+        self.items.remove(index)
+    }
+
+    /// Whether there is one for a replica to take.
+    pub fn has(&self, replica: usize, idle: &[bool], now: Instant) -> bool {
+        self.next(replica, idle, now).is_some()
+    }
+
+    fn next(&self, replica: usize, idle: &[bool], now: Instant) -> Option<usize> {
         let at_home = |item: &T| item.home() == replica;
         let abroad = |item: &T| is_neglected(item, idle) && now >= item.received() + HOMESICK;
         let newest_first = self.is_overloaded(now);
@@ -78,8 +88,7 @@ impl<T: Waits> Line<T> {
             true => self.items.iter().rposition(wanted),
             false => self.items.iter().position(wanted),
         };
-        let index = find(&at_home).or_else(|| find(&abroad))?;
-        self.items.remove(index)
+        find(&at_home).or_else(|| find(&abroad))
     }
 
     /// When the first of those whose home isn't `idle` has waited long enough for another replica to take it; `None` if there are none.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::active::{Active, Stream, finish_of};
 use super::health::Board;
 use super::parked::Parked;
-use super::queue::{Queue, Taken, Wait};
+use super::queue::{Queue, Taken};
 use super::request::{Answer, Finish, Refusal, Request};
 use super::scheduler::{JobId, Scheduler, Stepped, Usage};
 use crate::complete::{Search, Task};
@@ -55,7 +55,7 @@ impl Worker {
             ahead: None,
             agreeing: None,
             answered: Instant::now(),
-            waits: Wait::No,
+            waits: Idle::Forever,
             called: false,
             broken: None,
             evicted: 0,
@@ -63,6 +63,13 @@ impl Worker {
         })
         .run()
     }
+}
+
+/// How long there is nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Idle {
+    Until(Instant),
+    Forever,
 }
 
 /// The loop's state. The model thread has it while there is something to do; while it waits, it is parked.
@@ -76,7 +83,7 @@ pub(super) struct Loop {
     /// When it was answered.
     answered: Instant,
     /// How long the model thread waits while the loop is parked.
-    waits: Wait,
+    waits: Idle,
     /// Whether the model thread was called since.
     called: bool,
     /// Why the model thread must not go on: bringing a request ended in a panic.
@@ -106,19 +113,11 @@ impl Loop {
     fn take_on(mut self: Box<Self>) -> Result<Box<Self>, End> {
         self.observe_tree();
         while self.active.len() < self.worker.max_batch {
-            let wait = self.wait();
-            let taken;
-            (self, taken) = self.take(wait);
-            if let Some(reason) = self.broken {
-                return Err(End::Failed(reason));
-            }
-            match taken {
-                Taken::Request(request) => drop(self.start(*request)),
-                // Called, or it has waited long enough: is there something to do now?
-                Taken::Nothing if wait != Wait::No => {}
-                Taken::Nothing => break,
-                Taken::Closed if self.active.is_empty() => return Err(End::Closed),
-                Taken::Closed => break,
+            match (self.worker.queue.take(self.worker.replica), self.idle()) {
+                (Taken::Request(request), _) => drop(self.start(*request)),
+                (Taken::Closed, _) if self.active.is_empty() => return Err(End::Closed),
+                (Taken::Nothing, Some(idle)) => self = self.wait(idle)?,
+                (Taken::Closed | Taken::Nothing, _) => break,
             }
         }
         if self.active.len() >= self.worker.max_batch {
@@ -127,32 +126,29 @@ impl Loop {
         Ok(self)
     }
 
-    /// Takes a request from the queue; while it waits for one, the loop is parked.
-    fn take(mut self: Box<Self>, wait: Wait) -> (Box<Self>, Taken) {
-        let replica = self.worker.replica;
-        if wait == Wait::No {
-            let taken = self.worker.queue.take(replica, wait);
-            return (self, taken);
+    /// How long there is nothing to do, if so: preparing begins when the answer before it has had time to leave.
+    fn idle(&self) -> Option<Idle> {
+        let rested = self.answered + REST;
+        match (&self.agreeing, self.ahead) {
+            _ if !self.active.is_empty() => None,
+            (Some(_), _) => (rested > Instant::now()).then_some(Idle::Until(rested)),
+            (None, Some(_)) => None,
+            (None, None) => Some(Idle::Forever),
         }
-        let (parked, queue) = (Arc::clone(&self.worker.parked), Arc::clone(&self.worker.queue));
-        (self.waits, self.called) = (wait, false);
-        parked.park(self);
-        let taken = queue.take(replica, wait);
-        (parked.resume(), taken)
     }
 
-    /// How long there is time for waiting: preparing begins when the answer before it has had time to leave.
-    fn wait(&self) -> Wait {
-        if !self.active.is_empty() {
-            return Wait::No;
-        }
-        match (&self.agreeing, self.ahead) {
-            (Some(_), _) => match REST.saturating_sub(self.answered.elapsed()) {
-                Duration::ZERO => Wait::No,
-                left => Wait::UpTo(left),
-            },
-            (None, Some(_)) => Wait::No,
-            (None, None) => Wait::Forever,
+    /// Waits; meanwhile the loop is parked.
+    fn wait(mut self: Box<Self>, idle: Idle) -> Result<Box<Self>, End> {
+        (self.waits, self.called) = (idle, false);
+        let until = if let Idle::Until(until) = idle { Some(until) } else { None };
+        let (parked, queue, replica) =
+            (Arc::clone(&self.worker.parked), Arc::clone(&self.worker.queue), self.worker.replica);
+        parked.park(self);
+        queue.wait(replica, until);
+        let mut this = parked.resume();
+        match this.broken.take() {
+            Some(reason) => Err(End::Failed(reason)),
+            None => Ok(this),
         }
     }
 
@@ -170,7 +166,7 @@ impl Loop {
             self.finish(job);
         }
         // Who waits for a while will see by itself what is to be prepared.
-        let has_work = !self.active.is_empty() || (self.agreeing.is_some() && self.waits == Wait::Forever);
+        let has_work = !self.active.is_empty() || (self.agreeing.is_some() && self.waits == Idle::Forever);
         if has_work && !std::mem::replace(&mut self.called, true) {
             self.worker.queue.call(self.worker.replica);
         }

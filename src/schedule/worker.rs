@@ -1,5 +1,7 @@
 //! The loop of one model thread: take requests on, drop those that nobody waits for, step, answer.
 
+mod failure;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +10,7 @@ use super::active::{Active, Stream, finish_of};
 use super::health::Board;
 use super::parked::Parked;
 use super::queue::{Queue, Taken};
-use super::request::{Answer, Finish, Refusal, Request};
+use super::request::{Answer, Finish, Request};
 use super::scheduler::{JobId, Scheduler, Stepped, Usage};
 use crate::complete::{Search, Task};
 use crate::metrics::ReplicaMetrics;
@@ -172,12 +174,6 @@ impl Loop {
         }
     }
 
-    /// Says that bringing a request ended in a panic.
-    pub(super) fn has_panicked(&mut self) {
-        self.broken = Some(self.panicked());
-        self.worker.queue.call(self.worker.replica);
-    }
-
     fn start(&mut self, request: Request) -> JobId {
         self.stop_lookahead();
         let Request { task, deadline, received, superseded, events, reply, .. } = request;
@@ -242,15 +238,6 @@ impl Loop {
             return self.fail(&stepped.failed);
         }
         Ok(())
-    }
-
-    /// Tells everyone that the engine, or what belongs to it, panicked.
-    fn panicked(&mut self) -> String {
-        let reason = "the engine panicked; the server's log says where".to_owned();
-        // Before anyone is told: who asks for the health then gets the truth.
-        self.worker.board.set_failed(self.worker.replica, Some(reason.clone()));
-        self.refuse_all(&reason);
-        reason
     }
 
     /// Positions computed for active requests until now.
@@ -371,60 +358,5 @@ impl Loop {
         if let Some(job) = self.ahead.take() {
             self.worker.scheduler.take(job);
         }
-    }
-
-    /// Tells those for whom the engine computed nonsense, and finds out whether that was because of them.
-    fn fail(&mut self, jobs: &[JobId]) -> Result<(), String> {
-        tracing::error!(requests = jobs.len(), "the engine computed NaN or infinity");
-        for &job in jobs {
-            if let Some(active) = self.remove(job) {
-                let _ = active.reply.send(Err(Refusal::Failed));
-            }
-            self.worker.scheduler.take(job);
-        }
-        self.ahead = self.ahead.filter(|job| !jobs.contains(job));
-        match self.proves_itself() {
-            Ok(()) => Ok(()),
-            Err(reason) => {
-                self.worker.board.set_failed(self.worker.replica, Some(reason.clone()));
-                self.refuse_all(&reason);
-                Err(reason)
-            }
-        }
-    }
-
-    /// After an engine error nothing that was computed can be trusted: every request is answered, everything is forgotten, and
-    /// one forward decides whether the engine still works.
-    fn recover(&mut self, reason: &str) -> Result<(), String> {
-        for job in self.refuse_all(reason) {
-            self.worker.scheduler.take(job);
-        }
-        self.worker.scheduler.reset();
-        self.evicted = 0;
-        self.proves_itself()
-    }
-
-    fn proves_itself(&mut self) -> Result<(), String> {
-        self.worker.board.begin(self.worker.replica);
-        let proof = catch_unwind(AssertUnwindSafe(|| self.worker.scheduler.warm_up(self.worker.probe, 1)));
-        self.worker.board.end(self.worker.replica);
-        match proof {
-            Ok(result) => result.map_err(|error| error.to_string()),
-            Err(_) => Err("the engine panicked; the server's log says where".to_owned()),
-        }
-    }
-
-    /// Answers every active request that the engine failed. The scheduler isn't touched: it may be in any state. Returns the jobs
-    /// that it still has.
-    fn refuse_all(&mut self, reason: &str) -> Vec<JobId> {
-        tracing::error!(reason, requests = self.active.len(), "the engine failed");
-        let mut jobs: Vec<JobId> = self.ahead.take().into_iter().collect();
-        for active in std::mem::take(&mut self.active) {
-            jobs.push(active.job);
-            let refusal = Refusal::NotReady("its engine failed while working on this request; try again".to_owned());
-            let _ = active.reply.send(Err(refusal));
-        }
-        self.worker.metrics.active.set(0);
-        jobs
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! A matrix W of inputs x outputs is used as `y = x W`. [`LANES`] outputs make a panel; the last panel is filled up with zeros.
 //! * f32: `[panels, inputs, 16]`, element `[p, i, l] = W[i, 16 p + l]`.
+//! * f28: u8 `[panels, bytes]`, the same without loss in 28 bits a weight, and their exceptions, u8 `[n, 8]`: see [`kernels::f28`].
 //! * int8: u8 `[panels, ceil(inputs / 4), 16, 4]`, element `[p, j, l, c] = 128 + q[4 j + c, 16 p + l]`, and f32 scales
 //!   `[16 panels]`: `W[i, o]` is about `q[i, o] * scale[o]`, with q in -127..=127.
 //!
@@ -11,9 +12,11 @@
 
 use std::ops::Range;
 
+use kernels::f28;
+
 use crate::checkpoint::Weights;
 use crate::error::WeightsError;
-use crate::onnx::{Element, Source};
+use crate::onnx::Source;
 
 /// Outputs of a panel: a vector register of f32.
 pub(crate) const LANES: u64 = 16;
@@ -29,6 +32,14 @@ const LARGEST: f32 = 127.0;
 
 /// Elements of a matrix that are in memory at once, 32 MiB; one panel is, whatever its size.
 const BLOCK_ELEMENTS: u64 = 8 << 20;
+
+/// What the weights of packed matrices are stored as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    F32,
+    F28,
+    Int8,
+}
 
 /// Which part of a source's matrix is packed, and how the source stores it, row by row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +65,11 @@ impl Panels {
         vec![self.count(), self.inputs, LANES]
     }
 
+    /// The packed tensor's shape in f28.
+    pub(crate) fn shape_f28(&self) -> Vec<u64> {
+        vec![self.count(), f28::panel_bytes(self.inputs as usize) as u64]
+    }
+
     /// The packed tensor's shape in int8.
     pub(crate) fn shape_int8(&self) -> Vec<u64> {
         vec![self.count(), self.inputs.div_ceil(GROUP), LANES, GROUP]
@@ -64,25 +80,62 @@ impl Panels {
         vec![self.count() * LANES]
     }
 
-    /// Hands the packed matrix to `emit` in order and in pieces. Returns the scales, which are those of int8 and else empty.
+    /// Hands the packed matrix to `emit` in order and in pieces. Returns the bytes of what belongs to it: f32 scales for int8, the
+    /// exceptions of f28.
     pub(crate) fn pack<E: From<WeightsError>>(
         &self,
-        (source, element): (&Source, Element),
+        (source, form): (&Source, Form),
         weights: &Weights,
         emit: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Vec<f32>, E> {
-        let panels_at_once = (BLOCK_ELEMENTS / (LANES * self.inputs)).max(1);
-        self.pack_blocks((source, element), weights, panels_at_once, emit)
+    ) -> Result<Vec<u8>, E> {
+        self.pack_at_once((source, form), weights, self.panels_at_once(), emit)
     }
 
-    fn pack_blocks<E: From<WeightsError>>(
+    fn pack_at_once<E: From<WeightsError>>(
         &self,
-        (source, element): (&Source, Element),
+        (source, form): (&Source, Form),
         weights: &Weights,
         panels_at_once: u64,
         mut emit: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Vec<f32>, E> {
-        let (mut values, mut packed, mut scales) = (Vec::new(), Vec::new(), Vec::new());
+    ) -> Result<Vec<u8>, E> {
+        let (mut packed, mut scales, mut exceptions) = (Vec::new(), Vec::<f32>::new(), Vec::new());
+        self.each_panel(source, weights, panels_at_once, |panel| {
+            packed.clear();
+            match form {
+                Form::F32 => panel.f32(self.inputs as usize, &mut packed),
+                Form::F28 => f28::pack(&panel.rows(self.inputs as usize), &mut packed, &mut exceptions),
+                Form::Int8 => scales.extend(panel.int8(self.inputs as usize, &mut packed)),
+            }
+            emit(&packed)
+        })?;
+        Ok(if form == Form::Int8 { scales.iter().flat_map(|scale| scale.to_le_bytes()).collect() } else { exceptions })
+    }
+
+    /// Weights that f28 would have as exceptions; nothing if it can't have the matrix. Reads all of it.
+    pub(crate) fn f28_exceptions(&self, source: &Source, weights: &Weights) -> Result<Option<u64>, WeightsError> {
+        if !f28::fits(self.inputs as usize) {
+            return Ok(None);
+        }
+        let mut count = 0;
+        self.each_panel(source, weights, self.panels_at_once(), |panel| {
+            count += f28::count_exceptions(&panel.rows(self.inputs as usize)) as u64;
+            Ok::<_, WeightsError>(())
+        })?;
+        Ok(Some(count))
+    }
+
+    fn panels_at_once(&self) -> u64 {
+        (BLOCK_ELEMENTS / (LANES * self.inputs)).max(1)
+    }
+
+    fn each_panel<E: From<WeightsError>>(
+        &self,
+        source: &Source,
+        weights: &Weights,
+        panels_at_once: u64,
+        mut take: impl FnMut(&Panel) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut values = Vec::new();
         let (mut first, end) = (self.first, self.first + self.outputs);
         while first < end {
             let outputs = first..end.min(first + panels_at_once * LANES);
@@ -94,17 +147,11 @@ impl Panels {
             let (by_input, by_output) = if self.output_rows { (1, self.inputs as usize) } else { (count, 1) };
             for start in (0..count).step_by(LANES as usize) {
                 let lanes = (count - start).min(LANES as usize);
-                let panel = Panel { values: &values[start * by_output..], by_input, by_output, lanes };
-                packed.clear();
-                match element {
-                    Element::U8 => scales.extend(panel.int8(self.inputs as usize, &mut packed)),
-                    _ => panel.f32(self.inputs as usize, &mut packed),
-                }
-                emit(&packed)?;
+                take(&Panel { values: &values[start * by_output..], by_input, by_output, lanes })?;
             }
             first = outputs.end;
         }
-        Ok(scales)
+        Ok(())
     }
 }
 
@@ -123,14 +170,19 @@ impl Panel<'_> {
         self.values[input * self.by_input + lane * self.by_output]
     }
 
-    fn f32(&self, inputs: usize, packed: &mut Vec<u8>) {
-        for input in 0..inputs {
-            let mut row = [0.0_f32; LANES as usize];
+    /// `[inputs, 16]`
+    fn rows(&self, inputs: usize) -> Vec<f32> {
+        let mut rows = vec![0.0; inputs * LANES as usize];
+        for (input, row) in rows.chunks_exact_mut(LANES as usize).enumerate() {
             for (lane, value) in row[..self.lanes].iter_mut().enumerate() {
                 *value = self.at(input, lane);
             }
-            packed.extend(row.iter().flat_map(|value| value.to_le_bytes()));
         }
+        rows
+    }
+
+    fn f32(&self, inputs: usize, packed: &mut Vec<u8>) {
+        packed.extend(self.rows(inputs).iter().flat_map(|value| value.to_le_bytes()));
     }
 
     /// Each output has the scale at which its largest weight is 127.
@@ -188,7 +240,7 @@ fn read_block(
                 let there = &there[..there.len().min(piece.len())];
                 piece[..there.len()].copy_from_slice(there);
             }
-            Source::Transposed(_) | Source::Scales(_) => {}
+            Source::Transposed(_) | Source::Beside(_) => {}
         }
     }
     if let Source::Scaled { factor, .. } = source {
@@ -222,18 +274,17 @@ mod tests {
         (folder, weights, source)
     }
 
-    fn pack(
-        panels: &Panels,
-        (source, element): (&Source, Element),
-        weights: &Weights,
-        at_once: u64,
-    ) -> (Vec<u8>, Vec<f32>) {
+    fn pack(panels: &Panels, (source, form): (&Source, Form), weights: &Weights, at_once: u64) -> (Vec<u8>, Vec<u8>) {
         let mut packed = Vec::new();
-        let scales = panels.pack_blocks((source, element), weights, at_once, |piece| {
+        let beside = panels.pack_at_once((source, form), weights, at_once, |piece| {
             packed.extend_from_slice(piece);
             Ok::<_, WeightsError>(())
         });
-        (packed, scales.expect("packed"))
+        (packed, beside.expect("packed"))
+    }
+
+    fn floats(bytes: &[u8]) -> Vec<f32> {
+        bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
     }
 
     /// A matrix with some columns of zeros and some values of other magnitudes.
@@ -270,10 +321,10 @@ mod tests {
             let shape = if panels.output_rows { [panels.stored_outputs, panels.inputs] } else { [panels.inputs, panels.stored_outputs] };
             let (_folder, weights, checkpoint) = checkpoint(&values, shape);
             let source = if stored { checkpoint } else { Source::Computed(values.clone()) };
-            let (packed, scales) = pack(&panels, (&source, Element::F32), &weights, at_once);
+            let (packed, scales) = pack(&panels, (&source, Form::F32), &weights, at_once);
             prop_assert!(scales.is_empty());
             prop_assert_eq!(packed.len() as u64, 4 * panels.shape_f32().iter().product::<u64>());
-            let floats: Vec<f32> = packed.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            let floats = floats(&packed);
             for p in 0..panels.count() {
                 for i in 0..panels.inputs {
                     for l in 0..LANES {
@@ -286,12 +337,33 @@ mod tests {
             }
         }
 
+        /// The panels are those of f32 in the other form.
+        #[test]
+        fn f28_panels_are_packed_f32_panels((panels, values) in matrices(), at_once in 1..4_u64) {
+            let panels = Panels { inputs: 8, stored_outputs: 11, first: 1, outputs: 10, ..panels };
+            let values: Vec<f32> = values.into_iter().cycle().take(88).collect();
+            let shape = if panels.output_rows { [11, 8] } else { [8, 11] };
+            let (_folder, weights, source) = checkpoint(&values, shape);
+            let plain = floats(&pack(&panels, (&source, Form::F32), &weights, at_once).0);
+            let (packed, exceptions) = pack(&panels, (&source, Form::F28), &weights, at_once);
+            let (mut expected, mut found) = (Vec::new(), Vec::new());
+            plain.chunks(8 * LANES as usize).for_each(|panel| f28::pack(panel, &mut expected, &mut found));
+            prop_assert_eq!(packed.len() as u64, panels.shape_f28().iter().product::<u64>());
+            prop_assert_eq!(packed, expected);
+            prop_assert_eq!(&exceptions, &found);
+            let count = (found.len() / f28::EXCEPTION_BYTES) as u64;
+            prop_assert_eq!(panels.f28_exceptions(&source, &weights).expect("read"), Some(count));
+            let other = Panels { inputs: 9, ..panels };
+            prop_assert_eq!(other.f28_exceptions(&source, &weights).expect("read"), None);
+        }
+
         /// Every weight is within half a step of its scale, the largest of an output is 127 steps, and the rest is zero.
         #[test]
         fn int8_panels_are_within_half_a_step((panels, values) in matrices(), at_once in 1..4_u64) {
             let shape = if panels.output_rows { [panels.stored_outputs, panels.inputs] } else { [panels.inputs, panels.stored_outputs] };
             let (_folder, weights, source) = checkpoint(&values, shape);
-            let (packed, scales) = pack(&panels, (&source, Element::U8), &weights, at_once);
+            let (packed, scales) = pack(&panels, (&source, Form::Int8), &weights, at_once);
+            let scales = floats(&scales);
             prop_assert_eq!(packed.len() as u64, panels.shape_int8().iter().product::<u64>());
             prop_assert_eq!(scales.len() as u64, panels.shape_scales()[0]);
             let groups = panels.inputs.div_ceil(4);
@@ -315,8 +387,8 @@ mod tests {
     fn rows_beyond_the_source_are_zeros() {
         let (_folder, weights, source) = checkpoint(&[1.0, 2.0, 3.0, 4.0], [2, 2]);
         let panels = Panels { inputs: 2, outputs: 3, first: 0, stored_outputs: 8, output_rows: true };
-        let (packed, scales) = pack(&panels, (&source, Element::U8), &weights, 9);
+        let (packed, scales) = pack(&panels, (&source, Form::Int8), &weights, 9);
         assert_eq!(packed[..12], [192, 255, 128, 128, 223, 255, 128, 128, 128, 128, 128, 128]);
-        assert_eq!(scales[..3], [2.0 / 127.0, 4.0 / 127.0, 0.0]);
+        assert_eq!(floats(&scales)[..3], [2.0 / 127.0, 4.0 / 127.0, 0.0]);
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! usage: cargo run --release -p foretype-kernels --example step [-- THREADS [PAST...]]
 //!
-//! `LEVEL=avx512` or `avx2` takes another instruction set than the best; `BEAMS=5` lets five rows at a time share what is behind them. With positions that rows have behind them, it times steps and chunks of prompts behind so many instead, in turns.
+//! `LEVEL=avx512` or `avx2` takes another instruction set than the best; `BEAMS=5` lets five rows at a time share what is behind them; `FORMS=f32,f28` leaves others out.
+//! Forms of the weights take turns. With positions that rows have behind them, it times steps and chunks of prompts behind so many
+//! instead, in turns too.
 
 use std::time::Instant;
 
 use kernels::activation::Activation;
 use kernels::attention::{self, Attention, Heads};
+use kernels::f28;
 use kernels::head::{Distributions, Head};
 use kernels::layout::{self, Matrix};
 use kernels::linear::{Arguments, Linear, Norm};
@@ -25,10 +28,16 @@ const LINE: usize = 64;
 /// Rounds where steps are long.
 const LONG_ROUNDS: usize = 9;
 
+/// How weights are stored, and how many bytes a million of them take, in MB.
+const FORMS: [(&str, f64); 3] = [("int8", 1.0), ("f28", 3.5), ("f32", 4.0)];
+
 /// A matrix of numbers that don't matter.
 struct Weights {
+    form: &'static str,
     f32: Vec<f32>,
-    int8: Vec<u8>,
+    /// int8 or f28.
+    bytes: Vec<u8>,
+    exceptions: Vec<u8>,
     /// Where the first cache line begins in either: a bundle's weights are aligned.
     start: usize,
     scales: Vec<f32>,
@@ -36,28 +45,48 @@ struct Weights {
     outputs: usize,
 }
 
+/// The matrices of layers, and of the head.
+type Model = (Vec<[Weights; 4]>, Weights);
+
 impl Weights {
-    fn new(inputs: usize, outputs: usize, int8: bool) -> Self {
+    fn new(inputs: usize, outputs: usize, form: &'static str) -> Self {
         let (f32_len, int8_len) = (layout::len_f32(inputs, outputs), layout::len_int8(inputs, outputs));
-        let f32: Vec<f32> =
-            (0..if int8 { 0 } else { f32_len + LINE / 4 }).map(|i| (i % 17) as f32 * 0.002 - 0.016).collect();
-        let int8: Vec<u8> = (0..if int8 { int8_len + LINE } else { 0 }).map(|i| (i % 251) as u8).collect();
-        Self {
-            start: if int8.is_empty() { f32.as_ptr().align_offset(LINE) } else { int8.as_ptr().align_offset(LINE) },
-            f32,
-            int8,
-            scales: vec![1e-4; layout::panels(outputs) * layout::PANEL],
-            inputs,
-            outputs,
+        let (mut f32, mut bytes, mut exceptions) = (Vec::new(), Vec::new(), Vec::new());
+        if form == "int8" {
+            bytes = (0..int8_len + LINE).map(|i| (i % 251) as u8).collect();
+        } else {
+            f32 = (0..f32_len + LINE / 4).map(|i| (i as f32 * 0.7).sin() * 0.02).collect();
         }
+        let mut start = f32.as_ptr().align_offset(LINE);
+        if form == "f28" {
+            let len = layout::len_f28(inputs, outputs);
+            let mut packed = Vec::with_capacity(len);
+            f32[..f32_len]
+                .chunks(inputs * layout::PANEL)
+                .for_each(|panel| f28::pack(panel, &mut packed, &mut exceptions));
+            bytes = vec![0; len + LINE];
+            start = bytes.as_ptr().align_offset(LINE);
+            bytes[start..start + len].copy_from_slice(&packed);
+            f32 = Vec::new();
+        } else if form == "int8" {
+            start = bytes.as_ptr().align_offset(LINE);
+        }
+        let scales = vec![1e-4; layout::panels(outputs) * layout::PANEL];
+        Self { form, f32, bytes, exceptions, start, scales, inputs, outputs }
+    }
+
+    fn model(form: &'static str) -> Model {
+        let layer = |_| [(HIDDEN, 3 * HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 4 * HIDDEN), (4 * HIDDEN, HIDDEN)];
+        let layers = (0..LAYERS).map(layer).map(|maps| maps.map(|(from, to)| Self::new(from, to, form)));
+        (layers.collect(), Self::new(HIDDEN, VOCAB, form))
     }
 
     fn map<'a>(&'a self, norm: Norm<'a>, activation: Activation) -> Linear<'a> {
         let (inputs, outputs, start) = (self.inputs, self.outputs, self.start);
-        let weights = if self.f32.is_empty() {
-            Matrix::Int8(&self.int8[start..start + layout::len_int8(inputs, outputs)], &self.scales)
-        } else {
-            Matrix::F32(&self.f32[start..start + layout::len_f32(inputs, outputs)])
+        let weights = match self.form {
+            "int8" => Matrix::Int8(&self.bytes[start..start + layout::len_int8(inputs, outputs)], &self.scales),
+            "f28" => Matrix::F28(&self.bytes[start..start + layout::len_f28(inputs, outputs)], &self.exceptions),
+            _ => Matrix::F32(&self.f32[start..start + layout::len_f32(inputs, outputs)]),
         };
         Linear { weights, inputs, outputs, norm, bias: None, activation }
     }
@@ -73,41 +102,42 @@ fn main() {
         _ => Kernels::new(threads, false),
     };
     println!("{:?}, {threads} threads; fastest and median, ms", kernels.level());
-    for int8 in [true, false] {
-        let bytes = LAYERS * 12 * HIDDEN * HIDDEN + VOCAB * HIDDEN;
-        println!("{} ({} MB)", if int8 { "int8" } else { "f32" }, bytes * if int8 { 1 } else { 4 } / 1_000_000);
-        let layer = |_| [(HIDDEN, 3 * HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 4 * HIDDEN), (4 * HIDDEN, HIDDEN)];
-        let layers: Vec<_> =
-            (0..LAYERS).map(layer).map(|maps| maps.map(|(from, to)| Weights::new(from, to, int8))).collect();
-        let head = Weights::new(HIDDEN, VOCAB, int8);
-        let weights = (layers.as_slice(), &head);
-        if pasts.is_empty() {
-            for (rows, tokens) in
-                [(1, 1), (2, 1), (4, 1), (10, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 32), (10, 8), (10, 32)]
-            {
-                time(&mut kernels, weights, (rows, tokens), &[PAST], ROUNDS);
-            }
-        } else {
-            for (rows, tokens) in [(1, 1), (10, 1), (1, 64)] {
-                time(&mut kernels, weights, (rows, tokens), &pasts, LONG_ROUNDS);
-            }
+    let asked = std::env::var("FORMS").unwrap_or_else(|_| "int8,f28,f32".to_owned());
+    let forms = FORMS.iter().filter(|(form, _)| asked.split(',').any(|asked| asked == *form));
+    let elements = LAYERS * 12 * HIDDEN * HIDDEN + VOCAB * HIDDEN;
+    let models: Vec<(&str, Model)> = forms
+        .map(|(form, bytes)| {
+            println!("{form}: {:.0} MB", elements as f64 * bytes / 1e6);
+            (*form, Weights::model(form))
+        })
+        .collect();
+    if pasts.is_empty() {
+        for (rows, tokens) in
+            [(1, 1), (2, 1), (4, 1), (10, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 32), (10, 8), (10, 32)]
+        {
+            time(&mut kernels, &models, (rows, tokens), &[PAST], ROUNDS);
+        }
+    } else {
+        for (rows, tokens) in [(1, 1), (10, 1), (1, 64)] {
+            time(&mut kernels, &models, (rows, tokens), &pasts, LONG_ROUNDS);
         }
     }
 }
 
-/// Steps of one shape behind each number of positions in turns, a line for each.
+/// Steps of one shape with each model and behind each number of positions in turns, a line for each.
 fn time(
     kernels: &mut Kernels,
-    weights: (&[[Weights; 4]], &Weights),
+    models: &[(&str, Model)],
     (rows, tokens): (usize, usize),
     pasts: &[usize],
     rounds: usize,
 ) {
-    let mut times = vec![[vec![], vec![], vec![], vec![]]; pasts.len()];
+    let cases: Vec<_> = models.iter().flat_map(|model| pasts.iter().map(move |past| (model, *past))).collect();
+    let mut times = vec![[vec![], vec![], vec![], vec![]]; cases.len()];
     let mut memory = Memory::new(rows, tokens, pasts.iter().copied().max().unwrap_or(0));
     for _ in 0..rounds {
-        for (&past, parts) in pasts.iter().zip(&mut times) {
-            let took = step(kernels, weights, &mut memory, past);
+        for (((_, model), past), parts) in cases.iter().zip(&mut times) {
+            let took = step(kernels, model, &mut memory, *past);
             parts.iter_mut().zip(took).for_each(|(part, time)| part.push(time));
         }
     }
@@ -115,9 +145,9 @@ fn time(
         times.sort_by(f64::total_cmp);
         format!("{:7.2} {:7.2}", times[0], times[times.len() / 2])
     };
-    for (past, [all, linear, mixing, heads]) in pasts.iter().zip(&mut times) {
+    for (((form, _), past), [all, linear, mixing, heads]) in cases.iter().zip(&mut times) {
         println!(
-            "{rows:3} x {tokens:2} behind {past:4}: {}   linear {}   attention {}   head {}",
+            "{form:4} {rows:3} x {tokens:2} behind {past:4}: {}   linear {}   attention {}   head {}",
             show(all),
             show(linear),
             show(mixing),
@@ -201,12 +231,7 @@ fn gcd(a: i64, b: i64) -> i64 {
 }
 
 /// Milliseconds in all, in linear maps, in attention, in the head.
-fn step(
-    kernels: &mut Kernels,
-    (layers, head): (&[[Weights; 4]], &Weights),
-    memory: &mut Memory,
-    past: usize,
-) -> [f64; 4] {
+fn step(kernels: &mut Kernels, (layers, head): &Model, memory: &mut Memory, past: usize) -> [f64; 4] {
     let Memory { rows, tokens, context, x, places, keys, values, qkv, mixed, y, wide, .. } = memory;
     let Memory { logits, top_logits, top_ids, logsumexp, .. } = memory;
     let (rows, tokens, context) = (*rows, *tokens, *context);

@@ -4,6 +4,7 @@
 //! linear      y = activation(norm(x) W + b) * factor + residual
 //!   rows        x, normalized, and for int8 weights quantized, in the order that tiles read
 //!   tile        the inner loops: rows x panels of 16 outputs, f32 and int8
+//!   f28         f32 in 28 bits: how it is written and read
 //! attention   keys and values into the cache, then softmax(q K) V over the positions that are there, wherever a table says
 //!   attend      its inner loops: queries that share what they read
 //!   places      which tables of places can be
@@ -28,6 +29,7 @@ pub mod activation;
 mod attend;
 pub mod attention;
 pub mod embedding;
+pub mod f28;
 pub mod head;
 pub mod isa;
 pub mod layout;
@@ -47,6 +49,8 @@ pub struct Kernels {
     pub(crate) threads: Threads,
     pub(crate) level: Level,
     pub(crate) rows: rows::Rows,
+    /// f32: what several tiles read of an f28 matrix, unpacked, and their sums, for each thread.
+    pub(crate) unpacked: Vec<f32>,
     /// f32 `[threads, queries, positions]`: scores of a block of queries, a stretch for each query.
     pub(crate) scores: Vec<f32>,
     /// By place of a KV cache: whether a call of the attention writes to it. All false between calls.
@@ -71,7 +75,15 @@ impl Kernels {
         assert!(level.is_available(), "this machine has no {level:?}");
         let threads = Threads::new(threads, spin);
         let candidates = (0..threads.count()).map(|_| head::Candidates::default()).collect();
-        Self { threads, level, rows: rows::Rows::default(), scores: Vec::new(), written: Vec::new(), candidates }
+        Self {
+            threads,
+            level,
+            rows: rows::Rows::default(),
+            unpacked: Vec::new(),
+            scores: Vec::new(),
+            written: Vec::new(),
+            candidates,
+        }
     }
 
     /// The instruction set in use.

@@ -4,19 +4,23 @@ use std::mem::MaybeUninit;
 
 use crate::Kernels;
 use crate::activation::Activation;
+use crate::f28;
 use crate::isa::amx::{self, Tiles};
 use crate::isa::{Isa, LANES, Level, Op};
 use crate::layout::{Matrix, PANEL, panels, quads};
 pub use crate::rows::Norm;
 use crate::rows::Rows;
 use crate::threads::{Shared, Threads};
-use crate::tile::{F32Tile, Int8Tile, MAX_HEIGHT, MAX_PANELS, Turn};
+use crate::tile::{ChunkTile, F28Tile, F32Tile, Int8Tile, MAX_HEIGHT, MAX_PANELS, Turn, unpack};
 
 /// Panels that a thread takes at a time: enough to keep the order of memory, few enough to share evenly.
 const PART: usize = 2 * MAX_PANELS;
 
 /// Most tiles that take turns with a panel: more lose more by reading their rows again for each than they gain.
 const MAX_TURNS: usize = 4;
+
+/// Inputs of a panel that are unpacked at a time for several tiles: they stay in the nearest cache.
+const UNPACKED_INPUTS: usize = 32;
 
 /// The map, without its arguments.
 #[derive(Clone, Copy, Debug)]
@@ -61,17 +65,18 @@ impl Linear<'_> {
         if count == 0 {
             return;
         }
-        let Kernels { threads, level, rows, .. } = kernels;
+        let Kernels { threads, level, rows, unpacked, .. } = kernels;
         let quantize = matches!(self.weights, Matrix::Int8(..));
         rows.prepare((threads, *level), arguments.x, (self.inputs, count), &|index| index, self.norm, quantize);
-        self.multiply((threads, *level), rows, count, (arguments.factor, arguments.residual), (y, self.outputs));
+        let operands = (arguments.factor, arguments.residual);
+        self.multiply((threads, *level), (rows, unpacked), count, operands, (y, self.outputs));
     }
 
     /// The map of prepared rows; row `i` of the result begins at `y[i * stride]`.
     pub(crate) fn multiply(
         &self,
         (threads, level): (&Threads, Level),
-        rows: &Rows,
+        (rows, unpacked): (&Rows, &mut Vec<f32>),
         count: usize,
         (factor, residual): (Option<&[f32]>, Option<&[f32]>),
         (y, stride): (&mut [f32], usize),
@@ -81,10 +86,19 @@ impl Linear<'_> {
         assert!(y.len() >= (count - 1) * stride + self.outputs && stride >= self.outputs, "room for the result");
         let y = Shared::new(y);
         let panels = panels(self.outputs);
-        threads.run(panels.div_ceil(PART), &|part, _| {
+        // A single tile unpacks as it multiplies.
+        let unpacks = matches!(self.weights, Matrix::F28(..)) && rows.tiles > 1;
+        let room = if unpacks { UNPACKED_INPUTS * PANEL + rows.tiles * rows.height * LANES } else { 0 };
+        if unpacked.len() < threads.count() * room {
+            unpacked.resize(threads.count() * room, 0.0);
+        }
+        let unpacked = Shared::new(unpacked);
+        threads.run(panels.div_ceil(PART), &|part, thread| {
             let range = part * PART..panels.min((part + 1) * PART);
-            let op = Panels { linear: self, rows, count, factor, residual, y, stride, range };
-            // SAFETY: `Kernels` only holds levels that the machine has; lengths were checked, and panels belong to one part each.
+            let unpacked = (room > 0).then(|| unpacked.at(thread * room));
+            let op = Panels { linear: self, rows, count, factor, residual, y, stride, range, unpacked };
+            // SAFETY: `Kernels` only holds levels that the machine has; lengths were checked, and panels belong to one part each,
+            // and room for unpacked ones to one thread.
             unsafe { level.run(op) }
         });
     }
@@ -104,6 +118,8 @@ struct Panels<'a> {
     y: Shared<f32>,
     stride: usize,
     range: std::ops::Range<usize>,
+    /// Room for a chunk of a panel, `[inputs, 16]`, and behind it for sums `[tiles, height, 16]`, if panels are unpacked.
+    unpacked: Option<*mut f32>,
 }
 
 impl Op for Panels<'_> {
@@ -111,6 +127,10 @@ impl Op for Panels<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Isa>(self) {
+        if let (Matrix::F28(bytes, _), Some(unpacked)) = (self.linear.weights, self.unpacked) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.run_unpacked::<S>(bytes, unpacked) };
+        }
         // Written before it is read.
         let mut sums = MaybeUninit::<Sums>::uninit();
         let sums = sums.as_mut_ptr().cast::<f32>();
@@ -129,6 +149,7 @@ impl Op for Panels<'_> {
                     self.sum::<S>(amx.as_ref(), (tile, count), (first, panels), sums);
                     for (index, panel) in (0..count).flat_map(|index| (0..panels).map(move |panel| (index, panel))) {
                         let sums = sums.add((index * MAX_PANELS + panel) * self.rows.height * LANES);
+                        self.add_exceptions::<S>(tile + index, first + panel, sums);
                         self.finish::<S>(tile + index, first + panel, sums);
                     }
                 }
@@ -144,6 +165,64 @@ impl Panels<'_> {
     /// registers enough.
     fn take_turns<S: Isa>(&self) -> bool {
         S::REGISTERS < 32 && (2..=MAX_TURNS).contains(&self.rows.tiles)
+    }
+
+    /// All rows times some of the panels of an f28 matrix, for several tiles: these multiply what was unpacked once.
+    ///
+    /// # Safety
+    /// As [`Op::run`].
+    #[inline(always)]
+    unsafe fn run_unpacked<S: Isa>(&self, bytes: &[u8], unpacked: *mut f32) {
+        let (inputs, height, tiles) = (self.linear.inputs, self.rows.height, self.rows.tiles);
+        let each = f28::panel_bytes(inputs);
+        let sums_of = |tile: usize| unpacked.wrapping_add(UNPACKED_INPUTS * PANEL + tile * height * LANES);
+        for panel in self.range.clone() {
+            let packed = &bytes[panel * each..(panel + 1) * each];
+            for start in (0..inputs).step_by(UNPACKED_INPUTS) {
+                let chunk = UNPACKED_INPUTS.min(inputs - start);
+                let blocks = &packed[f28::HEADER_BYTES + start / f28::BLOCK_INPUTS * f28::BLOCK_BYTES..];
+                // SAFETY: a chunk is whole blocks of the panel, and there is room for it and for the sums; `Rows::prepare` made
+                // `tiles` of the stretches that tiles read.
+                unsafe {
+                    unpack::<S>((packed.as_ptr(), blocks.as_ptr()), chunk, unpacked);
+                    for tile in 0..tiles {
+                        let rows = self.rows.values.as_ptr().add((tile * inputs + start) * height);
+                        let (weights, sums, continues) = (unpacked.cast_const(), sums_of(tile), start > 0);
+                        S::chunk_tile(height, &ChunkTile { rows, inputs: chunk, weights, sums, continues });
+                    }
+                }
+            }
+            for tile in 0..tiles {
+                // SAFETY: these are the tile's sums.
+                unsafe {
+                    self.add_exceptions::<S>(tile, panel, sums_of(tile));
+                    self.finish::<S>(tile, panel, sums_of(tile));
+                }
+            }
+        }
+    }
+
+    /// Adds the products of a panel's exceptions to a tile's sums, `[height, 16]`.
+    ///
+    /// # Safety
+    /// As [`Op::run`].
+    #[inline(always)]
+    unsafe fn add_exceptions<S: Isa>(&self, tile: usize, panel: usize, sums: *mut f32) {
+        let Matrix::F28(bytes, exceptions) = self.linear.weights else { return };
+        let (inputs, height) = (self.linear.inputs, self.rows.height);
+        let each = f28::panel_bytes(inputs);
+        for exception in f28::exceptions(&bytes[panel * each..], exceptions) {
+            let mut weights = [0.0_f32; LANES];
+            weights[exception.lane] = exception.weight;
+            let x = &self.rows.values[(tile * inputs + exception.input) * height..][..height];
+            for (r, x) in x.iter().enumerate() {
+                // SAFETY: rows below the height have 16 sums each.
+                unsafe {
+                    let sums = sums.add(r * LANES);
+                    S::store(sums, S::fma(S::splat(*x), S::load(weights.as_ptr()), S::load(sums)));
+                }
+            }
+        }
     }
 
     /// The sums of a tile, or of a few for AMX, `[tiles, 4 panels, height, 16]`.
@@ -163,18 +242,16 @@ impl Panels<'_> {
         let turn = Turn { index: tile, count: rows.tiles, shares: self.take_turns::<S>() };
         // SAFETY: `Rows::prepare` made `tiles` of these stretches, and the matrix has the panels: `multiply` checked its length.
         unsafe {
+            let values = rows.values.as_ptr().wrapping_add(tile * inputs * rows.height);
             match self.linear.weights {
-                Matrix::F32(weights) => S::f32_tile(
-                    rows.height,
-                    &F32Tile {
-                        rows: rows.values.as_ptr().add(tile * inputs * rows.height),
-                        inputs,
-                        weights: weights.as_ptr().add(first * inputs * PANEL),
-                        panels,
-                        sums,
-                        turn,
-                    },
-                ),
+                Matrix::F32(weights) => {
+                    let weights = weights.as_ptr().add(first * inputs * PANEL);
+                    S::f32_tile(rows.height, &F32Tile { rows: values, inputs, weights, panels, sums, turn });
+                }
+                Matrix::F28(bytes, _) => {
+                    let weights = bytes.as_ptr().add(first * f28::panel_bytes(inputs));
+                    S::f28_tile(rows.height, &F28Tile { rows: values, inputs, weights, panels, sums });
+                }
                 Matrix::Int8(weights, _) => {
                     let groups = inputs.div_ceil(crate::layout::GROUP) * rows.height;
                     let tile = Int8Tile {
@@ -214,7 +291,7 @@ impl Panels<'_> {
         // cut off, whole vectors are read from and written to `cut` instead.
         unsafe {
             let scale = match linear.weights {
-                Matrix::F32(_) => S::splat(1.0),
+                Matrix::F32(_) | Matrix::F28(..) => S::splat(1.0),
                 Matrix::Int8(_, scales) => S::load(scales.as_ptr().add(output)),
             };
             let bias = S::load(bias.as_ptr());

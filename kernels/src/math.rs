@@ -86,6 +86,18 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
+/// As [`prefetch`], for what is read once: it is to leave the caches first.
+#[inline(always)]
+pub(crate) fn prefetch_once(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_NTA }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// As [`prefetch`], but not into the nearest cache.
 #[inline(always)]
 #[cfg(target_arch = "x86_64")]

@@ -3,9 +3,10 @@
 //! The order of additions is that of the inputs (int8: exact within a group, then the groups in order), whatever the tile's size,
 //! so a row's result is the same in every tile.
 
+use crate::f28::{BLOCK_BYTES, BLOCK_INPUTS, HEADER_BYTES, panel_bytes};
 use crate::isa::{Isa, LANES};
 use crate::layout::{GROUP, PANEL, QUAD};
-use crate::math::prefetch;
+use crate::math::{prefetch, prefetch_once};
 
 /// Which of the tiles that are multiplied with the same panels a tile is, and how many they are.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,32 @@ pub(crate) struct F32Tile {
     pub(crate) turn: Turn,
 }
 
+/// Rows times panels of an f28 matrix, without its exceptions.
+pub(crate) struct F28Tile {
+    /// `[inputs, height]`
+    pub(crate) rows: *const f32,
+    pub(crate) inputs: usize,
+    /// The first of the panels.
+    pub(crate) weights: *const u8,
+    /// As in [`F32Tile`].
+    pub(crate) panels: usize,
+    /// `[panels, height, 16]`
+    pub(crate) sums: *mut f32,
+}
+
+/// Rows times some inputs of an f28 matrix's panel, which were unpacked.
+pub(crate) struct ChunkTile {
+    /// `[inputs, height]`
+    pub(crate) rows: *const f32,
+    pub(crate) inputs: usize,
+    /// `[inputs, 16]`
+    pub(crate) weights: *const f32,
+    /// `[height, 16]`
+    pub(crate) sums: *mut f32,
+    /// The sums go on from what they are.
+    pub(crate) continues: bool,
+}
+
 /// Rows times panels of an int8 matrix, scaled for the rows but not yet for the outputs.
 pub(crate) struct Int8Tile {
     /// Quads of signed bytes `[quads, height]`; for AMX `[quads / 16, height, 16]`.
@@ -85,6 +112,8 @@ pub(crate) const MAX_PANELS: usize = 4;
 pub(crate) const MAX_HEIGHT: usize = 16;
 /// How far ahead weights are fetched, in bytes: about what memory delivers while it is waited for.
 const PREFETCH: usize = 4096;
+/// The same where they are unpacked as they are multiplied, for each of the panels.
+const PREFETCH_F28: usize = 2048;
 /// Bytes of a cache line: an input of an f32 panel, a quad of an int8 one.
 const CACHE_LINE: usize = 64;
 
@@ -120,6 +149,96 @@ pub(crate) unsafe fn f32_tile<S: Isa, const R: usize, const P: usize>(tile: &F32
                     S::store(tile.sums.add(((first + p) * R + r) * LANES), sums[p][r]);
                 }
             }
+        }
+    }
+}
+
+/// # Safety
+/// As [`f32_tile`].
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "rows and panels index several arrays each")]
+pub(crate) unsafe fn f28_tile<S: Isa, const R: usize, const P: usize>(tile: &F28Tile) {
+    const PAIRS: usize = BLOCK_INPUTS / 2;
+    const LINES: usize = BLOCK_BYTES / CACHE_LINE;
+    // SAFETY: as in `f32_tile`.
+    unsafe {
+        let panel = panel_bytes(tile.inputs);
+        for first in (0..tile.panels).step_by(P) {
+            let panels: [*const u8; P] =
+                std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
+            let mut sums = [[S::splat(0.0); R]; P];
+            for block in 0..tile.inputs / BLOCK_INPUTS {
+                let at = HEADER_BYTES + block * BLOCK_BYTES;
+                // Behind the end of these panels the next ones begin, not the one beside.
+                let skip = if at + PREFETCH_F28 < panel { 0 } else { (P - 1) * panel };
+                for pair in 0..PAIRS {
+                    let rows = tile.rows.add((block * BLOCK_INPUTS + 2 * pair) * R);
+                    for p in 0..P {
+                        let from = panels[p].add(at);
+                        // Two of the block's seven lines with each pair but the last.
+                        for line in 2 * pair..LINES.min(2 * pair + 2) {
+                            prefetch_once(from.wrapping_add(PREFETCH_F28 + skip + line * CACHE_LINE));
+                        }
+                        let columns = S::unpack(from, pair, S::exponents(panels[p]));
+                        for r in 0..R {
+                            sums[p][r] = S::fma(S::splat(*rows.add(r)), columns[0], sums[p][r]);
+                            sums[p][r] = S::fma(S::splat(*rows.add(R + r)), columns[1], sums[p][r]);
+                        }
+                    }
+                }
+            }
+            for p in 0..P.min(tile.panels - first) {
+                for r in 0..R {
+                    S::store(tile.sums.add(((first + p) * R + r) * LANES), sums[p][r]);
+                }
+            }
+        }
+    }
+}
+
+/// Unpacks some blocks of a panel to f32 `[inputs, 16]`, without their exceptions.
+///
+/// # Safety
+/// The machine has `S`; these are a panel and its blocks of so many inputs, and there is room for their weights.
+#[inline(always)]
+pub(crate) unsafe fn unpack<S: Isa>((panel, blocks): (*const u8, *const u8), inputs: usize, to: *mut f32) {
+    // SAFETY: the caller's promise; a panel begins with its exponents.
+    unsafe {
+        let exponents = S::exponents(panel);
+        for block in 0..inputs / BLOCK_INPUTS {
+            let (from, to) = (blocks.add(block * BLOCK_BYTES), to.add(block * BLOCK_INPUTS * PANEL));
+            for line in 0..BLOCK_BYTES / CACHE_LINE {
+                prefetch_once(from.wrapping_add(PREFETCH + line * CACHE_LINE));
+            }
+            for pair in 0..BLOCK_INPUTS / 2 {
+                let [first, second] = S::unpack(from, pair, exponents);
+                S::store(to.add(2 * pair * PANEL), first);
+                S::store(to.add((2 * pair + 1) * PANEL), second);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`f32_tile`].
+#[inline(always)]
+pub(crate) unsafe fn chunk_tile<S: Isa, const R: usize>(tile: &ChunkTile) {
+    // SAFETY: as in `f32_tile`.
+    unsafe {
+        let mut sums = [S::splat(0.0); R];
+        if tile.continues {
+            for (r, sum) in sums.iter_mut().enumerate() {
+                *sum = S::load(tile.sums.add(r * LANES));
+            }
+        }
+        for input in 0..tile.inputs {
+            let column = S::load(tile.weights.add(input * PANEL));
+            for (r, sum) in sums.iter_mut().enumerate() {
+                *sum = S::fma(S::splat(*tile.rows.add(input * R + r)), column, *sum);
+            }
+        }
+        for (r, sum) in sums.into_iter().enumerate() {
+            S::store(tile.sums.add(r * LANES), sum);
         }
     }
 }

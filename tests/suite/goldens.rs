@@ -6,7 +6,7 @@ use foretype::model::{Backend, Batch, Outputs, Selected};
 use foretype::text::TokenId;
 use safetensors::SafeTensors;
 
-use engine_build::{Dtype, Operators};
+use engine_build::{BuildOptions, Dtype, Operators};
 
 use crate::support::{RaggedRow, all_logits, build, build_with, load, ragged_difference, repository};
 
@@ -86,11 +86,52 @@ fn folders() -> Vec<(String, std::path::PathBuf)> {
     folders.into_iter().map(|p| (p.file_name().unwrap().to_string_lossy().into_owned(), p)).collect()
 }
 
+/// What a graph is written in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Onnx,
+    Foretype,
+    /// Foretype's operators over matrices in 28 bits a weight, which are those of large models.
+    Compact,
+}
+
+const FORMS: [Form; 3] = [Form::Onnx, Form::Foretype, Form::Compact];
+
+impl Form {
+    fn ask(self, options: &mut BuildOptions) {
+        options.operators = Some(if self == Form::Onnx { Operators::Onnx } else { Operators::Foretype });
+        options.compact_from_bytes = if self == Form::Compact { 0 } else { u64::MAX };
+    }
+}
+
+/// Nothing but the place of the exceptions in a sum changes: logits are equal but for rounding, and whole matrices are smaller.
+#[test]
+fn compact_weights_are_the_weights() {
+    let mut compacted = 0;
+    for (name, folder) in folders() {
+        let forms = [Form::Foretype, Form::Compact].map(|form| {
+            let (folder, bundle, manifest) = build_with(&folder, |options| form.ask(options));
+            let bytes = std::fs::metadata(bundle.join("model.weights")).unwrap().len();
+            (folder, load(&bundle, &manifest), bytes, bundle)
+        });
+        let [(_a, mut plain, plain_bytes, _), (_b, mut compact, compact_bytes, bundle)] = forms;
+        let graph = std::fs::read(bundle.join("model.onnx")).unwrap();
+        compacted += usize::from(graph.windows(9).any(|name| name == b"LinearF28"));
+        println!("goldens: {name}: {plain_bytes} bytes, compact {compact_bytes}");
+        let prompt = &read_expected(&folder.join("expected.safetensors"))[0].prompt;
+        let rows = all_logits(&mut *plain, 0, prompt).into_iter().zip(all_logits(&mut *compact, 0, prompt));
+        for (plain, compact) in rows {
+            let difference = max_difference(&plain, &compact);
+            assert!(difference <= TOLERANCE, "{name}: {difference}");
+        }
+    }
+    assert!(compacted >= 10, "{compacted} models have matrices of whole blocks");
+}
+
 #[test]
 fn logits_and_greedy_tokens_equal_transformers() {
-    let both = [Operators::Onnx, Operators::Foretype];
-    for ((name, folder), operators) in folders().iter().flat_map(|golden| both.map(|operators| (golden, operators))) {
-        let (_folder, bundle, manifest) = build_with(folder, |options| options.operators = Some(operators));
+    for ((name, folder), form) in folders().iter().flat_map(|golden| FORMS.map(|form| (golden, form))) {
+        let (_folder, bundle, manifest) = build_with(folder, |options| form.ask(options));
         let mut backend = load(&bundle, &manifest);
         let mut worst = 0f32;
         for golden in read_expected(&folder.join("expected.safetensors")) {
@@ -101,9 +142,9 @@ fn logits_and_greedy_tokens_equal_transformers() {
             }
             check_greedy(&mut *backend, &golden, name);
         }
-        println!("goldens: {name}, {operators:?}: largest difference {worst:.1e}");
+        println!("goldens: {name}, {form:?}: largest difference {worst:.1e}");
         let tolerance = if manifest.family == "gpt2" { TOLERANCE } else { FAMILY_TOLERANCE };
-        assert!(worst <= tolerance, "{name}, {operators:?}: {worst}");
+        assert!(worst <= tolerance, "{name}, {form:?}: {worst}");
     }
 }
 
@@ -131,9 +172,8 @@ fn half_precision_is_near_transformers() {
 /// compute what it computes alone.
 #[test]
 fn a_ragged_batch_equals_each_row_alone() {
-    let both = [Operators::Onnx, Operators::Foretype];
-    for ((name, folder), operators) in folders().iter().flat_map(|golden| both.map(|operators| (golden, operators))) {
-        let (_folder, bundle, manifest) = build_with(folder, |options| options.operators = Some(operators));
+    for ((name, folder), form) in folders().iter().flat_map(|golden| FORMS.map(|form| (golden, form))) {
+        let (_folder, bundle, manifest) = build_with(folder, |options| form.ask(options));
         let mut backend = load(&bundle, &manifest);
         // Every row, padded to the longest, has to fit behind the longest past.
         let fitting = 4..=backend.limits().context / 2;
@@ -150,7 +190,7 @@ fn a_ragged_batch_equals_each_row_alone() {
         });
         let rows: Vec<RaggedRow> = rows.collect();
         let difference = ragged_difference(&mut *backend, &rows);
-        assert!(difference <= RAGGED_TOLERANCE, "{name}, {operators:?}: {difference}");
+        assert!(difference <= RAGGED_TOLERANCE, "{name}, {form:?}: {difference}");
     }
 }
 

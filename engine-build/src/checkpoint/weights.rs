@@ -40,6 +40,9 @@ pub enum WeightsError {
         /// The file found.
         file: String,
     },
+    /// A matrix isn't what it was when it was looked through.
+    #[error("the weights have changed while they were read; build again, and leave the checkpoint alone meanwhile")]
+    Changed,
     /// The file ends before its tensors do.
     #[error("{file} is truncated: it has {bytes} bytes and should have {expected}; download it again")]
     Truncated {

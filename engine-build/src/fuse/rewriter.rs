@@ -9,7 +9,7 @@ use crate::manifest::Quantization;
 use crate::onnx::graph::attribute_proto;
 use crate::onnx::proto::{AttributeProto, DataType, NodeProto, TensorProto};
 use crate::onnx::{Attribute, DOMAIN, Dim, Element, Graph, Parameter, Source};
-use crate::packing::Panels;
+use crate::packing::{Form, Panels};
 
 /// A packed weight matrix, by name.
 #[derive(Clone, Debug)]
@@ -184,14 +184,14 @@ impl Rewriter {
         let part = if whole { String::new() } else { format!("{}.", panels.first) };
         let matrix = format!("{name}.{part}{}", if panels.output_rows { "panels" } else { "column_panels" });
         let scale = (self.quantization == Quantization::Int8).then(|| format!("{matrix}.scale"));
-        let (element, shape) = match scale {
-            Some(_) => (Element::U8, panels.shape_int8()),
-            None => (Element::F32, panels.shape_f32()),
+        let (form, element, shape) = match scale {
+            Some(_) => (Form::Int8, Element::U8, panels.shape_int8()),
+            None => (Form::F32, Element::F32, panels.shape_f32()),
         };
         let source = self.graph.parameters[index].source.clone();
-        let packed = Parameter { panels: Some(panels), ..stand_in(&matrix, shape, element, source) };
+        let packed = Parameter { panels: Some((panels, form)), ..stand_in(&matrix, shape, element, source) };
         let scales =
-            |name: &String| stand_in(name, panels.shape_scales(), Element::F32, Source::Scales(matrix.clone()));
+            |name: &String| stand_in(name, panels.shape_scales(), Element::F32, Source::Beside(matrix.clone()));
         let scales = scale.as_ref().map(scales);
         self.add(index, std::iter::once(packed).chain(scales));
         Some(Weight { matrix, scale })

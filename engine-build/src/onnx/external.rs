@@ -13,7 +13,8 @@ use half::slice::HalfFloatSliceExt;
 use super::{Element, Parameter, Source};
 use crate::Progress;
 use crate::checkpoint::Weights;
-use crate::error::BuildError;
+use crate::error::{BuildError, WeightsError};
+use crate::packing::Form;
 use crate::resume::Resumable;
 
 /// Elements that are encoded at a time: 1 MiB of f32, small enough to stay in cache between the steps.
@@ -28,7 +29,7 @@ pub(crate) fn write_parameters(
     progress: &dyn Progress,
 ) -> Result<(), BuildError> {
     let mut position_bytes = file.bytes();
-    let mut scales = HashMap::new();
+    let mut beside = HashMap::new();
     for parameter in parameters {
         if parameter.offset_bytes < position_bytes {
             progress.advance(parameter.bytes());
@@ -36,8 +37,8 @@ pub(crate) fn write_parameters(
         }
         write_zeros(file, parameter.offset_bytes - position_bytes)?;
         match &parameter.panels {
-            Some(panels) => {
-                let found = panels.pack((&parameter.source, parameter.element), weights, |packed| {
+            Some((panels, form)) => {
+                let found = panels.pack((&parameter.source, *form), weights, |packed| {
                     if progress.is_cancelled() {
                         return Err(BuildError::Cancelled);
                     }
@@ -45,18 +46,18 @@ pub(crate) fn write_parameters(
                     progress.advance(packed.len() as u64);
                     Ok(())
                 })?;
-                if !found.is_empty() {
-                    scales.insert(parameter.name.as_str(), found);
+                if *form != Form::F32 {
+                    beside.insert(parameter.name.as_str(), found);
                 }
             }
-            None => write_parameter(parameter, (weights, &scales), file, progress)?,
+            None => write_parameter(parameter, (weights, &beside), file, progress)?,
         }
         position_bytes = parameter.offset_bytes + parameter.bytes();
-        // Scales are known as long as this process lives: no other goes on between a matrix and them.
-        if let Source::Scales(matrix) = &parameter.source {
-            scales.remove(matrix.as_str());
+        // What is beside a matrix is known as long as this process lives: no other goes on between it and the matrix.
+        if let Source::Beside(matrix) = &parameter.source {
+            beside.remove(matrix.as_str());
         }
-        if scales.is_empty() {
+        if beside.is_empty() {
             file.mark().map_err(BuildError::WriteWeights)?;
         }
     }
@@ -65,7 +66,7 @@ pub(crate) fn write_parameters(
 
 fn write_parameter(
     parameter: &Parameter,
-    (weights, scales): (&Weights, &HashMap<&str, Vec<f32>>),
+    (weights, beside): (&Weights, &HashMap<&str, Vec<u8>>),
     file: &mut dyn Write,
     progress: &dyn Progress,
 ) -> Result<(), BuildError> {
@@ -98,11 +99,21 @@ fn write_parameter(
             weights.read_transposed(matrix, |start, band| write_pieces(start, band, &mut write))?
         }
         Source::Computed(values) => write(0, values)?,
-        Source::Scales(matrix) => write(0, scales.get(matrix.as_str()).map_or(&[], Vec::as_slice))?,
+        Source::Beside(matrix) => {
+            let found = beside.get(matrix.as_str()).map_or(&[][..], Vec::as_slice);
+            let missing = parameter.bytes().checked_sub(found.len() as u64).ok_or(WeightsError::Changed)?;
+            file.write_all(found).map_err(BuildError::WriteWeights)?;
+            progress.advance(found.len() as u64);
+            return write_zeros_for(missing, file, progress);
+        }
     }
-    let missing_bytes = (parameter.elements() - written) * parameter.element.bytes();
-    write_zeros(file, missing_bytes)?;
-    progress.advance(missing_bytes);
+    write_zeros_for((parameter.elements() - written) * parameter.element.bytes(), file, progress)
+}
+
+/// The zeros that fill up a parameter.
+fn write_zeros_for(bytes: u64, file: &mut dyn Write, progress: &dyn Progress) -> Result<(), BuildError> {
+    write_zeros(file, bytes)?;
+    progress.advance(bytes);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use super::proto::{
     ValueInfoProto,
 };
 use crate::checkpoint::{Stacked, Tensor};
-use crate::packing::Panels;
+use crate::packing::{Form, Panels};
 
 /// ONNX IR version and default operator set: the first that have `TensorScatter` and `Attention` with its KV cache.
 const IR_VERSION: i64 = 12;
@@ -96,8 +96,8 @@ pub(crate) enum Source {
     Transposed(Stacked),
     /// Values that the family computed.
     Computed(Vec<f32>),
-    /// The scales that were found while the int8 parameter of this name was written, which comes before.
-    Scales(String),
+    /// What was found while the packed parameter of this name was written, which comes before: scales or exceptions.
+    Beside(String),
 }
 
 /// A tensor of the external weights file.
@@ -107,8 +107,8 @@ pub(crate) struct Parameter {
     pub(crate) shape: Vec<u64>,
     pub(crate) element: Element,
     pub(crate) source: Source,
-    /// How a matrix of the source is laid out, where it isn't row by row.
-    pub(crate) panels: Option<Panels>,
+    /// How a matrix of the source is laid out and what its weights are stored as, where it isn't row by row.
+    pub(crate) panels: Option<(Panels, Form)>,
     /// Start in the weights file, a multiple of the page size.
     pub(crate) offset_bytes: u64,
 }
@@ -122,7 +122,7 @@ impl Source {
             | Source::Scaled { tensor, .. }
             | Source::Padded { tensor, .. } => std::slice::from_ref(tensor),
             Source::Transposed(matrix) => &matrix.tensors,
-            Source::Computed(_) | Source::Scales(_) => &[],
+            Source::Computed(_) | Source::Beside(_) => &[],
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::{Isa, LANES, Op};
-use crate::tile::{F32Tile, Int8Tile, f32_tile, int8_tile};
+use crate::f28::{CODE, CODE_AT, HIGH, HIGH_AT, LOW};
+use crate::tile::{ChunkTile, F28Tile, F32Tile, Int8Tile, chunk_tile, f28_tile, f32_tile, int8_tile};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
@@ -16,6 +17,57 @@ pub(crate) struct Avx2;
 pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
     // SAFETY: the caller's promise.
     unsafe { op.run::<Avx2>() }
+}
+
+/// What the exponents of an f28 panel are in a float's two high bytes, in either half of a register.
+#[derive(Clone, Copy)]
+pub(crate) struct Exponents {
+    /// The exponent's high seven bits, below the sign.
+    high: __m256i,
+    /// Its low bit, above the fraction.
+    low: __m256i,
+}
+
+/// As [`Isa::exponents`].
+///
+/// # Safety
+/// The machine has AVX2; 16 bytes can be read.
+#[inline(always)]
+pub(super) unsafe fn exponents(from: *const u8) -> Exponents {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let both = _mm256_broadcastsi128_si256(_mm_loadu_si128(from.cast()));
+        Exponents {
+            high: _mm256_and_si256(_mm256_srli_epi16::<1>(both), _mm256_set1_epi8(0x7f)),
+            low: _mm256_and_si256(_mm256_slli_epi16::<7>(both), _mm256_set1_epi8(-0x80)),
+        }
+    }
+}
+
+/// As [`Isa::unpack`].
+///
+/// # Safety
+/// The machine has AVX2; a block can be read.
+#[inline(always)]
+pub(super) unsafe fn unpack(block: *const u8, pair: usize, exponents: Exponents) -> [[__m256; 2]; 2] {
+    // SAFETY: the caller's promise; the offsets are those of the pair's parts of a block.
+    unsafe {
+        // The low four bits of each byte in one half of the register, the high ones in the other.
+        let codes = _mm256_broadcastsi128_si256(_mm_loadu_si128(block.add(CODE_AT + CODE * pair).cast()));
+        let codes = _mm256_and_si256(_mm256_srlv_epi64(codes, _mm256_set_epi64x(4, 4, 0, 0)), _mm256_set1_epi8(0xf));
+        let (high, sign) = (_mm256_loadu_si256(block.add(HIGH_AT + HIGH * pair).cast()), _mm256_set1_epi8(-0x80));
+        let fourth = _mm256_or_si256(_mm256_and_si256(high, sign), _mm256_shuffle_epi8(exponents.high, codes));
+        let third = _mm256_or_si256(_mm256_andnot_si256(sign, high), _mm256_shuffle_epi8(exponents.low, codes));
+        let (a, b) = (_mm256_unpacklo_epi8(third, fourth), _mm256_unpackhi_epi8(third, fourth));
+        let low = block.add(LOW * pair);
+        let (low_a, low_b) = (_mm256_loadu_si256(low.cast()), _mm256_loadu_si256(low.add(LOW / 2).cast()));
+        let first = [_mm256_unpacklo_epi16(low_a, a), _mm256_unpacklo_epi16(low_b, b)];
+        let second = [_mm256_unpackhi_epi16(low_a, a), _mm256_unpackhi_epi16(low_b, b)];
+        [
+            [_mm256_castsi256_ps(first[0]), _mm256_castsi256_ps(first[1])],
+            [_mm256_castsi256_ps(second[0]), _mm256_castsi256_ps(second[1])],
+        ]
+    }
 }
 
 /// Calls a 256-bit instruction for both halves.
@@ -31,6 +83,7 @@ macro_rules! halves {
 impl Isa for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
+    type Exponents = Exponents;
     const BIASED_DOT: bool = false;
     const REGISTERS: usize = 8;
 
@@ -174,6 +227,17 @@ impl Isa for Avx2 {
         }
     }
 
+    #[inline(always)]
+    unsafe fn exponents(from: *const u8) -> Self::Exponents {
+        // SAFETY: see above.
+        unsafe { exponents(from) }
+    }
+    #[inline(always)]
+    unsafe fn unpack(block: *const u8, pair: usize, exponents: Self::Exponents) -> [Self::F; 2] {
+        // SAFETY: see above.
+        unsafe { unpack(block, pair, exponents) }
+    }
+
     // 16 registers: at most 5 rows of one panel. Fewer than 8 sums would wait for each other.
     #[inline(always)]
     unsafe fn f32_tile(height: usize, tile: &F32Tile) {
@@ -185,6 +249,32 @@ impl Isa for Avx2 {
                 3 => f32_tile::<Self, 3, 2>(tile),
                 4 => f32_tile::<Self, 4, 1>(tile),
                 _ => f32_tile::<Self, 5, 1>(tile),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn f28_tile(height: usize, tile: &F28Tile) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match height {
+                1 => f28_tile::<Self, 1, 4>(tile),
+                2 => f28_tile::<Self, 2, 2>(tile),
+                3 => f28_tile::<Self, 3, 1>(tile),
+                4 => f28_tile::<Self, 4, 1>(tile),
+                _ => f28_tile::<Self, 5, 1>(tile),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn chunk_tile(height: usize, tile: &ChunkTile) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match height {
+                1 => chunk_tile::<Self, 1>(tile),
+                2 => chunk_tile::<Self, 2>(tile),
+                3 => chunk_tile::<Self, 3>(tile),
+                4 => chunk_tile::<Self, 4>(tile),
+                _ => chunk_tile::<Self, 5>(tile),
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::{Isa, LANES, Op};
-use crate::tile::{F32Tile, Int8Tile, f32_tile, int8_tile};
+use super::{Isa, LANES, Op, avx2};
+use crate::tile::{ChunkTile, F28Tile, F32Tile, Int8Tile, chunk_tile, f28_tile, f32_tile, int8_tile};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
@@ -18,12 +18,25 @@ pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
     unsafe { op.run::<Avx512>() }
 }
 
+/// The lower and the upper half of a register.
+///
+/// # Safety
+/// The machine has AVX-512.
+#[inline(always)]
+unsafe fn join(low: __m256, high: __m256) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let low = _mm512_castps_pd(_mm512_castps256_ps512(low));
+        _mm512_castpd_ps(_mm512_insertf64x4::<1>(low, _mm256_castps_pd(high)))
+    }
+}
+
 /// Calls a tile of a height that is only known now. Low tiles take more panels together, for enough sums that don't wait for each
 /// other. So do high ones that are one of several: they wait for loads, where a single tile waits for memory, which gives most in one
 /// stream.
 macro_rules! by_height {
-    ($tile:expr, $function:ident, $height:expr) => {
-        match ($height, $tile.turn.count) {
+    ($tile:expr, $function:ident, $height_and_count:expr) => {
+        match $height_and_count {
             (1, _) => $function::<Self, 1, 4>($tile),
             (2, _) => $function::<Self, 2, 4>($tile),
             (3, _) => $function::<Self, 3, 2>($tile),
@@ -54,6 +67,7 @@ macro_rules! by_height {
 impl Isa for Avx512 {
     type F = __m512;
     type I = __m512i;
+    type Exponents = avx2::Exponents;
     const BIASED_DOT: bool = true;
     const REGISTERS: usize = 32;
 
@@ -190,16 +204,57 @@ impl Isa for Avx512 {
         unsafe { _mm512_dpbusd_epi32(sum, weights, x) }
     }
 
+    #[inline(always)]
+    unsafe fn exponents(from: *const u8) -> Self::Exponents {
+        // SAFETY: see above; a machine with AVX-512 has AVX2.
+        unsafe { avx2::exponents(from) }
+    }
+    #[inline(always)]
+    unsafe fn unpack(block: *const u8, pair: usize, exponents: Self::Exponents) -> [__m512; 2] {
+        // SAFETY: as above.
+        unsafe {
+            let [[a, b], [c, d]] = avx2::unpack(block, pair, exponents);
+            [join(a, b), join(c, d)]
+        }
+    }
+
     // 32 registers: at most 28 sums, which leaves two for weights; rows come from the cache as they are multiplied. The f32 sums of
     // int8 tiles are put aside while a group is multiplied.
     #[inline(always)]
     unsafe fn f32_tile(height: usize, tile: &F32Tile) {
         // SAFETY: passed on to the caller.
-        unsafe { by_height!(tile, f32_tile, height) }
+        unsafe { by_height!(tile, f32_tile, (height, tile.turn.count)) }
+    }
+    #[inline(always)]
+    unsafe fn f28_tile(height: usize, tile: &F28Tile) {
+        // SAFETY: passed on to the caller.
+        unsafe { by_height!(tile, f28_tile, (height, 1)) }
+    }
+    #[inline(always)]
+    unsafe fn chunk_tile(height: usize, tile: &ChunkTile) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match height {
+                1 => chunk_tile::<Self, 1>(tile),
+                2 => chunk_tile::<Self, 2>(tile),
+                3 => chunk_tile::<Self, 3>(tile),
+                4 => chunk_tile::<Self, 4>(tile),
+                5 => chunk_tile::<Self, 5>(tile),
+                6 => chunk_tile::<Self, 6>(tile),
+                7 => chunk_tile::<Self, 7>(tile),
+                8 => chunk_tile::<Self, 8>(tile),
+                9 => chunk_tile::<Self, 9>(tile),
+                10 => chunk_tile::<Self, 10>(tile),
+                11 => chunk_tile::<Self, 11>(tile),
+                12 => chunk_tile::<Self, 12>(tile),
+                13 => chunk_tile::<Self, 13>(tile),
+                _ => chunk_tile::<Self, 14>(tile),
+            }
+        }
     }
     #[inline(always)]
     unsafe fn int8_tile(height: usize, tile: &Int8Tile) {
         // SAFETY: passed on to the caller.
-        unsafe { by_height!(tile, int8_tile, height) }
+        unsafe { by_height!(tile, int8_tile, (height, tile.turn.count)) }
     }
 }

@@ -11,7 +11,7 @@ mod avx2;
 mod avx512;
 mod portable;
 
-use crate::tile::{F32Tile, Int8Tile};
+use crate::tile::{ChunkTile, F28Tile, F32Tile, Int8Tile};
 
 /// Numbers in a vector.
 pub const LANES: usize = crate::layout::PANEL;
@@ -108,6 +108,8 @@ pub(crate) trait Op {
 pub(crate) trait Isa: Copy {
     type F: Copy;
     type I: Copy;
+    /// The exponents of an f28 panel.
+    type Exponents: Copy;
     /// Whether [`Isa::dot`] multiplies the bytes as they are, 128 more than the weights they stand for.
     const BIASED_DOT: bool;
     /// Vectors' worth of registers that kernels may count on, 32 or fewer.
@@ -159,8 +161,17 @@ pub(crate) trait Isa: Copy {
     /// `sum[lane] += sum over c of weight[lane][c] * x[c]`, where `x` holds the same four signed bytes in every lane.
     unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::I) -> Self::I;
 
+    /// 16 bytes: the exponents by their codes.
+    unsafe fn exponents(from: *const u8) -> Self::Exponents;
+    /// The weights of an f28 block's pair of inputs, first those of the first: see [`crate::f28`].
+    unsafe fn unpack(block: *const u8, pair: usize, exponents: Self::Exponents) -> [Self::F; 2];
+
     /// Runs a tile of the given height, one of [`Level::height`]'s.
     unsafe fn f32_tile(height: usize, tile: &F32Tile);
+    /// As [`Isa::f32_tile`].
+    unsafe fn f28_tile(height: usize, tile: &F28Tile);
+    /// As [`Isa::f32_tile`].
+    unsafe fn chunk_tile(height: usize, tile: &ChunkTile);
     /// As [`Isa::f32_tile`].
     unsafe fn int8_tile(height: usize, tile: &Int8Tile);
 }

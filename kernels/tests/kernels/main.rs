@@ -5,6 +5,7 @@ mod attention;
 
 use kernels::activation::Activation;
 use kernels::embedding::Embedding;
+use kernels::f28;
 use kernels::head::{Distributions, Head};
 use kernels::layout::{self, Matrix};
 use kernels::linear::{self, Linear, Norm};
@@ -20,10 +21,30 @@ fn random(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
     (0..len).map(|_| rng.random_range(-1.0..1.0)).collect()
 }
 
-/// A matrix in both packed forms, and as plain rows `[inputs, outputs]` for each.
+/// How a matrix is stored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    F32,
+    F28,
+    Int8,
+}
+
+/// Every instruction set with every form of `packed` that there is.
+fn forms(packed: &Packed) -> impl Iterator<Item = (Level, Form, Matrix<'_>, &[f32])> {
+    levels().flat_map(|level| [Form::F32, Form::F28, Form::Int8].map(|form| (level, form))).filter_map(
+        |(level, form)| {
+            let (matrix, plain) = packed.matrix(form)?;
+            Some((level, form, matrix, plain))
+        },
+    )
+}
+
+/// A matrix in the packed forms, and as plain rows `[inputs, outputs]` for each.
 struct Packed {
     plain: Vec<f32>,
     f32: Vec<f32>,
+    /// With its exceptions; nothing if a matrix of so many inputs can't be stored so.
+    f28: (Vec<u8>, Vec<u8>),
     int8: Vec<u8>,
     scales: Vec<f32>,
     /// What the int8 form stands for.
@@ -31,9 +52,12 @@ struct Packed {
 }
 
 fn pack(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize) -> Packed {
-    let plain = random(rng, inputs * outputs);
+    let mut plain = random(rng, inputs * outputs);
+    // Of so many magnitudes that f28 has exceptions.
+    plain.iter_mut().step_by(29).for_each(|weight| *weight *= 10_f32.powi(-rng.random_range(0..35)));
     let mut packed = Packed {
         f32: vec![0.0; layout::len_f32(inputs, outputs)],
+        f28: (Vec::new(), Vec::new()),
         int8: vec![128; layout::len_int8(inputs, outputs)],
         scales: vec![0.0; layout::panels(outputs) * layout::PANEL],
         rounded: vec![0.0; plain.len()],
@@ -50,15 +74,20 @@ fn pack(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize) -> Packed {
             packed.rounded[i * outputs + o] = q * packed.scales[o];
         }
     }
+    if f28::fits(inputs) {
+        let (bytes, exceptions) = &mut packed.f28;
+        packed.f32.chunks(inputs * layout::PANEL).for_each(|panel| f28::pack(panel, bytes, exceptions));
+    }
     packed
 }
 
 impl Packed {
-    fn matrix(&self, int8: bool) -> (Matrix<'_>, &[f32]) {
-        if int8 {
-            (Matrix::Int8(&self.int8, &self.scales), &self.rounded)
-        } else {
-            (Matrix::F32(&self.f32), &self.plain)
+    fn matrix(&self, form: Form) -> Option<(Matrix<'_>, &[f32])> {
+        match form {
+            Form::F32 => Some((Matrix::F32(&self.f32), &self.plain)),
+            Form::F28 if self.f28.0.is_empty() => None,
+            Form::F28 => Some((Matrix::F28(&self.f28.0, &self.f28.1), &self.plain)),
+            Form::Int8 => Some((Matrix::Int8(&self.int8, &self.scales), &self.rounded)),
         }
     }
 }
@@ -126,8 +155,12 @@ fn linear_maps_are_the_sums_they_should_be() {
     let activations = ["none", "gelu", "gelu_tanh", "relu", "silu", "quick_gelu", "tanh"];
     for case in 0..60 {
         let (inputs, outputs, rows) = (rng.random_range(1..400), rng.random_range(1..150), rng.random_range(1..30));
-        // What AMX takes, too.
-        let inputs = if case % 3 == 1 { rng.random_range(1..6) * 64 } else { inputs };
+        // What AMX takes, too, and what f28 can be.
+        let inputs = match case % 3 {
+            0 => inputs,
+            1 => rng.random_range(1..6) * 64,
+            _ => rng.random_range(1..50) * 8,
+        };
         let packed = pack(&mut rng, inputs, outputs);
         let (x, bias, scale) = (random(&mut rng, rows * inputs), random(&mut rng, outputs), random(&mut rng, inputs));
         let shift = random(&mut rng, inputs);
@@ -138,8 +171,8 @@ fn linear_maps_are_the_sums_they_should_be() {
             _ => Norm::Rms { scale: &scale, epsilon: 1e-6 },
         };
         let activation = Activation::from_name(activations[case % 7]).expect("a name");
-        for (level, int8) in levels().flat_map(|level| [(level, false), (level, true)]) {
-            let (weights, plain) = packed.matrix(int8);
+        for (level, form, weights, plain) in forms(&packed) {
+            let int8 = form == Form::Int8;
             let bias = (case % 5 != 0).then_some(&bias[..]);
             let map = Linear { weights, inputs, outputs, norm, bias, activation };
             let arguments = linear::Arguments {
@@ -162,7 +195,7 @@ fn linear_maps_are_the_sums_they_should_be() {
                     let found = f64::from(y[row * outputs + o]);
                     assert!(
                         (found - wanted).abs() < allowed,
-                        "{case} {level:?} int8 {int8} [{row}, {o}]: {found}, not {wanted}"
+                        "{case} {level:?} {form:?} [{row}, {o}]: {found}, not {wanted}"
                     );
                 }
             }
@@ -182,11 +215,11 @@ fn a_row_has_the_result_that_it_has_alone() {
 fn alone_and_in_company(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize, rows: usize) {
     let packed = pack(rng, inputs, outputs);
     let (x, scale) = (random(rng, rows * inputs), random(rng, inputs));
+    assert_eq!(packed.f28.1.is_empty(), packed.f28.0.is_empty(), "exceptions");
     // AMX and AVX-512 add up in the same order.
     let mut int8_result: Option<Vec<f32>> = None;
-    for (level, int8) in levels().flat_map(|level| [(level, false), (level, true)]) {
+    for (level, form, weights, _) in forms(&packed) {
         let norm = Norm::Layer { scale: &scale, bias: None, epsilon: 1e-5 };
-        let weights = packed.matrix(int8).0;
         let map = Linear { weights, inputs, outputs, norm, bias: None, activation: Activation::GeluTanh };
         let run = |x: &[f32], threads: usize| {
             let mut y = vec![0.0; x.len() / inputs * outputs];
@@ -198,7 +231,7 @@ fn alone_and_in_company(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize, row
             y
         };
         let alone: Vec<f32> = x.chunks_exact(inputs).flat_map(|row| run(row, 1)).collect();
-        if int8 && matches!(level, Level::Amx | Level::Avx512) {
+        if form == Form::Int8 && matches!(level, Level::Amx | Level::Avx512) {
             assert_eq!(int8_result.get_or_insert_with(|| alone.clone()), &alone, "{level:?}");
         }
         for count in 1..=rows {
@@ -206,7 +239,7 @@ fn alone_and_in_company(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize, row
                 assert_eq!(
                     run(&x[..count * inputs], threads),
                     alone[..count * outputs],
-                    "{level:?} {int8} {count} {threads}"
+                    "{level:?} {form:?} {count} {threads}"
                 );
             }
         }
@@ -217,7 +250,9 @@ fn alone_and_in_company(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize, row
 fn the_head_finds_the_best_and_their_normalizer() {
     let mut rng = ChaCha8Rng::seed_from_u64(4);
     for case in 0..30 {
-        let (inputs, vocab) = (rng.random_range(1..80), [5, 63, 200, 5003][case % 4]);
+        let form = if case % 3 == 0 { Form::F28 } else { Form::F32 };
+        let inputs = if form == Form::F28 { rng.random_range(1..10) * 8 } else { rng.random_range(1..80) };
+        let vocab = [5, 63, 200, 5003][case % 4];
         let (padded, top_k) = (usize::next_multiple_of(vocab, 8), [1, 5, 64][case % 3].min(vocab));
         let packed = pack(&mut rng, inputs, vocab);
         // Some logits alike, to see which comes first.
@@ -226,7 +261,7 @@ fn the_head_finds_the_best_and_their_normalizer() {
         let select = [4, 0, 5, 4];
         for level in levels() {
             let linear = Linear {
-                weights: packed.matrix(false).0,
+                weights: packed.matrix(form).expect("a form that there is").0,
                 inputs,
                 outputs: vocab,
                 norm: Norm::None,
@@ -306,12 +341,16 @@ fn what_is_no_number_shows_in_the_normalizer() {
 #[test]
 fn embeddings_are_columns_of_the_heads_matrix() {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
-    let (hidden, vocab) = (11, 37);
-    let packed = pack(&mut rng, hidden, vocab);
-    let positions = random(&mut rng, 6 * hidden);
+    for hidden in [11, 24] {
+        embeddings_of(&mut rng, hidden, 37);
+    }
+}
+
+fn embeddings_of(rng: &mut ChaCha8Rng, hidden: usize, vocab: usize) {
+    let packed = pack(rng, hidden, vocab);
+    let positions = random(rng, 6 * hidden);
     let (ids, past_len) = ([3, 36, 0, 16, 15, 1], [0, 4]);
-    for int8 in [false, true] {
-        let (table, plain) = packed.matrix(int8);
+    for (_, _, table, plain) in forms(&packed) {
         let embedding = Embedding { table, hidden, vocab, positions: Some(&positions) };
         let mut y = vec![f32::NAN; ids.len() * hidden];
         embedding.run(&ids, &past_len, &mut y).expect("ids of the vocabulary");

@@ -6,6 +6,8 @@ use super::Loop;
 use crate::schedule::request::Refusal;
 use crate::schedule::scheduler::JobId;
 
+const PANICKED: &str = "the engine panicked; the server's log says where";
+
 impl Loop {
     /// Says that bringing a request ended in a panic.
     pub(in crate::schedule) fn has_panicked(&mut self) {
@@ -15,7 +17,11 @@ impl Loop {
 
     /// Tells everyone that the engine, or what belongs to it, panicked.
     pub(super) fn panicked(&mut self) -> String {
-        let reason = "the engine panicked; the server's log says where".to_owned();
+        self.give_up(PANICKED.to_owned())
+    }
+
+    /// Answers everyone and says that the engine is of no more use, and why.
+    fn give_up(&mut self, reason: String) -> String {
         // Before anyone is told: who asks for the health then gets the truth.
         self.worker.board.set_failed(self.worker.replica, Some(reason.clone()));
         self.refuse_all(&reason);
@@ -32,14 +38,7 @@ impl Loop {
             self.worker.scheduler.take(job);
         }
         self.ahead = self.ahead.filter(|job| !jobs.contains(job));
-        match self.proves_itself() {
-            Ok(()) => Ok(()),
-            Err(reason) => {
-                self.worker.board.set_failed(self.worker.replica, Some(reason.clone()));
-                self.refuse_all(&reason);
-                Err(reason)
-            }
-        }
+        self.proves_itself().map_err(|reason| self.give_up(reason))
     }
 
     /// After an engine error nothing that was computed can be trusted: every request is answered, everything is forgotten, and
@@ -59,7 +58,7 @@ impl Loop {
         self.worker.board.end(self.worker.replica);
         match proof {
             Ok(result) => result.map_err(|error| error.to_string()),
-            Err(_) => Err("the engine panicked; the server's log says where".to_owned()),
+            Err(_) => Err(PANICKED.to_owned()),
         }
     }
 

@@ -12,6 +12,8 @@ use ort::AsPointer;
 use ort::operator::{ComputeContext, KernelContext};
 use ort::sys;
 
+use super::Form;
+
 /// Most dimensions of a tensor here.
 const MAX_RANK: usize = 4;
 
@@ -283,22 +285,24 @@ fn check(status: sys::OrtStatusPtr) -> Result<(), ort::Error> {
 #[derive(Debug)]
 pub(super) enum Weights {
     F32(Constant<f32>),
+    F28(Constant<u8>, Constant<u8>),
     Int8(Constant<u8>, Constant<f32>),
 }
 
 impl Weights {
-    /// Reads the matrix at `index`, and its scales behind it.
-    pub(super) fn read(info: &Info, index: usize, int8: bool) -> Result<Self, ort::Error> {
-        Ok(if int8 {
-            Weights::Int8(info.needed(index)?, info.needed(index + 1)?)
-        } else {
-            Weights::F32(info.needed(index)?)
+    /// Reads the matrix at `index`, and what belongs to it behind it.
+    pub(super) fn read(info: &Info, index: usize, form: Form) -> Result<Self, ort::Error> {
+        Ok(match form {
+            Form::F32 => Weights::F32(info.needed(index)?),
+            Form::F28 => Weights::F28(info.needed(index)?, info.needed(index + 1)?),
+            Form::Int8 => Weights::Int8(info.needed(index)?, info.needed(index + 1)?),
         })
     }
 
     pub(super) fn matrix(&self) -> Matrix<'_> {
         match self {
             Weights::F32(elements) => Matrix::F32(elements.get()),
+            Weights::F28(bytes, exceptions) => Matrix::F28(bytes.get(), exceptions.get()),
             Weights::Int8(bytes, scales) => Matrix::Int8(bytes.get(), scales.get()),
         }
     }

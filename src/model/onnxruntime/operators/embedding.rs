@@ -1,25 +1,23 @@
-//! `Embedding` and `EmbeddingInt8`: `(ids, table, [scale], positions?, past_len?) -> y`.
+//! `Embedding`, `EmbeddingF28` and `EmbeddingInt8`: `(ids, table, [exceptions or scale], positions?, past_len?) -> y`.
 
 use kernels::Kernels;
 use kernels::embedding;
 use ort::operator::{OperatorInput, OperatorOutput};
 
 use super::context::{Call, Constant, Dims, Info, Weights};
-use super::{Compute, Definition, F32, I64, matrix_inputs, optional, required};
+use super::{Compute, Definition, F32, Form, I64, optional, required};
 
-pub(super) struct Embedding {
-    pub(super) int8: bool,
-}
+pub(super) struct Embedding(pub(super) Form);
 
 impl Definition for Embedding {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {
-        if self.int8 { "EmbeddingInt8" } else { "Embedding" }
+        self.0.name(["Embedding", "EmbeddingF28", "EmbeddingInt8"])
     }
 
     fn inputs(&self) -> Vec<OperatorInput> {
-        let table = matrix_inputs(self.int8);
+        let table = self.0.inputs();
         [required(I64)].into_iter().chain(table).chain([optional(F32), optional(I64)]).collect()
     }
 
@@ -28,9 +26,9 @@ impl Definition for Embedding {
     }
 
     fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
-        let positions = if self.int8 { 3 } else { 2 };
+        let positions = 1 + self.0.inputs().len();
         let prepared = Prepared {
-            table: Weights::read(info, 1, self.int8)?,
+            table: Weights::read(info, 1, self.0)?,
             hidden: info.size("inputs")?,
             vocab: info.size("outputs")?,
             positions: info.constant(positions)?,

@@ -1,4 +1,4 @@
-//! `Head` and `HeadInt8`: `(x, select, weight, [scale], bias?, norm_scale?, norm_bias?) -> logits, topv, topi, lse`.
+//! `Head`, `HeadF28` and `HeadInt8`: `(x, select, weight, [exceptions or scale], bias?, norm_scale?, norm_bias?) -> logits, topv, topi, lse`.
 
 use kernels::Kernels;
 use kernels::activation::Activation;
@@ -7,22 +7,20 @@ use kernels::linear::Linear;
 use ort::operator::{OperatorInput, OperatorOutput};
 
 use super::context::{Call, Constant, Dims, Info, NormConstants, Weights};
-use super::{Compute, Definition, F32, I64, matrix_inputs, optional, required};
+use super::{Compute, Definition, F32, Form, I64, optional, required};
 
-pub(super) struct Head {
-    pub(super) int8: bool,
-}
+pub(super) struct Head(pub(super) Form);
 
 impl Definition for Head {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {
-        if self.int8 { "HeadInt8" } else { "Head" }
+        self.0.name(["Head", "HeadF28", "HeadInt8"])
     }
 
     fn inputs(&self) -> Vec<OperatorInput> {
         let optional = (0..3).map(|_| optional(F32));
-        [required(F32), required(I64)].into_iter().chain(matrix_inputs(self.int8)).chain(optional).collect()
+        [required(F32), required(I64)].into_iter().chain(self.0.inputs()).chain(optional).collect()
     }
 
     fn outputs(&self) -> Vec<OperatorOutput> {
@@ -30,9 +28,9 @@ impl Definition for Head {
     }
 
     fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
-        let bias = if self.int8 { 4 } else { 3 };
+        let bias = 2 + self.0.inputs().len();
         let prepared = Prepared {
-            weights: Weights::read(info, 2, self.int8)?,
+            weights: Weights::read(info, 2, self.0)?,
             inputs: info.size("inputs")?,
             vocab: info.size("outputs")?,
             padded: info.size("padded")?,

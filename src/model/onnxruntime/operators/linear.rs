@@ -1,4 +1,4 @@
-//! `Linear` and `LinearInt8`: `(x, weight, [scale], bias?, norm_scale?, norm_bias?, factor?, residual?) -> y`.
+//! `Linear`, `LinearF28` and `LinearInt8`: `(x, weight, [exceptions or scale], bias?, norm_scale?, norm_bias?, factor?, residual?) -> y`.
 
 use kernels::Kernels;
 use kernels::activation::Activation;
@@ -6,22 +6,20 @@ use kernels::linear::{self, Arguments};
 use ort::operator::{OperatorInput, OperatorOutput};
 
 use super::context::{Call, Constant, Info, NormConstants, Weights};
-use super::{Compute, Definition, F32, matrix_inputs, optional, required};
+use super::{Compute, Definition, F32, Form, optional, required};
 
-pub(super) struct Linear {
-    pub(super) int8: bool,
-}
+pub(super) struct Linear(pub(super) Form);
 
 impl Definition for Linear {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {
-        if self.int8 { "LinearInt8" } else { "Linear" }
+        self.0.name(["Linear", "LinearF28", "LinearInt8"])
     }
 
     fn inputs(&self) -> Vec<OperatorInput> {
         let optional = (0..5).map(|_| optional(F32));
-        [required(F32)].into_iter().chain(matrix_inputs(self.int8)).chain(optional).collect()
+        [required(F32)].into_iter().chain(self.0.inputs()).chain(optional).collect()
     }
 
     fn outputs(&self) -> Vec<OperatorOutput> {
@@ -30,9 +28,9 @@ impl Definition for Linear {
 
     fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
         let activation = info.text("activation")?;
-        let bias = if self.int8 { 3 } else { 2 };
+        let bias = 1 + self.0.inputs().len();
         let prepared = Prepared {
-            weights: Weights::read(info, 1, self.int8)?,
+            weights: Weights::read(info, 1, self.0)?,
             inputs: info.size("inputs")?,
             outputs: info.size("outputs")?,
             norm: NormConstants::read(info, bias + 1)?,

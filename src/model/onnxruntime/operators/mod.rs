@@ -28,11 +28,11 @@ type Team = Arc<Mutex<Kernels>>;
 pub fn domain(kernels: Kernels) -> Result<OperatorDomain, ort::Error> {
     let team = Arc::new(Mutex::new(kernels));
     let mut domain = OperatorDomain::new("foretype")?;
-    for int8 in [false, true] {
+    for form in [Form::F32, Form::F28, Form::Int8] {
         let team = || Arc::clone(&team);
-        domain = domain.add(Registered(linear::Linear { int8 }, team()))?;
-        domain = domain.add(Registered(embedding::Embedding { int8 }, team()))?;
-        domain = domain.add(Registered(head::Head { int8 }, team()))?;
+        domain = domain.add(Registered(linear::Linear(form), team()))?;
+        domain = domain.add(Registered(embedding::Embedding(form), team()))?;
+        domain = domain.add(Registered(head::Head(form), team()))?;
     }
     domain.add(Registered(attention::Attention, team))
 }
@@ -103,12 +103,32 @@ const F32: TensorElementType = TensorElementType::Float32;
 const I64: TensorElementType = TensorElementType::Int64;
 const U8: TensorElementType = TensorElementType::Uint8;
 
-/// The inputs of a packed matrix: elements, and for int8 the scales.
-fn matrix_inputs(int8: bool) -> Vec<OperatorInput> {
-    if int8 {
-        vec![OperatorInput::required(U8), OperatorInput::required(F32)]
-    } else {
-        vec![OperatorInput::required(F32)]
+/// How an operator's matrix is stored.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    F32,
+    F28,
+    Int8,
+}
+
+impl Form {
+    /// Of an operator's three names the one for this form.
+    fn name(self, [f32, f28, int8]: [&'static str; 3]) -> &'static str {
+        match self {
+            Form::F32 => f32,
+            Form::F28 => f28,
+            Form::Int8 => int8,
+        }
+    }
+
+    /// The inputs of a packed matrix: elements, and what belongs to them, which are exceptions or scales.
+    fn inputs(self) -> Vec<OperatorInput> {
+        let types = match self {
+            Form::F32 => &[F32][..],
+            Form::F28 => &[U8, U8],
+            Form::Int8 => &[U8, F32],
+        };
+        types.iter().map(|element| required(*element)).collect()
     }
 }
 

@@ -49,8 +49,8 @@ pub struct Kernels {
     pub(crate) threads: Threads,
     pub(crate) level: Level,
     pub(crate) rows: rows::Rows,
-    /// f32: what several tiles read of an f28 matrix, unpacked, and their sums, for each thread.
-    pub(crate) unpacked: Vec<f32>,
+    /// What several tiles read of an f28 matrix, unpacked, and their sums, for each thread.
+    pub(crate) unpacked: Vec<linear::Line>,
     /// f32 `[threads, queries, positions]`: scores of a block of queries, a stretch for each query.
     pub(crate) scores: Vec<f32>,
     /// By place of a KV cache: whether a call of the attention writes to it. All false between calls.

@@ -76,7 +76,7 @@ impl Linear<'_> {
     pub(crate) fn multiply(
         &self,
         (threads, level): (&Threads, Level),
-        (rows, unpacked): (&Rows, &mut Vec<f32>),
+        (rows, unpacked): (&Rows, &mut Vec<Line>),
         count: usize,
         (factor, residual): (Option<&[f32]>, Option<&[f32]>),
         (y, stride): (&mut [f32], usize),
@@ -88,14 +88,14 @@ impl Linear<'_> {
         let panels = panels(self.outputs);
         // A single tile unpacks as it multiplies.
         let unpacks = matches!(self.weights, Matrix::F28(..)) && rows.tiles > 1;
-        let room = if unpacks { UNPACKED_INPUTS * PANEL + rows.tiles * rows.height * LANES } else { 0 };
+        let room = if unpacks { UNPACKED_INPUTS + rows.tiles * rows.height } else { 0 };
         if unpacked.len() < threads.count() * room {
-            unpacked.resize(threads.count() * room, 0.0);
+            unpacked.resize(threads.count() * room, Line::default());
         }
         let unpacked = Shared::new(unpacked);
         threads.run(panels.div_ceil(PART), &|part, thread| {
             let range = part * PART..panels.min((part + 1) * PART);
-            let unpacked = (room > 0).then(|| unpacked.at(thread * room));
+            let unpacked = (room > 0).then(|| unpacked.at(thread * room).cast());
             let op = Panels { linear: self, rows, count, factor, residual, y, stride, range, unpacked };
             // SAFETY: `Kernels` only holds levels that the machine has; lengths were checked, and panels belong to one part each,
             // and room for unpacked ones to one thread.
@@ -103,6 +103,11 @@ impl Linear<'_> {
         });
     }
 }
+
+/// A panel's weights of an input, or a row's sums. Where such lie in two cache lines, a step takes twice as long.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Line(#[expect(dead_code, reason = "room")] [f32; LANES]);
 
 /// Room for the sums of the largest tiles.
 #[repr(align(64))]
@@ -185,10 +190,13 @@ impl Panels<'_> {
                 // `tiles` of the stretches that tiles read.
                 unsafe {
                     unpack::<S>((packed.as_ptr(), blocks.as_ptr()), chunk, unpacked);
+                    let next = blocks.as_ptr().wrapping_add(chunk / f28::BLOCK_INPUTS * f28::BLOCK_BYTES);
                     for tile in 0..tiles {
                         let rows = self.rows.values.as_ptr().add((tile * inputs + start) * height);
                         let (weights, sums, continues) = (unpacked.cast_const(), sums_of(tile), start > 0);
-                        S::chunk_tile(height, &ChunkTile { rows, inputs: chunk, weights, sums, continues });
+                        // The first tile fetches; the others ask for what is there, which costs less than asking whether.
+                        let fetch = if tile == 0 { next } else { weights.cast() };
+                        S::chunk_tile(height, &ChunkTile { rows, inputs: chunk, weights, sums, continues, fetch });
                     }
                 }
             }

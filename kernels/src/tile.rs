@@ -85,6 +85,8 @@ pub(crate) struct ChunkTile {
     pub(crate) sums: *mut f32,
     /// The sums go on from what they are.
     pub(crate) continues: bool,
+    /// What is fetched meanwhile: a cache line with each input.
+    pub(crate) fetch: *const u8,
 }
 
 /// Rows times panels of an int8 matrix, scaled for the rows but not yet for the outputs.
@@ -207,9 +209,6 @@ pub(crate) unsafe fn unpack<S: Isa>((panel, blocks): (*const u8, *const u8), inp
         let exponents = S::exponents(panel);
         for block in 0..inputs / BLOCK_INPUTS {
             let (from, to) = (blocks.add(block * BLOCK_BYTES), to.add(block * BLOCK_INPUTS * PANEL));
-            for line in 0..BLOCK_BYTES / CACHE_LINE {
-                prefetch_once(from.wrapping_add(PREFETCH + line * CACHE_LINE));
-            }
             for pair in 0..BLOCK_INPUTS / 2 {
                 let [first, second] = S::unpack(from, pair, exponents);
                 S::store(to.add(2 * pair * PANEL), first);
@@ -232,6 +231,7 @@ pub(crate) unsafe fn chunk_tile<S: Isa, const R: usize>(tile: &ChunkTile) {
             }
         }
         for input in 0..tile.inputs {
+            prefetch_once(tile.fetch.wrapping_add(input * CACHE_LINE));
             let column = S::load(tile.weights.add(input * PANEL));
             for (r, sum) in sums.iter_mut().enumerate() {
                 *sum = S::fma(S::splat(*tile.rows.add(input * R + r)), column, *sum);

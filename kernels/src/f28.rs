@@ -5,9 +5,9 @@
 //! a panel have few different ones. Four bits name one of 16 exponents that the panel lists, the first of which is 0, for zeros. The
 //! few weights with another exponent are stored as zero, and a list beside the matrix has them: their products are added last.
 //!
-//! A panel is a cache line with its [`Header`], then blocks of [`BLOCK_INPUTS`] inputs of seven cache lines each. A block holds four
+//! A panel is a cache line with its header, then blocks of [`BLOCK_INPUTS`] inputs of seven cache lines each. A block holds four
 //! pairs of inputs; of each, in three stretches for all pairs, the low 16 bits of its 32 weights, then their sign and the fraction's
-//! other 7, then their codes, two in a byte, in the order in which AVX2's instructions put them together (see [`Place`]).
+//! other 7, then their codes, two in a byte, in the order in which AVX2's instructions put them together (see `Place`).
 
 use std::ops::Range;
 

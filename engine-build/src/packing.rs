@@ -12,17 +12,17 @@
 
 use std::ops::Range;
 
-use kernels::f28;
+use kernels::{f28, layout};
 
 use crate::checkpoint::Weights;
 use crate::error::WeightsError;
 use crate::onnx::Source;
 
 /// Outputs of a panel: a vector register of f32.
-pub(crate) const LANES: u64 = 16;
+pub(crate) const LANES: u64 = layout::PANEL as u64;
 
 /// Inputs that lie side by side in an int8 panel: what one instruction multiplies and adds up.
-const GROUP: u64 = 4;
+const GROUP: u64 = layout::QUAD as u64;
 
 /// Zero, as int8 weights are stored.
 const ZERO_POINT: i16 = 128;

@@ -1,6 +1,7 @@
 //! `http`: what HTTP, JSON, queue and search cost beside the model: foretype's own server over the fake engine, whose answers are
 //! in memory after the first. One client for the latency, many for the throughput; client and server share the machine. A search
-//! is answered by the HTTP thread, from memory; a generation always goes through the queue to the model thread and back.
+//! is answered by the HTTP thread, from memory; a generation always goes through the queue to the model thread and back. What passing
+//! bytes to and fro takes by itself stands beside them.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::client::{Connection, Invocation, Outcome};
+use crate::echo;
 use crate::fake_server::FakeServer;
 use crate::latency::Latencies;
 use crate::load::capacity;
@@ -71,6 +73,8 @@ impl Asked {
 }
 
 const SEARCH: &str = "POST /invocations";
+/// Not a request: what any would take.
+const ECHO: &str = "256 bytes, to and fro";
 
 /// A request, small: one suggestion of one token. All else is the way there and back.
 fn invocation() -> Invocation {
@@ -81,8 +85,10 @@ impl HttpArgs {
     /// Measures and writes `peers-http.*`.
     pub async fn run(self) -> Result<()> {
         let server = FakeServer::start(&self.tokenizer)?;
-        let asked = [Asked::Ping, Asked::Search, Asked::Generation];
-        let mut rows = asked.into_iter().map(|asked| self.one(&server, asked)).collect::<Result<Vec<_>>>()?;
+        let mut rows = vec![row_of_one(ECHO, &echo::round_trips(self.time())?)];
+        for asked in [Asked::Ping, Asked::Search, Asked::Generation] {
+            rows.push(self.one(&server, asked)?);
+        }
         rows.push(self.many(&server).await);
         if Tool::Wrk.is_installed() {
             rows.push(self.wrk(&server)?);
@@ -97,29 +103,22 @@ impl HttpArgs {
     /// One client, one request after the other. It has a runtime of one thread: in that of many threads the one that sees an
     /// answer come wakes another that waits for it, which takes as long as a part of what is measured.
     fn one(&self, server: &FakeServer, asked: Asked) -> Result<Row> {
-        let time = Duration::from_secs(self.seconds);
+        let time = self.time();
         let client = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(one_after_the_other(server, asked, time))
         };
         let latencies = std::thread::scope(|scope| scope.spawn(client).join().expect("no panic in the client"))?;
-        // The first ones find nothing in memory and connections cold.
-        let counted = &latencies[latencies.len() / 10..];
-        let mut histogram = Latencies::default();
-        counted.iter().for_each(|latency| histogram.record(*latency));
-        Ok(Row {
-            request: asked.name(),
-            clients: 1,
-            client: "in process",
-            per_second: counted.len() as f64 / counted.iter().sum::<Duration>().as_secs_f64(),
-            p50_us: histogram.percentile_ms(50.0) * 1000.0,
-            p99_us: Some(histogram.percentile_ms(99.0) * 1000.0),
-            failed: 0,
-        })
+        Ok(row_of_one(asked.name(), &latencies))
+    }
+
+    /// Of each measurement.
+    fn time(&self) -> Duration {
+        Duration::from_secs(self.seconds)
     }
 
     async fn many(&self, server: &FakeServer) -> Row {
-        let measured = capacity(server.address, self.clients, Duration::from_secs(self.seconds), invocation).await;
+        let measured = capacity(server.address, self.clients, self.time(), invocation).await;
         Row {
             request: SEARCH,
             clients: self.clients,
@@ -147,6 +146,23 @@ impl HttpArgs {
             p99_us: Some(counted.p99_ms * 1000.0),
             failed: counted.refused + counted.failed,
         })
+    }
+}
+
+/// The row of one client's latencies.
+fn row_of_one(request: &'static str, latencies: &[Duration]) -> Row {
+    // The first ones find nothing in memory and connections cold.
+    let counted = &latencies[latencies.len() / 10..];
+    let mut histogram = Latencies::default();
+    counted.iter().for_each(|latency| histogram.record(*latency));
+    Row {
+        request,
+        clients: 1,
+        client: "in process",
+        per_second: counted.len() as f64 / counted.iter().sum::<Duration>().as_secs_f64(),
+        p50_us: histogram.percentile_ms(50.0) * 1000.0,
+        p99_us: Some(histogram.percentile_ms(99.0) * 1000.0),
+        failed: 0,
     }
 }
 

@@ -20,6 +20,7 @@
 mod bandwidth;
 mod checkpoint;
 mod client;
+mod echo;
 mod endpoints;
 mod fake_server;
 mod grid;

@@ -56,7 +56,9 @@ pub(crate) struct Rows {
     pub(crate) tiles: usize,
     /// f32 `[tiles, inputs, height]`, for f32 weights.
     pub(crate) values: Vec<f32>,
-    /// For int8 weights, four signed bytes in each, `[tiles, quads, height]`, for AMX `[tiles, quads / 16, height, 16]`, from the
+    /// Words of a quad: see [`Isa::quad`].
+    pub(crate) words: usize,
+    /// For int8 weights, four bytes in each, `[tiles, quads, words, height]`, for AMX `[tiles, quads / 16, height, 16]`, from the
     /// first aligned address on.
     quads: Vec<i32>,
     /// `[tiles, groups, height]`
@@ -88,11 +90,12 @@ impl Rows {
         self.amx = amx.is_some();
         self.height = amx.unwrap_or_else(|| level.height(count));
         self.tiles = count.div_ceil(self.height);
+        self.words = level.words();
         let (padded, groups) = (inputs.next_multiple_of(LANES), inputs.div_ceil(GROUP));
         let rows = self.tiles * self.height;
         if quantize {
             // What fills up a tile or a quad stays as it was: no one reads its results, and it can't be out of range.
-            self.quads.resize(rows * quads(inputs) + LINE, 0);
+            self.quads.resize(rows * quads(inputs) * self.words + LINE, 0);
             self.scales.resize(rows * groups, 0.0);
             self.corrections.resize(rows * groups, 0);
         } else {
@@ -257,27 +260,28 @@ unsafe fn quantize_row<S: Isa>(row: &[f32], inputs: usize, place: Place, to: &Ta
             }
             let largest = S::largest(largest);
             let (scale, inverse) = if largest > 0.0 { (largest / 127.0, 127.0 / largest) } else { (0.0, 0.0) };
-            let mut sum = S::splat_i(0);
+            let mut correction = S::splat_i(0);
             for offset in (from..from + length).step_by(LANES) {
                 let rounded = S::round(S::mul(S::load(row.as_ptr().add(offset)), S::splat(inverse)));
-                sum = S::add_i(sum, rounded);
-                let bytes = S::bytes(rounded);
+                correction = S::add_i(correction, S::correction(rounded));
+                let words = S::words(rounded);
                 let first = offset / QUAD;
                 if amx {
                     // A vector's four quads are in one line: AMX takes only inputs that are a multiple of a line.
                     let line = (first / LINE * height + at) * LINE + first % LINE;
-                    to.quads.at(tile * quads * height + line).cast::<[u8; LANES]>().write_unaligned(bytes);
+                    to.quads.at(tile * quads * height + line).cast::<[u8; LANES]>().write_unaligned(words[0]);
                     continue;
                 }
-                for (quad, bytes) in bytes.as_chunks::<QUAD>().0.iter().enumerate() {
-                    if first + quad < quads {
-                        *to.quads.at((tile * quads + first + quad) * height + at) = i32::from_ne_bytes(*bytes);
+                for (word, bytes) in words[..S::WORDS].iter().enumerate() {
+                    for (quad, bytes) in (first..quads).zip(bytes.as_chunks::<QUAD>().0) {
+                        let place = ((tile * quads + quad) * S::WORDS + word) * height + at;
+                        *to.quads.at(place) = i32::from_ne_bytes(*bytes);
                     }
                 }
             }
             let index = (tile * groups + group) * height + at;
             *to.scales.at(index) = scale;
-            *to.corrections.at(index) = -128 * S::sum_i(sum);
+            *to.corrections.at(index) = S::sum_i(correction);
         }
     }
 }

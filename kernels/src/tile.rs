@@ -91,11 +91,11 @@ pub(crate) struct ChunkTile {
 
 /// Rows times panels of an int8 matrix, scaled for the rows but not yet for the outputs.
 pub(crate) struct Int8Tile {
-    /// Quads of signed bytes `[quads, height]`; for AMX `[quads / 16, height, 16]`.
+    /// Quads of bytes `[quads, words, height]`; for AMX `[quads / 16, height, 16]`.
     pub(crate) rows: *const i32,
     /// `[groups, height]`
     pub(crate) scales: *const f32,
-    /// `[groups, height]`: what the bias of 128 in each weight adds to a group's sum, negated.
+    /// `[groups, height]`: what the products leave out of a group's sum.
     pub(crate) corrections: *const i32,
     pub(crate) quads: usize,
     /// The first of the panels, `[quads, 16, 4]` each.
@@ -260,18 +260,18 @@ pub(crate) unsafe fn int8_tile<S: Isa, const R: usize, const P: usize>(tile: &In
             let mut sums = [[S::splat(0.0); R]; P];
             for group in 0..tile.quads.div_ceil(GROUP_QUADS) {
                 let (scales, corrections) = (tile.scales.add(group * R), tile.corrections.add(group * R));
-                let start = |r: usize| S::splat_i(if S::BIASED_DOT { *corrections.add(r) } else { 0 });
+                let start = |r: usize| S::splat_i(*corrections.add(r));
                 let mut products: [[S::I; R]; P] = [std::array::from_fn(start); P];
                 // Behind the end of these panels the next ones begin, not the one beside.
                 let skip = if group * GROUP * PANEL + PREFETCH < panel { 0 } else { (P - 1) * panel };
                 for quad in group * GROUP_QUADS..tile.quads.min((group + 1) * GROUP_QUADS) {
-                    let rows = tile.rows.add(quad * R);
+                    let rows = tile.rows.add(quad * S::WORDS * R);
                     for p in 0..P {
                         fetch.line(weights[p].wrapping_add(skip), quad);
                     }
                     let columns: [S::I; P] = std::array::from_fn(|p| S::load_weights(weights[p].add(quad * STEP)));
                     for r in 0..R {
-                        let x = S::splat_i(*rows.add(r));
+                        let x = S::quad(rows.add(r), R);
                         for p in 0..P {
                             products[p][r] = S::dot(products[p][r], columns[p], x);
                         }

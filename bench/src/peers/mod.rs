@@ -77,6 +77,9 @@ pub struct PeersArgs {
     /// Rounds, after one that isn't counted. Default: 10, or 3 with --quick.
     #[arg(long)]
     rounds: Option<usize>,
+    /// Most seconds that an engine may take for a new token. One that takes longer at first is left out from there on, and named.
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    patience: f64,
     /// Threads of each engine. Default: one per core.
     #[arg(long)]
     threads: Option<usize>,
@@ -259,6 +262,9 @@ impl PeersArgs {
             for turn in 0..engines.len() {
                 let at = (turn + round) % engines.len();
                 measured[at].turn(&mut engines[at], &prompt, cell.new, round > 0);
+                if round == 0 {
+                    measured[at].leave_out(&mut engines[at], cell.new, self.patience);
+                }
             }
         }
         let reference = engines.iter().position(|engine| engine.name == PEERS[0].name);
@@ -299,6 +305,8 @@ struct Measured {
     step_ms: Vec<f64>,
     /// Of all rounds' rows.
     tokens: Vec<Vec<u32>>,
+    /// Of the last round.
+    last_ms: f64,
     error: Option<String>,
 }
 
@@ -314,12 +322,22 @@ impl Measured {
             }
             Ok((first, (tokens, total))) => {
                 self.tokens.extend(tokens);
+                self.last_ms = total;
                 if counts {
                     self.total_ms.push(total);
                     self.step_ms.push((total - first) / (new - 1) as f64);
                 }
             }
             Err(error) => self.error = Some(format!("{error:#}")),
+        }
+    }
+
+    /// Ends an engine that took longer for each token than `patience` seconds: it would keep all others waiting.
+    fn leave_out(&mut self, engine: &mut Engine, new: usize, patience: f64) {
+        if let Some(reason) = too_slow(self.last_ms, new, patience) {
+            println!("{} is {reason}", engine.name);
+            engine.running = Err(reason.clone());
+            self.error = Some(reason);
         }
     }
 
@@ -353,6 +371,12 @@ impl Measured {
     }
 }
 
+/// Why an engine is left out that took so long for so many tokens of each row, if it is.
+fn too_slow(total_ms: f64, new: usize, patience: f64) -> Option<String> {
+    let seconds = total_ms / 1000.0 / new as f64;
+    (seconds > patience).then(|| format!("left out: {seconds:.1} s for a token, more than --patience {patience}"))
+}
+
 /// Share of tokens before the first difference of each row.
 fn agreement(ours: &[Vec<u32>], theirs: &[Vec<u32>]) -> f64 {
     let same = |(a, b): (&Vec<u32>, &Vec<u32>)| a.iter().zip(b).take_while(|(a, b)| a == b).count();
@@ -384,6 +408,13 @@ mod tests {
         for wrong in ["8x10", "8x11x16", "0x1x16", "8x1x1", "axbxc"] {
             assert!(wrong.parse::<Cell>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn who_is_too_slow_is_left_out() {
+        assert_eq!(too_slow(16_000.0, 16, 1.0), None);
+        let reason = too_slow(32_000.0, 16, 1.0).expect("two seconds for each token");
+        assert_eq!(reason, "left out: 2.0 s for a token, more than --patience 1");
     }
 
     #[test]

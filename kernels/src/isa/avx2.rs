@@ -19,6 +19,14 @@ pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
     unsafe { op.run::<Avx2>() }
 }
 
+/// Inputs without their signs, and for each the bits that turn a weight's byte into a signed number: that of the top alone, which takes
+/// the bias of 128 away, where the input is not negative, and the others where it is, which makes `-w - 1` of a weight `w`.
+#[derive(Clone, Copy)]
+pub(crate) struct Quad {
+    magnitudes: __m256i,
+    flips: __m256i,
+}
+
 /// What the exponents of an f28 panel are in a float's two high bytes, in either half of a register.
 #[derive(Clone, Copy)]
 pub(crate) struct Exponents {
@@ -84,7 +92,8 @@ impl Isa for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
     type Exponents = Exponents;
-    const BIASED_DOT: bool = false;
+    type Quad = Quad;
+    const WORDS: usize = 2;
     const REGISTERS: usize = 8;
 
     #[inline(always)]
@@ -193,34 +202,38 @@ impl Isa for Avx2 {
         unsafe { n.map(|n| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(n, _mm256_set1_epi32(127))))) }
     }
     #[inline(always)]
-    unsafe fn bytes(x: Self::I) -> [u8; LANES] {
+    unsafe fn words(x: Self::I) -> [[u8; LANES]; 2] {
         let mut lanes = [0_i32; LANES];
         // SAFETY: see above; the stores are of 8 lanes each.
         unsafe {
             _mm256_storeu_si256(lanes.as_mut_ptr().cast(), x[0]);
             _mm256_storeu_si256(lanes.as_mut_ptr().add(8).cast(), x[1]);
         }
-        lanes.map(|lane| lane as u8)
+        [lanes.map(|lane| lane.unsigned_abs() as u8), lanes.map(|lane| if lane < 0 { 0x7f } else { 0x80 })]
     }
-
+    /// A negative input times `-w - 1` instead of `-w` is its magnitude too little.
+    #[inline(always)]
+    unsafe fn correction(x: Self::I) -> Self::I {
+        // SAFETY: see above.
+        unsafe { x.map(|x| _mm256_max_epi32(_mm256_sub_epi32(_mm256_setzero_si256(), x), _mm256_setzero_si256())) }
+    }
+    #[inline(always)]
+    unsafe fn quad(from: *const i32, height: usize) -> Self::Quad {
+        // SAFETY: see above; two words can be read.
+        unsafe { Quad { magnitudes: _mm256_set1_epi32(*from), flips: _mm256_set1_epi32(*from.add(height)) } }
+    }
     #[inline(always)]
     unsafe fn load_weights(from: *const u8) -> Self::I {
-        // SAFETY: see above. Without the bias of 128 the bytes are signed.
-        unsafe {
-            let bias = _mm256_set1_epi8(-128);
-            [
-                _mm256_xor_si256(_mm256_loadu_si256(from.cast()), bias),
-                _mm256_xor_si256(_mm256_loadu_si256(from.add(32).cast()), bias),
-            ]
-        }
+        // SAFETY: see above.
+        unsafe { [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())] }
     }
     #[inline(always)]
-    unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::I) -> Self::I {
-        // SAFETY: see above. The instruction for bytes takes one side without a sign and adds pairs in 16 bits: the signs of `x`
-        // are moved to the weights, and 2 * 127 * 127 fits.
+    unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::Quad) -> Self::I {
+        // SAFETY: see above. The instruction for bytes takes one side without a sign and adds pairs in 16 bits, where 2 * 127 * 128 fits.
+        // An exclusive or moves the signs, because the instruction for signs would wait for the same units as the products.
         unsafe {
             let part = |half: usize| {
-                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x[half]), _mm256_sign_epi8(weights[half], x[half]));
+                let pairs = _mm256_maddubs_epi16(x.magnitudes, _mm256_xor_si256(weights[half], x.flips));
                 _mm256_add_epi32(sum[half], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
             };
             [part(0), part(1)]

@@ -68,7 +68,8 @@ impl Isa for Avx512 {
     type F = __m512;
     type I = __m512i;
     type Exponents = avx2::Exponents;
-    const BIASED_DOT: bool = true;
+    type Quad = __m512i;
+    const WORDS: usize = 1;
     const REGISTERS: usize = 32;
 
     #[inline(always)]
@@ -186,11 +187,22 @@ impl Isa for Avx512 {
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(n, _mm512_set1_epi32(127)))) }
     }
     #[inline(always)]
-    unsafe fn bytes(x: __m512i) -> [u8; LANES] {
+    unsafe fn words(x: __m512i) -> [[u8; LANES]; 2] {
         let mut bytes = [0; LANES];
         // SAFETY: see above; the store is of 16 bytes.
         unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(x)) };
-        bytes
+        [bytes, [0; LANES]]
+    }
+    /// The bias of 128 in each weight.
+    #[inline(always)]
+    unsafe fn correction(x: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32::<7>(x)) }
+    }
+    #[inline(always)]
+    unsafe fn quad(from: *const i32, _: usize) -> Self::Quad {
+        // SAFETY: see above; a word can be read.
+        unsafe { _mm512_set1_epi32(*from) }
     }
 
     #[inline(always)]
@@ -199,7 +211,7 @@ impl Isa for Avx512 {
         unsafe { _mm512_loadu_si512(from.cast()) }
     }
     #[inline(always)]
-    unsafe fn dot(sum: __m512i, weights: __m512i, x: __m512i) -> __m512i {
+    unsafe fn dot(sum: __m512i, weights: __m512i, x: Self::Quad) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_dpbusd_epi32(sum, weights, x) }
     }

@@ -77,6 +77,20 @@ impl Level {
         }
     }
 
+    /// As [`Isa::WORDS`].
+    pub(crate) fn words(self) -> usize {
+        struct Words;
+        impl Op for Words {
+            type Output = usize;
+            #[inline(always)]
+            unsafe fn run<S: Isa>(self) -> usize {
+                S::WORDS
+            }
+        }
+        // SAFETY: `Kernels` only holds levels that the machine has; nothing else is asked for.
+        unsafe { self.run(Words) }
+    }
+
     /// Rows of the tiles of vectors that `rows` rows are cut into, all of the same height: few tiles, and few rows that only fill up.
     pub(crate) fn height(self, rows: usize) -> usize {
         let heights: &[usize] = match self {
@@ -110,8 +124,10 @@ pub(crate) trait Isa: Copy {
     type I: Copy;
     /// The exponents of an f28 panel.
     type Exponents: Copy;
-    /// Whether [`Isa::dot`] multiplies the bytes as they are, 128 more than the weights they stand for.
-    const BIASED_DOT: bool;
+    /// Four quantized inputs of a row as [`Isa::dot`] takes them, the same in every lane.
+    type Quad: Copy;
+    /// Words of four bytes in which [`Isa::quad`] finds them, 1 or 2.
+    const WORDS: usize;
     /// Vectors' worth of registers that kernels may count on, 32 or fewer.
     const REGISTERS: usize;
 
@@ -153,13 +169,17 @@ pub(crate) trait Isa: Copy {
     unsafe fn to_f(x: Self::I) -> Self::F;
     /// `2^n` for `-126 <= n <= 127`.
     unsafe fn power_of_two(n: Self::I) -> Self::F;
-    /// The low byte of each lane.
-    unsafe fn bytes(x: Self::I) -> [u8; LANES];
 
-    /// 64 bytes of weights.
+    /// The bytes of each of the words for 16 inputs quantized to -127 to 127.
+    unsafe fn words(x: Self::I) -> [[u8; LANES]; 2];
+    /// What [`Isa::dot`] leaves out of the sums of such inputs, whatever the weights; of any of the lanes.
+    unsafe fn correction(x: Self::I) -> Self::I;
+    /// The quad whose words are at `from` and as many words behind it as the height says.
+    unsafe fn quad(from: *const i32, height: usize) -> Self::Quad;
+    /// 64 bytes of weights, as they lie: 128 more than what they stand for.
     unsafe fn load_weights(from: *const u8) -> Self::I;
-    /// `sum[lane] += sum over c of weight[lane][c] * x[c]`, where `x` holds the same four signed bytes in every lane.
-    unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::I) -> Self::I;
+    /// `sum[lane] += sum over c of weight[lane][c] * x[c]`, less the inputs' correction.
+    unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::Quad) -> Self::I;
 
     /// 16 bytes: the exponents by their codes.
     unsafe fn exponents(from: *const u8) -> Self::Exponents;

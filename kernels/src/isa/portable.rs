@@ -15,7 +15,8 @@ impl Isa for Portable {
     type F = [f32; LANES];
     type I = [i32; LANES];
     type Exponents = [u8; LANES];
-    const BIASED_DOT: bool = false;
+    type Quad = [u8; 4];
+    const WORDS: usize = 1;
     const REGISTERS: usize = 8;
 
     unsafe fn splat(x: f32) -> Self::F {
@@ -79,17 +80,24 @@ impl Isa for Portable {
     unsafe fn power_of_two(n: Self::I) -> Self::F {
         n.map(|n| f32::from_bits(((n.wrapping_add(127)) << 23).cast_unsigned()))
     }
-    unsafe fn bytes(x: Self::I) -> [u8; LANES] {
-        x.map(|x| x as u8)
-    }
 
+    unsafe fn words(x: Self::I) -> [[u8; LANES]; 2] {
+        [x.map(|x| x as u8), [0; LANES]]
+    }
+    unsafe fn correction(_: Self::I) -> Self::I {
+        [0; LANES]
+    }
+    unsafe fn quad(from: *const i32, _: usize) -> Self::Quad {
+        // SAFETY: the trait's condition: a word.
+        unsafe { *from }.to_ne_bytes()
+    }
     unsafe fn load_weights(from: *const u8) -> Self::I {
         // SAFETY: the trait's condition: 64 bytes at any alignment.
         unsafe { from.cast::<Self::I>().read_unaligned() }
     }
-    unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::I) -> Self::I {
+    unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::Quad) -> Self::I {
         std::array::from_fn(|lane| {
-            let products = weights[lane].to_ne_bytes().into_iter().zip(x[lane].to_ne_bytes());
+            let products = weights[lane].to_ne_bytes().into_iter().zip(x);
             sum[lane] + products.map(|(w, x)| (i32::from(w) - 128) * i32::from(x.cast_signed())).sum::<i32>()
         })
     }

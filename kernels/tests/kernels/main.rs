@@ -204,6 +204,42 @@ fn linear_maps_are_the_sums_they_should_be() {
 }
 
 #[test]
+fn the_largest_int8_products_are_summed_without_overflow() {
+    let (inputs, rows) = (2 * layout::GROUP, 7);
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    // Signs that agree, that differ, and any.
+    let x: Vec<f32> = (0..rows * inputs).map(|i| if i / inputs < 3 || rng.random() { 1.0 } else { -1.0 }).collect();
+    let signs: Vec<f32> = (0..layout::PANEL * inputs)
+        .map(|i| match i / inputs {
+            0 => 1.0,
+            1 => -1.0,
+            _ if rng.random() => 1.0,
+            _ => -1.0,
+        })
+        .collect();
+    let mut int8 = vec![0; layout::len_int8(inputs, layout::PANEL)];
+    for (i, sign) in signs.iter().enumerate() {
+        int8[layout::index_int8(inputs, i % inputs, i / inputs)] = (128.0 + 127.0 * sign) as u8;
+    }
+    for negated in [false, true] {
+        let x: Vec<f32> = x.iter().map(|x| if negated { -x } else { *x }).collect();
+        for level in levels() {
+            let weights = Matrix::Int8(&int8, &[1.0 / 127.0; layout::PANEL]);
+            let (activation, bias) = (Activation::None, None);
+            let map = Linear { weights, inputs, outputs: layout::PANEL, norm: Norm::None, bias, activation };
+            let mut y = vec![0.0; rows * layout::PANEL];
+            let arguments = linear::Arguments { x: &x, factor: None, residual: None };
+            map.run(&mut Kernels::with_level(1, false, level), arguments, &mut y);
+            for (at, found) in y.iter().enumerate() {
+                let (row, o) = (at / layout::PANEL, at % layout::PANEL);
+                let wanted: f32 = (0..inputs).map(|i| x[row * inputs + i] * signs[o * inputs + i]).sum();
+                assert!((found - wanted).abs() < 1e-3, "{level:?} [{row}, {o}]: {found}, not {wanted}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_row_has_the_result_that_it_has_alone() {
     let mut rng = ChaCha8Rng::seed_from_u64(2);
     // Some that AMX takes and some that it doesn't; rows for more of its tiles than take turns.

@@ -263,7 +263,7 @@ impl Panels<'_> {
                 Matrix::Int8(weights, _) => {
                     let groups = inputs.div_ceil(crate::layout::GROUP) * rows.height;
                     let tile = Int8Tile {
-                        rows: rows.quads().add(tile * quads * rows.words * rows.height),
+                        rows: rows.quads().add(tile * quads * S::WORDS * rows.height),
                         scales: rows.scales.as_ptr().add(tile * groups),
                         corrections: rows.corrections.as_ptr().add(tile * groups),
                         quads,

@@ -56,9 +56,7 @@ pub(crate) struct Rows {
     pub(crate) tiles: usize,
     /// f32 `[tiles, inputs, height]`, for f32 weights.
     pub(crate) values: Vec<f32>,
-    /// Words of a quad: see [`Isa::quad`].
-    pub(crate) words: usize,
-    /// For int8 weights, four bytes in each, `[tiles, quads, words, height]`, for AMX `[tiles, quads / 16, height, 16]`, from the
+    /// For int8 weights, four bytes in each, `[tiles, quads, words, height]` (see [`Isa::quad`]), for AMX `[tiles, quads / 16, height, 16]`, from the
     /// first aligned address on.
     quads: Vec<i32>,
     /// `[tiles, groups, height]`
@@ -90,12 +88,11 @@ impl Rows {
         self.amx = amx.is_some();
         self.height = amx.unwrap_or_else(|| level.height(count));
         self.tiles = count.div_ceil(self.height);
-        self.words = level.words();
         let (padded, groups) = (inputs.next_multiple_of(LANES), inputs.div_ceil(GROUP));
         let rows = self.tiles * self.height;
         if quantize {
             // What fills up a tile or a quad stays as it was: no one reads its results, and it can't be out of range.
-            self.quads.resize(rows * quads(inputs) * self.words + LINE, 0);
+            self.quads.resize(rows * quads(inputs) * level.words() + LINE, 0);
             self.scales.resize(rows * groups, 0.0);
             self.corrections.resize(rows * groups, 0);
         } else {

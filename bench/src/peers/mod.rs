@@ -261,9 +261,9 @@ impl PeersArgs {
             // Who goes first moves on.
             for turn in 0..engines.len() {
                 let at = (turn + round) % engines.len();
-                measured[at].turn(&mut engines[at], &prompt, cell.new, round > 0);
-                if round == 0 {
-                    measured[at].leave_out(&mut engines[at], cell.new, self.patience);
+                let took = measured[at].turn(&mut engines[at], &prompt, cell.new, round > 0);
+                if let (0, Some(total)) = (round, took) {
+                    measured[at].leave_out(&mut engines[at], (total, cell.new), self.patience);
                 }
             }
         }
@@ -305,15 +305,14 @@ struct Measured {
     step_ms: Vec<f64>,
     /// Of all rounds' rows.
     tokens: Vec<Vec<u32>>,
-    /// Of the last round.
-    last_ms: f64,
     error: Option<String>,
 }
 
 impl Measured {
-    fn turn(&mut self, engine: &mut Engine, prompt: &[Vec<u32>], new: usize, counts: bool) {
+    /// Milliseconds of the whole, if it succeeded.
+    fn turn(&mut self, engine: &mut Engine, prompt: &[Vec<u32>], new: usize, counts: bool) -> Option<f64> {
         if self.error.is_some() {
-            return;
+            return None;
         }
         let both = engine.generate(prompt, 1).and_then(|(_, first)| Ok((first, engine.generate(prompt, new)?)));
         match both {
@@ -322,19 +321,20 @@ impl Measured {
             }
             Ok((first, (tokens, total))) => {
                 self.tokens.extend(tokens);
-                self.last_ms = total;
                 if counts {
                     self.total_ms.push(total);
                     self.step_ms.push((total - first) / (new - 1) as f64);
                 }
+                return Some(total);
             }
             Err(error) => self.error = Some(format!("{error:#}")),
         }
+        None
     }
 
     /// Ends an engine that took longer for each token than `patience` seconds: it would keep all others waiting.
-    fn leave_out(&mut self, engine: &mut Engine, new: usize, patience: f64) {
-        if let Some(reason) = too_slow(self.last_ms, new, patience) {
+    fn leave_out(&mut self, engine: &mut Engine, (total_ms, new): (f64, usize), patience: f64) {
+        if let Some(reason) = too_slow(total_ms, new, patience) {
             println!("{} is {reason}", engine.name);
             engine.running = Err(reason.clone());
             self.error = Some(reason);

@@ -11,7 +11,7 @@ use crate::layout::{Matrix, PANEL, panels, quads};
 pub use crate::rows::Norm;
 use crate::rows::Rows;
 use crate::threads::{Shared, Threads};
-use crate::tile::{ChunkTile, F28Tile, F32Tile, Int8Tile, MAX_HEIGHT, MAX_PANELS, Turn, unpack};
+use crate::tile::{F28Tile, F32Tile, Fetch, Int8Tile, MAX_HEIGHT, MAX_PANELS, Turn, unpack};
 
 /// Panels that a thread takes at a time: enough to keep the order of memory, few enough to share evenly.
 const PART: usize = 2 * MAX_PANELS;
@@ -19,8 +19,11 @@ const PART: usize = 2 * MAX_PANELS;
 /// Most tiles that take turns with a panel: more lose more by reading their rows again for each than they gain.
 const MAX_TURNS: usize = 4;
 
-/// Inputs of a panel that are unpacked at a time for several tiles: they stay in the nearest cache.
-const UNPACKED_INPUTS: usize = 32;
+/// Most inputs of a panel that are unpacked at a time for several tiles ([`Isa::UNPACKED_INPUTS`]).
+const UNPACKED_INPUTS: usize = 128;
+
+/// Panels that are unpacked together: as many as the widest tile multiplies that is one of several.
+const UNPACKED_PANELS: usize = 2;
 
 /// The map, without its arguments.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +91,7 @@ impl Linear<'_> {
         let panels = panels(self.outputs);
         // A single tile unpacks as it multiplies.
         let unpacks = matches!(self.weights, Matrix::F28(..)) && rows.tiles > 1;
-        let room = if unpacks { UNPACKED_INPUTS + rows.tiles * rows.height } else { 0 };
+        let room = if unpacks { UNPACKED_PANELS * (UNPACKED_INPUTS + rows.tiles * rows.height) } else { 0 };
         if unpacked.len() < threads.count() * room {
             unpacked.resize(threads.count() * room, Line::default());
         }
@@ -123,7 +126,8 @@ struct Panels<'a> {
     y: Shared<f32>,
     stride: usize,
     range: std::ops::Range<usize>,
-    /// Room for a chunk of a panel, `[inputs, 16]`, and behind it for sums `[tiles, height, 16]`, if panels are unpacked.
+    /// Room for a chunk of a few panels, `[panels, inputs, 16]`, and behind it for sums `[tiles, panels, height, 16]`, if panels are
+    /// unpacked.
     unpacked: Option<*mut f32>,
 }
 
@@ -180,31 +184,45 @@ impl Panels<'_> {
     unsafe fn run_unpacked<S: Isa>(&self, bytes: &[u8], unpacked: *mut f32) {
         let (inputs, height, tiles) = (self.linear.inputs, self.rows.height, self.rows.tiles);
         let each = f28::panel_bytes(inputs);
-        let sums_of = |tile: usize| unpacked.wrapping_add(UNPACKED_INPUTS * PANEL + tile * height * LANES);
-        for panel in self.range.clone() {
-            let packed = &bytes[panel * each..(panel + 1) * each];
-            for start in (0..inputs).step_by(UNPACKED_INPUTS) {
-                let chunk = UNPACKED_INPUTS.min(inputs - start);
-                let blocks = &packed[f28::HEADER_BYTES + start / f28::BLOCK_INPUTS * f28::BLOCK_BYTES..];
-                // SAFETY: a chunk is whole blocks of the panel, and there is room for it and for the sums; `Rows::prepare` made
+        debug_assert!(S::UNPACKED_INPUTS <= UNPACKED_INPUTS, "room for what is unpacked");
+        let sums_of = |tile: usize, panel: usize| {
+            let row = (tile * UNPACKED_PANELS + panel) * height;
+            unpacked.wrapping_add((UNPACKED_PANELS * UNPACKED_INPUTS + row) * LANES)
+        };
+        for first in self.range.clone().step_by(UNPACKED_PANELS) {
+            let panels = UNPACKED_PANELS.min(self.range.end - first);
+            let packed = &bytes[first * each..(first + panels) * each];
+            for start in (0..inputs).step_by(S::UNPACKED_INPUTS) {
+                let chunk = S::UNPACKED_INPUTS.min(inputs - start);
+                let at = f28::HEADER_BYTES + start / f28::BLOCK_INPUTS * f28::BLOCK_BYTES;
+                // SAFETY: a chunk is whole blocks of each panel, and there is room for it and for the sums; `Rows::prepare` made
                 // `tiles` of the stretches that tiles read.
                 unsafe {
-                    unpack::<S>((packed.as_ptr(), blocks.as_ptr()), chunk, unpacked);
-                    let next = blocks.as_ptr().wrapping_add(chunk / f28::BLOCK_INPUTS * f28::BLOCK_BYTES);
+                    for panel in 0..panels {
+                        let from = packed.as_ptr().add(panel * each);
+                        unpack::<S>((from, from.add(at)), chunk, unpacked.add(panel * chunk * PANEL));
+                    }
+                    let next = packed.as_ptr().wrapping_add(at + chunk / f28::BLOCK_INPUTS * f28::BLOCK_BYTES);
                     for tile in 0..tiles {
                         let rows = self.rows.values.as_ptr().add((tile * inputs + start) * height);
-                        let (weights, sums, continues) = (unpacked.cast_const(), sums_of(tile), start > 0);
-                        // The first tile fetches; the others ask for what is there, which costs less than asking whether.
-                        let fetch = if tile == 0 { next } else { weights.cast() };
-                        S::chunk_tile(height, &ChunkTile { rows, inputs: chunk, weights, sums, continues, fetch });
+                        let (weights, sums, continues) = (unpacked.cast_const(), sums_of(tile, 0), start > 0);
+                        // The first tile fetches what is unpacked next, from memory; the others the rows of the tile that follows.
+                        let others = match tile {
+                            0 => (next, each),
+                            _ => (rows.wrapping_add(inputs * height).cast(), 0),
+                        };
+                        let fetch = Fetch::others((weights.cast(), chunk * size_of::<Line>()), others);
+                        let tile = F32Tile { rows, inputs: chunk, weights, panels, sums, continues, tiles, fetch };
+                        S::f32_tile(height, &tile);
                     }
                 }
             }
-            for tile in 0..tiles {
-                // SAFETY: these are the tile's sums.
+            for (tile, panel) in (0..tiles).flat_map(|tile| (0..panels).map(move |panel| (tile, panel))) {
+                let sums = sums_of(tile, panel);
+                // SAFETY: these are the sums of the tile and the panel.
                 unsafe {
-                    self.add_exceptions::<S>(tile, panel, sums_of(tile));
-                    self.finish::<S>(tile, panel, sums_of(tile));
+                    self.add_exceptions::<S>(tile, first + panel, sums);
+                    self.finish::<S>(tile, first + panel, sums);
                 }
             }
         }
@@ -254,7 +272,9 @@ impl Panels<'_> {
             match self.linear.weights {
                 Matrix::F32(weights) => {
                     let weights = weights.as_ptr().add(first * inputs * PANEL);
-                    S::f32_tile(rows.height, &F32Tile { rows: values, inputs, weights, panels, sums, turn });
+                    let (tiles, fetch) = (rows.tiles, turn.fetch(inputs));
+                    let tile = F32Tile { rows: values, inputs, weights, panels, sums, continues: false, tiles, fetch };
+                    S::f32_tile(rows.height, &tile);
                 }
                 Matrix::F28(bytes, _) => {
                     let weights = bytes.as_ptr().add(first * f28::panel_bytes(inputs));

@@ -86,16 +86,15 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// As [`prefetch`], for what is read once: it is to leave the caches first.
+/// As [`prefetch`], for what is read once; past the caches behind the first, if so asked.
 #[inline(always)]
-pub(crate) fn prefetch_once(address: *const u8) {
+pub(crate) fn prefetch_once(address: *const u8, past_caches: bool) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_NTA }>(address.cast());
+    if past_caches {
+        // SAFETY: as above.
+        return unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_NTA }>(address.cast()) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+    prefetch(address);
 }
 
 /// As [`prefetch`], but not into the nearest cache.

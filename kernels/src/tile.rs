@@ -22,28 +22,36 @@ impl Turn {
     /// What it fetches of panels of so many cache lines.
     pub(crate) fn fetch(self, lines: usize) -> Fetch {
         if !self.shares {
-            return Fetch { ahead: PREFETCH, shift: 0 };
+            return Fetch { ahead: PREFETCH, skew: 0, shift: 0 };
         }
         // A little more than its share: what the last turn fetches of the panel after the next isn't lost.
         let shift = self.count.ilog2();
-        Fetch { ahead: (lines + self.index * (lines >> shift)) * CACHE_LINE, shift }
+        Fetch { ahead: (lines + self.index * (lines >> shift)) * CACHE_LINE, skew: 0, shift }
     }
 }
 
 /// Which cache line is fetched while another is multiplied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch {
-    /// Bytes from the panel's beginning to the first.
+    /// Bytes from the first panel's beginning to the first line, which may be anywhere.
     ahead: usize,
+    /// How many more they are with each panel that follows.
+    skew: usize,
     /// One for so many, as a power of two.
     shift: u32,
 }
 
 impl Fetch {
-    /// Fetches what belongs to a line of a panel.
+    /// For panels of so many bytes each: lines of others, from one on, that are so many bytes apart.
+    pub(crate) fn others((panels, bytes): (*const u8, usize), (first, apart): (*const u8, usize)) -> Self {
+        Self { ahead: first.addr().wrapping_sub(panels.addr()), skew: apart.wrapping_sub(bytes), shift: 0 }
+    }
+
+    /// Fetches what belongs to a line of a panel, and which one that is.
     #[inline(always)]
-    pub(crate) fn line(self, panel: *const u8, line: usize) {
-        prefetch(panel.wrapping_add(self.ahead + (line >> self.shift) * CACHE_LINE));
+    pub(crate) fn line(self, (index, panel): (usize, *const u8), line: usize) {
+        let ahead = self.ahead.wrapping_add(self.skew.wrapping_mul(index));
+        prefetch(panel.wrapping_add(ahead.wrapping_add((line >> self.shift) * CACHE_LINE)));
     }
 }
 
@@ -58,7 +66,11 @@ pub(crate) struct F32Tile {
     pub(crate) panels: usize,
     /// `[panels, height, 16]`
     pub(crate) sums: *mut f32,
-    pub(crate) turn: Turn,
+    /// The sums go on from what they are.
+    pub(crate) continues: bool,
+    /// Tiles that are multiplied with the same panels.
+    pub(crate) tiles: usize,
+    pub(crate) fetch: Fetch,
 }
 
 /// Rows times panels of an f28 matrix, without its exceptions.
@@ -72,21 +84,6 @@ pub(crate) struct F28Tile {
     pub(crate) panels: usize,
     /// `[panels, height, 16]`
     pub(crate) sums: *mut f32,
-}
-
-/// Rows times some inputs of an f28 matrix's panel, which were unpacked.
-pub(crate) struct ChunkTile {
-    /// `[inputs, height]`
-    pub(crate) rows: *const f32,
-    pub(crate) inputs: usize,
-    /// `[inputs, 16]`
-    pub(crate) weights: *const f32,
-    /// `[height, 16]`
-    pub(crate) sums: *mut f32,
-    /// The sums go on from what they are.
-    pub(crate) continues: bool,
-    /// What is fetched meanwhile: a cache line with each input.
-    pub(crate) fetch: *const u8,
 }
 
 /// Rows times panels of an int8 matrix, scaled for the rows but not yet for the outputs.
@@ -119,6 +116,21 @@ const PREFETCH_F28: usize = 2048;
 /// Bytes of a cache line: an input of an f32 panel, a quad of an int8 one.
 const CACHE_LINE: usize = 64;
 
+/// Stores the sums of so many panels, or of all if there are fewer.
+///
+/// # Safety
+/// The machine has `S`; there is room for them.
+#[inline(always)]
+unsafe fn store<S: Isa, const R: usize, const P: usize>(sums: &[[S::F; R]; P], to: *mut f32, panels: usize) {
+    // A loop that ends with the panels would be left a loop, and the sums, which it indexes, in memory from beginning to end.
+    for (p, rows) in sums.iter().enumerate().filter(|(p, _)| *p < panels) {
+        for (r, sum) in rows.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { S::store(to.add((p * R + r) * LANES), *sum) };
+        }
+    }
+}
+
 /// # Safety
 /// The machine has `S`; the tile's pointers are valid for the lengths beside them, with height `R`.
 #[inline(always)]
@@ -128,15 +140,22 @@ pub(crate) unsafe fn f32_tile<S: Isa, const R: usize, const P: usize>(tile: &F32
     // replaced by the last.
     unsafe {
         let panel = tile.inputs * PANEL;
-        let fetch = tile.turn.fetch(tile.inputs);
         for first in (0..tile.panels).step_by(P) {
             let weights: [*const f32; P] =
                 std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
             let mut sums = [[S::splat(0.0); R]; P];
+            if tile.continues {
+                for p in 0..P {
+                    for r in 0..R {
+                        let panel = (first + p).min(tile.panels - 1);
+                        sums[p][r] = S::load(tile.sums.add((panel * R + r) * LANES));
+                    }
+                }
+            }
             for input in 0..tile.inputs {
                 let rows = tile.rows.add(input * R);
                 for p in 0..P {
-                    fetch.line(weights[p].cast(), input);
+                    tile.fetch.line((first + p, weights[p].cast()), input);
                 }
                 let columns: [S::F; P] = std::array::from_fn(|p| S::load(weights[p].add(input * PANEL)));
                 for r in 0..R {
@@ -146,11 +165,7 @@ pub(crate) unsafe fn f32_tile<S: Isa, const R: usize, const P: usize>(tile: &F32
                     }
                 }
             }
-            for p in 0..P.min(tile.panels - first) {
-                for r in 0..R {
-                    S::store(tile.sums.add(((first + p) * R + r) * LANES), sums[p][r]);
-                }
-            }
+            store::<S, R, P>(&sums, tile.sums.add(first * R * LANES), tile.panels - first);
         }
     }
 }
@@ -165,6 +180,7 @@ pub(crate) unsafe fn f28_tile<S: Isa, const R: usize, const P: usize>(tile: &F28
     // SAFETY: as in `f32_tile`.
     unsafe {
         let panel = panel_bytes(tile.inputs);
+        let past_caches = S::reads_past_caches();
         for first in (0..tile.panels).step_by(P) {
             let panels: [*const u8; P] =
                 std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
@@ -179,7 +195,7 @@ pub(crate) unsafe fn f28_tile<S: Isa, const R: usize, const P: usize>(tile: &F28
                         let from = panels[p].add(at);
                         // Two of the block's seven lines with each pair but the last.
                         for line in 2 * pair..LINES.min(2 * pair + 2) {
-                            prefetch_once(from.wrapping_add(PREFETCH_F28 + skip + line * CACHE_LINE));
+                            prefetch_once(from.wrapping_add(PREFETCH_F28 + skip + line * CACHE_LINE), past_caches);
                         }
                         let columns = S::unpack(from, pair, S::exponents(panels[p]));
                         for r in 0..R {
@@ -189,11 +205,7 @@ pub(crate) unsafe fn f28_tile<S: Isa, const R: usize, const P: usize>(tile: &F28
                     }
                 }
             }
-            for p in 0..P.min(tile.panels - first) {
-                for r in 0..R {
-                    S::store(tile.sums.add(((first + p) * R + r) * LANES), sums[p][r]);
-                }
-            }
+            store::<S, R, P>(&sums, tile.sums.add(first * R * LANES), tile.panels - first);
         }
     }
 }
@@ -214,31 +226,6 @@ pub(crate) unsafe fn unpack<S: Isa>((panel, blocks): (*const u8, *const u8), inp
                 S::store(to.add(2 * pair * PANEL), first);
                 S::store(to.add((2 * pair + 1) * PANEL), second);
             }
-        }
-    }
-}
-
-/// # Safety
-/// As [`f32_tile`].
-#[inline(always)]
-pub(crate) unsafe fn chunk_tile<S: Isa, const R: usize>(tile: &ChunkTile) {
-    // SAFETY: as in `f32_tile`.
-    unsafe {
-        let mut sums = [S::splat(0.0); R];
-        if tile.continues {
-            for (r, sum) in sums.iter_mut().enumerate() {
-                *sum = S::load(tile.sums.add(r * LANES));
-            }
-        }
-        for input in 0..tile.inputs {
-            prefetch_once(tile.fetch.wrapping_add(input * CACHE_LINE));
-            let column = S::load(tile.weights.add(input * PANEL));
-            for (r, sum) in sums.iter_mut().enumerate() {
-                *sum = S::fma(S::splat(*tile.rows.add(input * R + r)), column, *sum);
-            }
-        }
-        for (r, sum) in sums.into_iter().enumerate() {
-            S::store(tile.sums.add(r * LANES), sum);
         }
     }
 }
@@ -267,7 +254,7 @@ pub(crate) unsafe fn int8_tile<S: Isa, const R: usize, const P: usize>(tile: &In
                 for quad in group * GROUP_QUADS..tile.quads.min((group + 1) * GROUP_QUADS) {
                     let rows = tile.rows.add(quad * S::WORDS * R);
                     for p in 0..P {
-                        fetch.line(weights[p].wrapping_add(skip), quad);
+                        fetch.line((p, weights[p].wrapping_add(skip)), quad);
                     }
                     let columns: [S::I; P] = std::array::from_fn(|p| S::load_weights(weights[p].add(quad * STEP)));
                     for r in 0..R {
@@ -284,11 +271,7 @@ pub(crate) unsafe fn int8_tile<S: Isa, const R: usize, const P: usize>(tile: &In
                     }
                 }
             }
-            for p in 0..P.min(tile.panels - first) {
-                for r in 0..R {
-                    S::store(tile.sums.add(((first + p) * R + r) * LANES), sums[p][r]);
-                }
-            }
+            store::<S, R, P>(&sums, tile.sums.add(first * R * LANES), tile.panels - first);
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::{Isa, LANES, Op, avx2};
-use crate::tile::{ChunkTile, F28Tile, F32Tile, Int8Tile, chunk_tile, f28_tile, f32_tile, int8_tile};
+use crate::f28::{CODE, CODE_AT, HIGH, HIGH_AT, LOW};
+use crate::tile::{F28Tile, F32Tile, Int8Tile, f28_tile, f32_tile, int8_tile};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
@@ -16,19 +17,6 @@ pub(crate) struct Avx512;
 pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
     // SAFETY: the caller's promise.
     unsafe { op.run::<Avx512>() }
-}
-
-/// The lower and the upper half of a register.
-///
-/// # Safety
-/// The machine has AVX-512.
-#[inline(always)]
-unsafe fn join(low: __m256, high: __m256) -> __m512 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let low = _mm512_castps_pd(_mm512_castps256_ps512(low));
-        _mm512_castpd_ps(_mm512_insertf64x4::<1>(low, _mm256_castps_pd(high)))
-    }
 }
 
 /// Calls a tile of a height that is only known now. Low tiles take more panels together, for enough sums that don't wait for each
@@ -71,6 +59,7 @@ impl Isa for Avx512 {
     type Quad = __m512i;
     const WORDS: usize = 1;
     const REGISTERS: usize = 32;
+    const UNPACKED_INPUTS: usize = 128;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {
@@ -225,8 +214,14 @@ impl Isa for Avx512 {
     unsafe fn unpack(block: *const u8, pair: usize, exponents: Self::Exponents) -> [__m512; 2] {
         // SAFETY: as above.
         unsafe {
-            let [[a, b], [c, d]] = avx2::unpack(block, pair, exponents);
-            [join(a, b), join(c, d)]
+            let (codes, high) = (block.add(CODE_AT + CODE * pair), block.add(HIGH_AT + HIGH * pair));
+            let [a, b] = avx2::high_halves(codes, high, exponents);
+            let high = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b);
+            let low = _mm512_loadu_si512(block.add(LOW * pair).cast());
+            [
+                _mm512_castsi512_ps(_mm512_unpacklo_epi16(low, high)),
+                _mm512_castsi512_ps(_mm512_unpackhi_epi16(low, high)),
+            ]
         }
     }
 
@@ -235,34 +230,12 @@ impl Isa for Avx512 {
     #[inline(always)]
     unsafe fn f32_tile(height: usize, tile: &F32Tile) {
         // SAFETY: passed on to the caller.
-        unsafe { by_height!(tile, f32_tile, (height, tile.turn.count)) }
+        unsafe { by_height!(tile, f32_tile, (height, tile.tiles)) }
     }
     #[inline(always)]
     unsafe fn f28_tile(height: usize, tile: &F28Tile) {
         // SAFETY: passed on to the caller.
         unsafe { by_height!(tile, f28_tile, (height, 1)) }
-    }
-    #[inline(always)]
-    unsafe fn chunk_tile(height: usize, tile: &ChunkTile) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            match height {
-                1 => chunk_tile::<Self, 1>(tile),
-                2 => chunk_tile::<Self, 2>(tile),
-                3 => chunk_tile::<Self, 3>(tile),
-                4 => chunk_tile::<Self, 4>(tile),
-                5 => chunk_tile::<Self, 5>(tile),
-                6 => chunk_tile::<Self, 6>(tile),
-                7 => chunk_tile::<Self, 7>(tile),
-                8 => chunk_tile::<Self, 8>(tile),
-                9 => chunk_tile::<Self, 9>(tile),
-                10 => chunk_tile::<Self, 10>(tile),
-                11 => chunk_tile::<Self, 11>(tile),
-                12 => chunk_tile::<Self, 12>(tile),
-                13 => chunk_tile::<Self, 13>(tile),
-                _ => chunk_tile::<Self, 14>(tile),
-            }
-        }
     }
     #[inline(always)]
     unsafe fn int8_tile(height: usize, tile: &Int8Tile) {

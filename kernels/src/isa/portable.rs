@@ -2,7 +2,7 @@
 
 use super::{Isa, LANES};
 use crate::f28;
-use crate::tile::{ChunkTile, F28Tile, F32Tile, Int8Tile, chunk_tile, f28_tile, f32_tile, int8_tile};
+use crate::tile::{F28Tile, F32Tile, Int8Tile, f28_tile, f32_tile, int8_tile};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
@@ -18,6 +18,7 @@ impl Isa for Portable {
     type Quad = [u8; 4];
     const WORDS: usize = 1;
     const REGISTERS: usize = 8;
+    const UNPACKED_INPUTS: usize = 32;
 
     unsafe fn splat(x: f32) -> Self::F {
         [x; LANES]
@@ -127,15 +128,6 @@ impl Isa for Portable {
             match height {
                 1 => f28_tile::<Self, 1, 1>(tile),
                 _ => f28_tile::<Self, 4, 1>(tile),
-            }
-        }
-    }
-    unsafe fn chunk_tile(height: usize, tile: &ChunkTile) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            match height {
-                1 => chunk_tile::<Self, 1>(tile),
-                _ => chunk_tile::<Self, 4>(tile),
             }
         }
     }

@@ -23,7 +23,7 @@ impl Distribution {
     }
 
     /// The best tokens with their log-probabilities, best first.
-    pub fn best(&self) -> impl Iterator<Item = (u32, f32)> {
+    pub fn best(&self) -> impl ExactSizeIterator<Item = (u32, f32)> {
         self.ids.iter().copied().zip(self.log_probs.iter().copied())
     }
 

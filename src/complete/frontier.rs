@@ -25,10 +25,19 @@ pub struct Frontier {
 impl Frontier {
     /// Adds a candidate.
     pub fn push(&mut self, level: usize, candidate: Candidate) {
+        self.level(level).push(candidate);
+    }
+
+    /// Makes room for so many more, which else grows little by little.
+    pub fn make_room(&mut self, level: usize, more: usize) {
+        self.level(level).reserve(more);
+    }
+
+    fn level(&mut self, level: usize) -> &mut BinaryHeap<Candidate> {
         if self.levels.len() <= level {
             self.levels.resize_with(level + 1, BinaryHeap::new);
         }
-        self.levels[level].push(candidate);
+        &mut self.levels[level]
     }
 
     /// Log-probability of the best candidate.

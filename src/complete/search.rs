@@ -74,6 +74,13 @@ struct Beam {
     new_tokens: usize,
 }
 
+/// A beginning at a length limit: nothing is asked of it any more.
+#[derive(Clone, Debug)]
+struct Cut {
+    joint: f64,
+    text: Vec<u8>,
+}
+
 /// The search. See the module's documentation.
 pub struct Search {
     text: Arc<Text>,
@@ -90,8 +97,7 @@ pub struct Search {
     waiting: Vec<usize>,
     /// By number of new tokens: how many beams were followed.
     followed: Vec<usize>,
-    /// Beams that reached a length limit.
-    cut: Vec<Beam>,
+    cut: Vec<Cut>,
     found: Found,
     /// Log of the probability that a query begins with the typed bytes; known once opened.
     typed_log_prob: Option<f64>,
@@ -298,7 +304,7 @@ impl Search {
                 self.drop_level(level, candidate.joint);
                 continue;
             }
-            let Some(beam) = self.materialise(&candidate) else { continue };
+            let Some((rule, text, new_tokens)) = self.materialise(&candidate) else { continue };
             if !self.room_at(level) {
                 self.drop_level(level, candidate.joint);
                 continue;
@@ -307,12 +313,14 @@ impl Search {
                 self.followed.resize(level + 1, 0);
             }
             self.followed[level] += 1;
-            if self.is_cut(&beam) {
-                self.cut.push(beam);
+            let joint = candidate.joint;
+            if self.is_cut(&candidate, new_tokens) {
+                self.cut.push(Cut { joint, text });
                 continue;
             }
-            self.ahead.follow(beam.node);
-            self.sources.push(beam);
+            let node = self.node(&candidate);
+            self.ahead.follow(node);
+            self.sources.push(Beam { node, joint, rule, text, new_tokens });
             return Some(self.sources.len() - 1);
         }
     }
@@ -341,9 +349,16 @@ impl Search {
         self.followed.get(new_tokens).is_none_or(|&followed| followed < most)
     }
 
-    /// Whether a beam is at a length limit.
-    fn is_cut(&self, beam: &Beam) -> bool {
-        beam.new_tokens >= self.options.max_new_tokens || self.paths.depth(beam.node) > self.options.context
+    /// Whether the beginning that a candidate stands for, of so many new tokens, is at a length limit.
+    fn is_cut(&self, candidate: &Candidate, new_tokens: usize) -> bool {
+        let depth = self.paths.depth(self.sources[candidate.source].node) + usize::from(candidate.token.is_some());
+        new_tokens >= self.options.max_new_tokens || depth > self.options.context
+    }
+
+    /// Its node.
+    fn node(&mut self, candidate: &Candidate) -> NodeIndex {
+        let from = self.sources[candidate.source].node;
+        candidate.token.map_or(from, |token| self.paths.child(from, token))
     }
 
     /// What a token adds to a text.
@@ -358,6 +373,7 @@ impl Search {
         // Whatever it is continued by is new: a beam's text covers what was typed.
         let level = beam.new_tokens + 1;
         let mut ending = f64::NEG_INFINITY;
+        self.frontier.make_room(level, next.best().len());
         for (id, log_prob) in next.best() {
             let joint = beam.joint + f64::from(log_prob);
             match self.text.role(TokenId(id)) {
@@ -389,10 +405,12 @@ impl Search {
         (shown && !self.text.blocks(text.as_bytes(), true)).then_some(text)
     }
 
-    /// The beam that a candidate stands for; `None` if its token may not follow.
-    fn materialise(&mut self, candidate: &Candidate) -> Option<Beam> {
+    /// The rule, the text and the new tokens of the beginning that a candidate stands for; `None` if its token may not follow.
+    fn materialise(&self, candidate: &Candidate) -> Option<(PathRule, Vec<u8>, usize)> {
         let source = &self.sources[candidate.source];
-        let Some(token) = candidate.token else { return Some(source.clone()) };
+        let Some(token) = candidate.token else {
+            return Some((source.rule, source.text.clone(), source.new_tokens));
+        };
         if self.text.role(token) != Role::Text {
             return None;
         }
@@ -410,9 +428,7 @@ impl Search {
         if text[..common] != self.typed.as_bytes()[..common] || self.text.blocks(&text, false) {
             return None;
         }
-        let new_tokens = self.level(candidate);
-        let node = self.paths.child(source.node, token);
-        Some(Beam { node, joint: candidate.joint, rule, text, new_tokens })
+        Some((rule, text, self.level(candidate)))
     }
 }
 

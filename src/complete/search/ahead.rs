@@ -142,9 +142,12 @@ impl Search {
             if !wanted(level, &candidate) || self.found.threshold().is_some_and(|kth| candidate.joint <= kth) {
                 break;
             }
-            let Some(beam) = self.materialise(&candidate) else { continue };
-            let node = beam.node;
-            if !nodes.contains(&node) && !self.is_cut(&beam) && self.room_at(level) && self.is_missing(node) {
+            let Some((.., new_tokens)) = self.materialise(&candidate) else { continue };
+            if self.is_cut(&candidate, new_tokens) {
+                continue;
+            }
+            let node = self.node(&candidate);
+            if !nodes.contains(&node) && self.room_at(level) && self.is_missing(node) {
                 nodes.push(node);
             }
         }

@@ -1,6 +1,6 @@
 //! What a search has found: its answer until now, the part of it that is certain, and whether all of it is proven. Follows nothing.
 
-use super::{Beam, Search};
+use super::{Cut, Search};
 use crate::complete::{Outcome, Suggestion};
 
 impl Search {
@@ -8,9 +8,8 @@ impl Search {
     pub fn outcome(&self) -> Outcome {
         let mut suggestions = self.suggestions_above(f64::NEG_INFINITY);
         if self.is_done() {
-            let missing = self.options.suggestions - suggestions.len();
-            let cut = self.cut_texts();
-            suggestions.extend(cut.iter().take(missing).map(|(text, joint)| self.suggestion(text, *joint, false)));
+            let cut = self.cut_texts(self.options.suggestions - suggestions.len());
+            suggestions.extend(cut.into_iter().map(|(text, joint)| self.suggestion(text, joint, false)));
         }
         Outcome { suggestions, proven: self.is_proven() }
     }
@@ -49,23 +48,26 @@ impl Search {
     }
 
     fn is_proven(&self) -> bool {
-        let waiting = self.waiting.iter().map(|&source| &self.sources[source]);
-        let followed = waiting.chain(&self.cut).map(|beam| beam.joint);
-        let unexplored = followed.chain(self.frontier.best()).fold(self.dropped, f64::max);
+        let waiting = self.waiting.iter().map(|&source| self.sources[source].joint);
+        let cut = self.cut.iter().map(|cut| cut.joint);
+        let unexplored = waiting.chain(cut).chain(self.frontier.best()).fold(self.dropped, f64::max);
         self.typed_log_prob.is_some()
             && self.found.threshold().map_or(unexplored == f64::NEG_INFINITY, |kth| unexplored <= kth)
     }
 
-    /// The texts of beams that were cut, best first, without those that a better one already has.
-    fn cut_texts(&self) -> Vec<(String, f64)> {
-        let mut cut: Vec<&Beam> = self.cut.iter().collect();
+    /// The texts of at most so many beginnings that were cut, best first, without those that a better one already has.
+    fn cut_texts(&self, most: usize) -> Vec<(&str, f64)> {
+        let mut cut: Vec<&Cut> = self.cut.iter().collect();
         cut.sort_by(|a, b| b.joint.total_cmp(&a.joint));
-        let mut texts: Vec<(String, f64)> = Vec::new();
-        for beam in cut {
-            let valid = beam.text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        let mut texts: Vec<(&str, f64)> = Vec::new();
+        for Cut { joint, text } in cut {
+            if texts.len() == most {
+                break;
+            }
+            let valid = text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
             let Some(text) = self.presentable(valid.trim_end().as_bytes()) else { continue };
-            if !self.found.contains(text) && texts.iter().all(|(known, _)| known != text) {
-                texts.push((text.to_owned(), beam.joint));
+            if !self.found.contains(text) && texts.iter().all(|(known, _)| *known != text) {
+                texts.push((text, *joint));
             }
         }
         texts

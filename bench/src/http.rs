@@ -5,14 +5,14 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::client::{Connection, Invocation, Outcome};
+use crate::client::Invocation;
 use crate::echo;
 use crate::fake_server::FakeServer;
 use crate::latency::Latencies;
@@ -63,6 +63,21 @@ enum Asked {
 }
 
 impl Asked {
+    /// As it is sent.
+    fn request(self) -> Vec<u8> {
+        let invocation = invocation();
+        let (line, body) = match self {
+            Self::Ping => ("GET /ping", String::new()),
+            Self::Search => ("POST /invocations", json!(invocation).to_string()),
+            Self::Generation => {
+                let body = json!({"inputs": invocation.input, "parameters": {"max_new_tokens": 1}});
+                ("POST /invocations", body.to_string())
+            }
+        };
+        let headers = format!("host: localhost\r\ncontent-type: application/json\r\ncontent-length: {}", body.len());
+        format!("{line} HTTP/1.1\r\n{headers}\r\n\r\n{body}").into_bytes()
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Ping => "GET /ping",
@@ -91,7 +106,9 @@ impl HttpArgs {
         }
         rows.push(self.many(&server).await);
         if Tool::Wrk.is_installed() {
-            rows.push(self.wrk(&server)?);
+            for clients in [1, self.clients] {
+                rows.push(self.wrk(&server, clients)?);
+            }
         } else {
             println!("wrk is not installed: skipped");
         }
@@ -100,15 +117,11 @@ impl HttpArgs {
         report::write_csv(&self.results, NAME, &rows)
     }
 
-    /// One client, one request after the other. It has a runtime of one thread: in that of many threads the one that sees an
-    /// answer come wakes another that waits for it, which takes as long as a part of what is measured.
+    /// One client, one request after the other, as [`echo`] passes its bytes: with nothing between the system and what is measured.
     fn one(&self, server: &FakeServer, asked: Asked) -> Result<Row> {
-        let time = self.time();
-        let client = || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(one_after_the_other(server, asked, time))
-        };
-        let latencies = std::thread::scope(|scope| scope.spawn(client).join().expect("no panic in the client"))?;
+        let (bytes, time) = (asked.request(), self.time());
+        let client = || echo::requests(server.address, &bytes, time);
+        let latencies = tokio::task::block_in_place(client)?;
         Ok(row_of_one(asked.name(), &latencies))
     }
 
@@ -130,16 +143,16 @@ impl HttpArgs {
         }
     }
 
-    fn wrk(&self, server: &FakeServer) -> Result<Row> {
+    fn wrk(&self, server: &FakeServer, clients: usize) -> Result<Row> {
         let scratch = self.results.join("tmp");
         std::fs::create_dir_all(&scratch)?;
         let bodies = scratch.join("bodies-http.jsonl");
         writeln!(std::fs::File::create(&bodies)?, "{}", serde_json::to_string(&invocation())?)?;
-        let load = Load { address: server.address, clients: self.clients, seconds: self.seconds, bodies: &bodies };
+        let load = Load { address: server.address, clients, seconds: self.seconds, bodies: &bodies };
         let counted = tokio::task::block_in_place(|| Tool::Wrk.run(&load, &self.bench, &scratch))?;
         Ok(Row {
             request: SEARCH,
-            clients: self.clients,
+            clients,
             client: "wrk",
             per_second: counted.qps(),
             p50_us: counted.p50_ms * 1000.0,
@@ -164,30 +177,6 @@ fn row_of_one(request: &'static str, latencies: &[Duration]) -> Row {
         p99_us: Some(histogram.percentile_ms(99.0) * 1000.0),
         failed: 0,
     }
-}
-
-/// How long each request took.
-async fn one_after_the_other(server: &FakeServer, asked: Asked, time: Duration) -> Result<Vec<Duration>> {
-    let mut connection = Connection::open(server.address).await?;
-    let mut latencies = Vec::new();
-    let (invocation, started) = (invocation(), Instant::now());
-    let generation = json!({"inputs": invocation.input, "parameters": {"max_new_tokens": 1}});
-    while started.elapsed() < time {
-        let sent = Instant::now();
-        match asked {
-            Asked::Ping => ensure!(connection.get("/ping").await?.0 == 200, "/ping is not healthy"),
-            Asked::Search => {
-                let outcome = connection.complete(&invocation).await?;
-                ensure!(matches!(outcome, Outcome::Answered(_)), "{outcome:?}");
-            }
-            Asked::Generation => {
-                let (status, body) = connection.post("/invocations", &generation).await?;
-                ensure!(status == 200, "{status}: {}", String::from_utf8_lossy(&body));
-            }
-        }
-        latencies.push(sent.elapsed());
-    }
-    Ok(latencies)
 }
 
 fn table(rows: &[Row]) -> String {

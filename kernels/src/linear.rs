@@ -184,7 +184,7 @@ impl Panels<'_> {
     unsafe fn run_unpacked<S: Isa>(&self, bytes: &[u8], unpacked: *mut f32) {
         let (inputs, height, tiles) = (self.linear.inputs, self.rows.height, self.rows.tiles);
         let each = f28::panel_bytes(inputs);
-        debug_assert!(S::UNPACKED_INPUTS <= UNPACKED_INPUTS, "room for what is unpacked");
+        const { assert!(S::UNPACKED_INPUTS <= UNPACKED_INPUTS, "room for what is unpacked") };
         let sums_of = |tile: usize, panel: usize| {
             let row = (tile * UNPACKED_PANELS + panel) * height;
             unpacked.wrapping_add((UNPACKED_PANELS * UNPACKED_INPUTS + row) * LANES)

@@ -22,21 +22,24 @@ WORKDIR /build
 # Dependencies first, against sources that hold nothing: this layer lasts until Cargo.lock changes.
 COPY Cargo.toml Cargo.lock ./
 COPY engine-build/Cargo.toml engine-build/
-COPY tensorrt-rs/Cargo.toml tensorrt-rs/
 COPY bench/Cargo.toml bench/
-COPY kernels/Cargo.toml kernels/
+COPY crates/backends/Cargo.toml crates/backends/
+COPY crates/bundle/Cargo.toml crates/bundle/
+COPY crates/completion/Cargo.toml crates/completion/
+COPY crates/kernels/Cargo.toml crates/kernels/
+COPY crates/scheduler/Cargo.toml crates/scheduler/
+COPY crates/tensorrt-rs/Cargo.toml crates/tensorrt-rs/
 # hadolint ignore=DL4006
-RUN mkdir -p src engine-build/src kernels/src tensorrt-rs/src bench/src tests/suite \
+RUN mkdir -p src bench/src tests/suite \
+    && for crate in engine-build crates/*; do mkdir "$crate/src" && touch "$crate/src/lib.rs"; done \
     && echo 'fn main() {}' | tee src/main.rs bench/src/main.rs tests/suite/main.rs >src/lib.rs \
-    && touch engine-build/src/lib.rs kernels/src/lib.rs tensorrt-rs/src/lib.rs \
     && cargo build --release --locked --features tensorrt \
-    && rm -rf src engine-build/src kernels/src tensorrt-rs/src
+    && rm -rf src engine-build/src crates/*/src
 COPY engine-build/src engine-build/src
-COPY kernels/src kernels/src
-COPY tensorrt-rs tensorrt-rs
+COPY crates crates
 COPY src src
 # Cargo goes by times, and these files may be older than the empty ones were.
-RUN find src engine-build/src kernels/src tensorrt-rs -name '*.rs' -exec touch {} + \
+RUN find src engine-build/src crates -name '*.rs' -exec touch {} + \
     && cargo build --release --locked --features tensorrt \
     && strip --strip-debug -o /foretype target/release/foretype
 

@@ -4,8 +4,8 @@
 //! Libraries inside this crate have their own `thiserror` enums; they become an [`Error`] at the edge, in [`crate::engine`] and
 //! [`crate::http`]. The HTTP status of each kind is in [`crate::http::errors`].
 
-use crate::schedule::Refusal;
-use crate::text::query::QueryError;
+use completion::text::query::QueryError;
+use scheduler::Refusal;
 
 /// What went wrong, as a program sees it. The names are part of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, utoipa::ToSchema)]

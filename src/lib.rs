@@ -41,18 +41,13 @@
 //!
 //! Python, a database, distributed state: more traffic than one instance holds is for the platform to spread.
 
-pub mod bundle;
 pub mod cli;
-pub mod complete;
 pub mod engine;
 pub mod error;
 pub mod evaluate;
 pub mod http;
 pub mod local_endpoint;
 pub mod metrics;
-pub mod model;
 pub mod models;
 pub mod popular;
 pub mod quality;
-pub mod schedule;
-pub mod text;

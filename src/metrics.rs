@@ -4,12 +4,15 @@
 //! its name as label `model`, those of one of its replicas also `replica`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder,
 };
+use scheduler::observer::{Observer, ReplicaObserver, StepReport};
+use scheduler::tree::TreeStats;
 
 /// Bounds of histograms of times, in seconds: from a step of a tiny model to the longest request.
 const SECONDS: [f64; 19] = [
@@ -86,49 +89,29 @@ pub struct Metrics {
 pub struct ModelMetrics {
     metrics: Arc<Metrics>,
     model: String,
-    /// Seconds between receiving a request and taking it on.
-    pub queue_seconds: Histogram,
-    /// Requests that wait.
-    pub queue_length: IntGauge,
-    /// Seconds between receiving a request and its first suggestion or token.
-    pub first_seconds: Histogram,
+    queue_length: IntGauge,
     /// Seconds between receiving a request and its answer.
     pub request_seconds: Histogram,
-    /// 1 while the engine works, 0 when it failed.
-    pub healthy: IntGauge,
-    /// Engines that were loaded again after a failure.
-    pub restarts: IntCounter,
+    healthy: IntGauge,
+    restarts: IntCounter,
 }
 
 /// One replica's metrics.
-#[derive(Clone)]
-pub struct ReplicaMetrics {
-    /// Its model's.
-    pub model: ModelMetrics,
-    /// Requests that share its steps.
-    pub active: IntGauge,
-    /// Seconds of a model step, copies of keys and values included.
-    pub step_seconds: Histogram,
-    /// Rows of a step.
-    pub step_rows: Histogram,
-    /// Positions computed for requests.
-    pub computed: IntCounter,
-    /// Distributions that requests found in the tree or in another request's row.
-    pub saved: IntCounter,
-    /// Positions computed for requests whose answer nobody got to see: cancelled or superseded.
-    pub wasted: IntCounter,
-    /// Positions computed while idle, for a keystroke that may come.
-    pub lookahead: IntCounter,
-    /// Bytes of the tree, pages in use included.
-    pub tree_bytes: IntGauge,
-    /// Nodes of the tree.
-    pub tree_nodes: IntGauge,
-    /// Pages in use.
-    pub tree_pages: IntGauge,
-    /// Nodes that gave up a page or a distribution.
-    pub tree_evicted: IntCounter,
-    /// Places in the tree that running requests hold; 0 while there are none.
-    pub tree_holds: IntGauge,
+struct ReplicaMetrics {
+    queue_seconds: Histogram,
+    first_seconds: Histogram,
+    active: IntGauge,
+    step_seconds: Histogram,
+    step_rows: Histogram,
+    computed: IntCounter,
+    saved: IntCounter,
+    wasted: IntCounter,
+    lookahead: IntCounter,
+    tree_bytes: IntGauge,
+    tree_nodes: IntGauge,
+    tree_pages: IntGauge,
+    tree_evicted: IntCounter,
+    tree_holds: IntGauge,
 }
 
 impl Metrics {
@@ -237,9 +220,7 @@ impl Metrics {
     pub fn model(self: &Arc<Self>, model: &str) -> ModelMetrics {
         let label = &[model];
         ModelMetrics {
-            queue_seconds: self.queue_seconds.with_label_values(label),
             queue_length: self.queue_length.with_label_values(label),
-            first_seconds: self.first_seconds.with_label_values(label),
             request_seconds: self.request_seconds.with_label_values(label),
             healthy: self.healthy.with_label_values(label),
             restarts: self.restarts.with_label_values(label),
@@ -254,12 +235,15 @@ impl ModelMetrics {
     pub fn ended(&self, outcome: Outcome) {
         self.metrics.requests.with_label_values(&[self.model.as_str(), outcome.label()]).inc();
     }
+}
 
-    /// A replica's metrics.
-    pub fn replica(&self, replica: usize) -> ReplicaMetrics {
-        let (m, replica) = (&self.metrics, replica.to_string());
-        let label = &[self.model.as_str(), replica.as_str()];
-        ReplicaMetrics {
+impl Observer for ModelMetrics {
+    fn replica(&self, replica: usize) -> Box<dyn ReplicaObserver> {
+        let (m, model, replica) = (&self.metrics, self.model.as_str(), replica.to_string());
+        let label = &[model, replica.as_str()];
+        Box::new(ReplicaMetrics {
+            queue_seconds: m.queue_seconds.with_label_values(&[model]),
+            first_seconds: m.first_seconds.with_label_values(&[model]),
             active: m.active.with_label_values(label),
             step_seconds: m.step_seconds.with_label_values(label),
             step_rows: m.step_rows.with_label_values(label),
@@ -270,10 +254,54 @@ impl ModelMetrics {
             tree_bytes: m.tree_bytes.with_label_values(label),
             tree_nodes: m.tree_nodes.with_label_values(label),
             tree_pages: m.tree_pages.with_label_values(label),
-            tree_holds: m.tree_holds.with_label_values(label),
             tree_evicted: m.tree_evicted.with_label_values(label),
-            model: self.clone(),
-        }
+            tree_holds: m.tree_holds.with_label_values(label),
+        })
+    }
+
+    fn queue_length(&self, requests: usize) {
+        self.queue_length.set(requests as i64);
+    }
+
+    fn healthy(&self, healthy: bool) {
+        self.healthy.set(i64::from(healthy));
+    }
+
+    fn restarted(&self) {
+        self.restarts.inc();
+    }
+}
+
+impl ReplicaObserver for ReplicaMetrics {
+    fn active(&self, requests: usize) {
+        self.active.set(requests as i64);
+    }
+
+    fn dequeued(&self, waited: Duration) {
+        self.queue_seconds.observe(waited.as_secs_f64());
+    }
+
+    fn first_result(&self, after: Duration) {
+        self.first_seconds.observe(after.as_secs_f64());
+    }
+
+    fn stepped(&self, step: StepReport) {
+        self.step_seconds.observe(step.took.as_secs_f64());
+        self.step_rows.observe(step.rows as f64);
+        if step.lookahead { &self.lookahead } else { &self.computed }.inc_by(step.positions);
+    }
+
+    fn prefix_cache(&self, cache: &TreeStats, evicted: u64) {
+        self.tree_bytes.set(cache.bytes as i64);
+        self.tree_nodes.set(cache.nodes as i64);
+        self.tree_pages.set(cache.pages as i64);
+        self.tree_holds.set(cache.holds as i64);
+        self.tree_evicted.inc_by(evicted);
+    }
+
+    fn ended(&self, saved: usize, wasted: usize) {
+        self.saved.inc_by(saved as u64);
+        self.wasted.inc_by(wasted as u64);
     }
 }
 
@@ -306,10 +334,9 @@ mod tests {
     #[test]
     fn everything_is_registered_once_and_shows_in_the_text() {
         let metrics = Metrics::new();
-        let replica = metrics.model("demo").replica(0);
-        replica.model.ended(Outcome::Complete);
-        replica.step_rows.observe(3.0);
-        replica.computed.inc_by(7);
+        let model = metrics.model("demo");
+        model.ended(Outcome::Complete);
+        model.replica(0).stepped(StepReport { took: Duration::ZERO, rows: 3, positions: 7, lookahead: false });
         metrics.http_request("/ping", 200, 0.001);
         let text = metrics.render();
         for line in [

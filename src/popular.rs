@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use engine_build::extras::{POPULAR_FILE, popular_map};
+use bundle::extras::{POPULAR_FILE, popular_map};
 use fst::automaton::Str;
 use fst::{Automaton, IntoStreamer, Map, Streamer};
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes tensorrt-rs/src/bindings.rs from tensorrt-rs/shim/shim.h with bindgen. It is checked in, so that builds need neither bindgen
+# Writes crates/tensorrt-rs/src/bindings.rs from crates/tensorrt-rs/shim/shim.h with bindgen. It is checked in, so that builds need neither bindgen
 # nor libclang; both are installed here, into the target folder, when they are missing.
 #
 # usage: tools/tensorrt_bindings.sh [--check]     --check only says whether the file is what bindgen would write
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 readonly BINDGEN=0.72.1 LIBCLANG=18.1.1
 target=${CARGO_TARGET_DIR:-target}
 tools=$target/bindgen-$BINDGEN
-bindings=tensorrt-rs/src/bindings.rs
+bindings=crates/tensorrt-rs/src/bindings.rs
 
 if [ ! -x "$tools/bin/bindgen" ]; then
     cargo install bindgen-cli --version "$BINDGEN" --locked --quiet --root "$tools"
@@ -23,7 +23,7 @@ fi
 
 # As C++, because libclang comes without the compiler's own C headers.
 generated=$tools/bindings.rs
-LIBCLANG_PATH=$libclang "$tools/bin/bindgen" tensorrt-rs/shim/shim.h --output "$generated" --allowlist-file '.*/shim\.h' \
+LIBCLANG_PATH=$libclang "$tools/bin/bindgen" crates/tensorrt-rs/shim/shim.h --output "$generated" --allowlist-file '.*/shim\.h' \
     --no-layout-tests --use-core --disable-header-comment --rust-target 1.85 --rust-edition 2024 -- -x c++
 rustfmt --edition 2024 --config-path . "$generated"
 if [ "${1:-}" = --check ]; then

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use bundle::{Manifest, Quantization};
 use clap::{Args, ValueEnum};
-use engine_build::{Manifest, Quantization};
 
 use crate::model::Name;
 use crate::peers::own;

@@ -6,13 +6,13 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use completion::text::{Text, TokenId};
 use foretype::engine::{Engine, RequestOptions};
 use foretype::http::{self, ModelState, ServerOptions};
 use foretype::metrics::Metrics;
-use foretype::model::Limits;
-use foretype::model::fake::FakeBackend;
-use foretype::schedule::{Loader, PoolOptions};
-use foretype::text::{Text, TokenId};
+use scheduler::backend::Limits;
+use scheduler::fake::FakeBackend;
+use scheduler::{Loader, PoolOptions};
 use tokio::sync::watch;
 
 /// How far the fake engine's logits differ.

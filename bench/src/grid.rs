@@ -12,8 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use engine_build::manifest::TOKENIZER_FILE;
-use foretype::text::Text;
+use completion::text::Text;
 use serde_json::{Value, json};
 
 use self::cells::{Cell, Measured, rows};
@@ -105,7 +104,7 @@ impl GridArgs {
     fn text(&self, checkpoint: &Path) -> Result<Text> {
         let precision = self.precisions.first().copied().unwrap_or(Precision::Int8);
         let (bundle, manifest) = self.endpoints.bundle(checkpoint, self.context(), precision)?;
-        Ok(Text::of_bundle(&std::fs::read_to_string(bundle.join(TOKENIZER_FILE))?, &manifest)?)
+        Ok(foretype::engine::read_text(&bundle, &manifest)?)
     }
 
     async fn sides(&self, checkpoint: &Path) -> Result<Vec<Side>> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use foretype::complete::{Search, SearchOptions};
-use foretype::schedule::scheduler::Scheduler;
-use foretype::text::{Method, Text};
+use completion::text::{Method, Text};
+use completion::{Search, SearchOptions};
+use scheduler::scheduler::Scheduler;
 
 use crate::client::{Connection, Invocation, Outcome};
 use crate::fake_server::{self, FakeServer};

@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use bundle::Manifest;
 use clap::{Args, ValueEnum};
-use engine_build::Manifest;
-use engine_build::manifest::TOKENIZER_FILE;
-use foretype::bundle::{self, IntakeOptions};
-use foretype::text::Text;
+use completion::text::Text;
+use foretype::models::folder::{self, IntakeOptions};
 use serde::Serialize;
 
 /// A model that is measured.
@@ -91,7 +90,7 @@ impl Setting {
 impl Model {
     /// The same model in another bundle.
     pub fn with_bundle(&self, bundle: PathBuf, manifest: Manifest) -> Result<Self> {
-        let text = Text::of_bundle(&std::fs::read_to_string(bundle.join(TOKENIZER_FILE))?, &manifest)?;
+        let text = foretype::engine::read_text(&bundle, &manifest)?;
         Ok(Self { name: self.name, bundle, manifest, server_args: self.server_args.clone(), text })
     }
 
@@ -99,10 +98,10 @@ impl Model {
     pub fn open(name: Name, setting: &Setting) -> Result<Self> {
         let folder = setting.checkpoint(name);
         let hint = "the random GPT-2 is made by `foretype-bench checkpoint`";
-        let source = bundle::identify(folder).with_context(|| hint)?;
+        let source = folder::identify(folder).with_context(|| hint)?;
         let options = IntakeOptions { for_gpu: setting.for_gpu, ..IntakeOptions::new(setting.cache.clone()) };
-        let (bundle, manifest) = bundle::open(&source, &options, &())?;
-        let text = Text::of_bundle(&std::fs::read_to_string(bundle.join(TOKENIZER_FILE))?, &manifest)?;
+        let (bundle, manifest) = folder::open(&source, &options, &())?;
+        let text = foretype::engine::read_text(&bundle, &manifest)?;
         let own = if name == Name::Gpt2 { setting.gpt2_args.as_str() } else { "" };
         let server_args = setting.server_args.split_whitespace().chain(own.split_whitespace());
         Ok(Self { name, bundle, manifest, server_args: server_args.map(str::to_owned).collect(), text })

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use bundle::Quantization;
 use clap::Args;
-use engine_build::Quantization;
 use serde::Serialize;
 use serde_json::json;
 

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
+use backends::onnxruntime::Options;
+use backends::options;
 use clap::Args;
-use foretype::bundle::Source;
+use completion::text::TokenId;
 use foretype::cli::gpu::GpuArgs;
-use foretype::model::onnxruntime::Options;
-use foretype::model::{Backend, Batch, Outputs, Selected, options};
-use foretype::text::TokenId;
+use foretype::models::folder::Source;
+use scheduler::backend::{Backend, Batch, Outputs, Selected};
 use serde::Serialize;
 
 use crate::model::{Model, Name, Setting};

@@ -11,8 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use engine_build::manifest::TOKENIZER_FILE;
-use foretype::text::Text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -92,7 +90,7 @@ impl TasksArgs {
         let longest = self.tasks.iter().map(|task| task.output).max().unwrap_or(1);
         let (bundle, manifest) = self.endpoints.bundle(&self.checkpoint, longest, Precision::Fp32)?;
         ensure!(manifest.model.source.is_some(), "{} has no encoder", self.checkpoint.display());
-        let text = Text::of_bundle(&std::fs::read_to_string(bundle.join(TOKENIZER_FILE))?, &manifest)?;
+        let text = foretype::engine::read_text(&bundle, &manifest)?;
         let length = |words: &str| text.encode_whole(words).len();
         let own = self.endpoints.own(&bundle, Precision::Fp32).await?;
         let peer = self.endpoints.peer(&SEQ2SEQ, &self.checkpoint).await?;

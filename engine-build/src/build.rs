@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
-use crate::bundle::PartialBundle;
 use crate::checkpoint::config::ConfigError;
 use crate::checkpoint::{Configs, Folder, Tensor, Weights};
 use crate::error::BuildError;
-use crate::extras;
 use crate::families::{GraphOptions, Model, Shape};
 use crate::fuse::{compact, fuse};
-use crate::manifest::{
+use crate::onnx::Parameter;
+use crate::onnx::external::write_parameters;
+use crate::output::PartialBundle;
+use crate::tokenizer::TokenizerFiles;
+use bundle::extras;
+use bundle::manifest::{
     Dtype, ENCODER_FILE, ENCODER_WEIGHTS_FILE, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quality,
     Quantization, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE, hexadecimal,
 };
-use crate::onnx::Parameter;
-use crate::onnx::external::write_parameters;
-use crate::tokenizer::TokenizerFiles;
 
 /// Positions that a query needs by default: the KV cache's size, and so most of a lane's memory.
 const DEFAULT_CONTEXT: u32 = 128;

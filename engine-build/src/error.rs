@@ -10,8 +10,8 @@ use thiserror::Error;
 pub use crate::checkpoint::config::ConfigError;
 pub use crate::checkpoint::folder::FileError;
 pub use crate::checkpoint::weights::WeightsError;
-pub use crate::extras::ExtrasError;
 pub use crate::tokenizer::TokenizerError;
+pub use bundle::extras::ExtrasError;
 
 /// Why no bundle was written.
 #[derive(Debug, Error)]

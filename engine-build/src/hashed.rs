@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use sha2::{Digest, Sha256};
 
-use crate::manifest::hexadecimal;
+use bundle::manifest::hexadecimal;
 
 /// Writes on, and keeps the checksum and size of what was written.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::hashed::Hashed;
-use crate::manifest::hexadecimal;
+use bundle::manifest::hexadecimal;
 
 const LOCK: &str = "lock";
 /// Bytes that are read again at a time.

@@ -6,14 +6,15 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use engine_build::{Manifest, check_weights};
+use bundle::Manifest;
+use completion::text::query::Query;
+use completion::text::{Method, Opening, Text, TokenId};
+use engine_build::check_weights;
 use foretype::engine::Completion;
 use foretype::error::Error;
 use foretype::http::openai::CompletionRequest;
 use foretype::http::suggest::Invocation;
 use foretype::http::{body, lines, wire};
-use foretype::text::query::Query;
-use foretype::text::{Method, Opening, Text, TokenId};
 
 /// A target: its name, which is its corpus' folder, and what it does.
 pub type Target = (&'static str, fn(&[u8]));

@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::path::PathBuf;
 
+use bundle::{Dtype, Operators, Quantization, is_bundle};
 use clap::Args;
-use engine_build::{BuildOptions, Dtype, Operators, Quantization, is_bundle};
+use engine_build::BuildOptions;
 
 use super::choices::{OperatorsChoice, QuantizeChoice};
 use super::plan::PlanArgs;

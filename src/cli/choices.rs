@@ -1,7 +1,9 @@
-//! What people choose about a graph, in the words of the command line.
+//! What people choose, in the words of the command line.
 
+use backends::choice::Wanted;
+use bundle::{Operators, Quantization};
 use clap::ValueEnum;
-use engine_build::{Operators, Quantization};
+use completion::text::Method;
 
 /// Operators of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -38,6 +40,54 @@ impl From<QuantizeChoice> for Quantization {
         match choice {
             QuantizeChoice::None => Self::None,
             QuantizeChoice::Int8 => Self::Int8,
+        }
+    }
+}
+
+/// The engine of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BackendChoice {
+    /// TensorRT, or TensorRT-RTX, where there is a GPU and the library; ONNX Runtime on the CPU elsewhere.
+    Auto,
+    /// ONNX Runtime, on the CPU or, with --device cuda, on a GPU.
+    #[value(name = "onnxruntime")]
+    OnnxRuntime,
+    /// TensorRT; an error where it is missing.
+    #[value(name = "tensorrt")]
+    TensorRt,
+    /// TensorRT-RTX; an error where it is missing.
+    #[value(name = "tensorrt-rtx")]
+    TensorRtRtx,
+}
+
+impl From<BackendChoice> for Wanted {
+    fn from(choice: BackendChoice) -> Self {
+        match choice {
+            BackendChoice::Auto => Self::Auto,
+            BackendChoice::OnnxRuntime => Self::OnnxRuntime,
+            BackendChoice::TensorRt => Self::TensorRt,
+            BackendChoice::TensorRtRtx => Self::TensorRtRtx,
+        }
+    }
+}
+
+/// How the end of the typed text, where a token may be half typed, is treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MethodChoice {
+    /// By the covering set: the right distribution over completions.
+    Exact,
+    /// By dropping the last token and constraining the next one to begin with its bytes ("token healing").
+    Healed,
+    /// Not at all: the model continues behind the typed text's tokens.
+    Naive,
+}
+
+impl From<MethodChoice> for Method {
+    fn from(choice: MethodChoice) -> Self {
+        match choice {
+            MethodChoice::Exact => Self::Exact,
+            MethodChoice::Healed => Self::Healed,
+            MethodChoice::Naive => Self::Naive,
         }
     }
 }

@@ -6,14 +6,14 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::ModelArgs;
+use super::choices::MethodChoice;
 use super::progress::Bar;
-use crate::bundle;
-use crate::complete::Outcome;
 use crate::engine::{Completion, Engine};
 use crate::http::suggest::Suggestions;
 use crate::metrics::Metrics;
-use crate::schedule::Answer;
-use crate::text::Method;
+use crate::models::folder;
+use completion::Outcome;
+use scheduler::Answer;
 
 /// Arguments of `complete`.
 #[derive(Clone, Debug, Args)]
@@ -27,8 +27,8 @@ pub struct CompleteArgs {
     #[arg(long, env = "FORETYPE_MAX_NEW_TOKENS", value_name = "TOKENS")]
     max_new_tokens: Option<usize>,
     /// How half-typed tokens are treated.
-    #[arg(long, env = "FORETYPE_METHOD", value_enum, default_value_t)]
-    method: Method,
+    #[arg(long, env = "FORETYPE_METHOD", value_enum, default_value = "exact")]
+    method: MethodChoice,
     /// Print the answer as JSON, as the server would send it.
     #[arg(long, env = "FORETYPE_JSON")]
     json: bool,
@@ -40,14 +40,14 @@ impl CompleteArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let source = self.model.source()?;
         let (intake, options) = self.model.setup(&source)?;
-        let (path, manifest) = bundle::open(&source, &intake, &Bar::default())?;
+        let (path, manifest) = folder::open(&source, &intake, &Bar::default())?;
         let engine = Engine::load(&path, &manifest, &options, &Metrics::new())?;
         let completion = Completion {
             input: self.text,
             suggestions: self.suggestions,
             max_new_tokens: self.max_new_tokens,
             deadline_ms: None,
-            method: self.method,
+            method: self.method.into(),
             session: None,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

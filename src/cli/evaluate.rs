@@ -5,22 +5,22 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bundle::manifest::Manifest;
 use clap::Args;
-use engine_build::manifest::{Manifest, TOKENIZER_FILE};
 use indicatif::ProgressBar;
 
 use super::ModelArgs;
 use super::progress::Bar;
-use crate::bundle;
+use crate::engine::read_text;
 use crate::engine::{DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS};
 use crate::evaluate::metrics::Keystroke;
 use crate::evaluate::report::{self, Run};
 use crate::evaluate::{Contender, Replay, ReplayOptions};
-use crate::model::options;
+use crate::models::folder;
 use crate::popular::Popular;
-use crate::schedule::calibrate::calibrate;
-use crate::schedule::scheduler::Scheduler;
-use crate::text::Text;
+use backends::options;
+use scheduler::calibrate::calibrate;
+use scheduler::scheduler::Scheduler;
 
 /// Arguments of `evaluate`.
 #[derive(Clone, Debug, Args)]
@@ -52,14 +52,14 @@ impl EvaluateArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let source = self.model.source()?;
         let (intake, options) = self.model.setup(&source)?;
-        let (path, manifest) = bundle::open(&source, &intake, &Bar::default())?;
-        let text = Arc::new(load_text(&path, &manifest)?);
+        let (path, manifest) = folder::open(&source, &intake, &Bar::default())?;
+        let text = Arc::new(read_text(&path, &manifest)?);
         let backend = options::load(&path, &manifest, &options.backend)?;
         let context = backend.limits().context;
         let mut scheduler = Scheduler::new(backend, options.requests.pool.tree_bytes);
         calibrate(&mut scheduler, text.prompt()[0])?;
         let popular = match &self.popular {
-            Some(file) => Some(Popular::from_counts(engine_build::extras::read_popular(file)?)?),
+            Some(file) => Some(Popular::from_counts(bundle::extras::read_popular(file)?)?),
             None => Popular::open(&path)?,
         };
         if popular.is_none() && self.method.contains(&Contender::Popular) {
@@ -138,11 +138,6 @@ fn report_text(manifest: &Manifest, runs: &[Run], extra: &Extra) -> Result<Strin
     let rows = names.iter().map(|(name, keystrokes)| (name.as_str(), *keystrokes));
     writeln!(out, "cost per keystroke\n\n{}", report::cost(rows.chain(extra)))?;
     Ok(out)
-}
-
-fn load_text(bundle: &Path, manifest: &Manifest) -> Result<Text, Box<dyn Error>> {
-    let json = std::fs::read_to_string(bundle.join(TOKENIZER_FILE))?;
-    Ok(Text::of_bundle(&json, manifest)?)
 }
 
 /// Queries, one a line; of more than `limit`, so many at even distances.

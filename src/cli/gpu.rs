@@ -2,22 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
+use bundle::manifest::{Dtype, Manifest};
 use clap::Args;
-use engine_build::manifest::{Dtype, Manifest};
 
-use crate::bundle::Source;
-use crate::model::choice::{Chosen, Device, Places, Wanted, choose, find};
-use crate::model::onnxruntime::cuda::CudaOptions;
-use crate::model::options::BackendOptions;
-use crate::model::{onnxruntime, tensorrt};
+use super::choices::BackendChoice;
+use crate::models::folder::Source;
+use backends::choice::{Chosen, Device, Places, choose, find};
+use backends::onnxruntime::cuda::CudaOptions;
+use backends::options::BackendOptions;
+use backends::{onnxruntime, tensorrt};
 
 /// Arguments about the engine.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Engine")]
 pub struct GpuArgs {
     /// What runs the model.
-    #[arg(long, env = "FORETYPE_BACKEND", value_enum, default_value_t)]
-    backend: Wanted,
+    #[arg(long, env = "FORETYPE_BACKEND", value_enum, default_value = "auto")]
+    backend: BackendChoice,
     /// Where: cpu, cuda or cuda:N. Default: what the backend needs.
     #[arg(long, env = "FORETYPE_DEVICE", value_name = "DEVICE")]
     device: Option<Device>,
@@ -63,7 +64,7 @@ impl GpuArgs {
         };
         let places = Places { driver: self.cuda_driver.as_deref(), library: self.tensorrt.as_deref() };
         let facts = find(places, self.device, about);
-        let (chosen, why) = choose(self.backend, self.device, &facts)?;
+        let (chosen, why) = choose(self.backend.into(), self.device, &facts)?;
         tracing::info!(backend = %chosen, why, "engine");
         Ok(match chosen {
             Chosen::OnnxRuntime(Device::Cpu) => (BackendOptions::OnnxRuntime(onnxruntime), false),

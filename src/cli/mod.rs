@@ -18,18 +18,18 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bundle::manifest::WEIGHTS_FILE;
 use clap::{Args, Parser, Subcommand};
-use engine_build::manifest::WEIGHTS_FILE;
 
 use self::choices::{OperatorsChoice, QuantizeChoice};
 use self::gpu::GpuArgs;
 use self::telemetry::LogFormat;
-use crate::bundle::{self, IntakeOptions, Source};
 use crate::engine::{EngineOptions, RequestOptions};
-use crate::model::onnxruntime;
-use crate::model::options::BackendOptions;
+use crate::models::folder::{self, IntakeOptions, Source};
 use crate::quality::Gate;
-use crate::schedule::PoolOptions;
+use backends::onnxruntime;
+use backends::options::BackendOptions;
+use scheduler::PoolOptions;
 
 /// Completes search queries as people type them, with a GPT-style language model.
 #[derive(Debug, Parser)]
@@ -164,12 +164,12 @@ impl ModelArgs {
     fn source(&self) -> Result<Source, Box<dyn std::error::Error>> {
         let folder =
             self.model.as_deref().ok_or("no model is named; use --model DIR or the variable FORETYPE_MODEL")?;
-        Ok(bundle::identify(folder)?)
+        Ok(folder::identify(folder)?)
     }
 
     /// Chooses the engine for what `--model` names, says which and why, and how everything is to be loaded for it.
     fn setup(&self, source: &Source) -> Result<(IntakeOptions, EngineOptions), String> {
-        let cache = self.cache.clone().unwrap_or_else(bundle::default_cache);
+        let cache = self.cache.clone().unwrap_or_else(folder::default_cache);
         let (backend, for_gpu) = self.gpu.choose(source, &cache, self.onnxruntime())?;
         let intake = IntakeOptions {
             context: self.context,

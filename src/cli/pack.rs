@@ -8,10 +8,11 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use bundle::manifest::{FILE, Manifest};
+use bundle::{is_bundle, is_checkpoint};
 use clap::Args;
-use engine_build::manifest::{FILE, Manifest};
+use engine_build::Hashed;
 use engine_build::plan::{ENGINES, FoundPlan, read_plan, records};
-use engine_build::{Hashed, is_bundle, is_checkpoint};
 use flate2::{Compression, GzBuilder};
 
 /// Arguments of `pack`.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use bundle::Manifest;
 use clap::Args;
-use engine_build::Manifest;
 use engine_build::plan::{Part, PlanOptions, PlanRecord, PlanShapes, Range, build_plan};
 use tensorrt::{Flavour, Library, Sm};
 

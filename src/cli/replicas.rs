@@ -1,7 +1,7 @@
 //! How many copies of a model work side by side where nobody says, and what each gets of the memory. Pure.
 
 use crate::engine::EngineOptions;
-use crate::model::options::BackendOptions;
+use backends::options::BackendOptions;
 
 /// Weights up to this stay in a core's caches. A step of such a model is dozens of pieces of work of a few microseconds, and handing
 /// them to a second thread costs about what it brings; beside it, that thread searches for others. What is larger waits for memory,

@@ -18,11 +18,11 @@ use tokio::sync::watch;
 
 use super::ModelArgs;
 use super::progress::Bar;
-use crate::bundle::{self, IntakeError, Source};
 use crate::engine::{Engine, EngineError};
 use crate::error::{Error as ClientError, Kind};
 use crate::http::{self, Listener, ModelState, ServerOptions};
 use crate::metrics::Metrics;
+use crate::models::folder::{self, IntakeError, Source};
 use crate::models::{Models, Shelf, ShelfLimits};
 
 /// Arguments of `serve`.
@@ -180,7 +180,7 @@ const UNLOAD: Duration = Duration::from_secs(1);
 fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Result<Engine, ClientError> {
     let started = Instant::now();
     let unusable = |reason: String| ClientError::new(Kind::InvalidValue, format!("url can't be loaded: {reason}"));
-    let source = bundle::identify(folder).map_err(|error| match error {
+    let source = folder::identify(folder).map_err(|error| match error {
         IntakeError::NoFolder(_) => {
             ClientError::new(Kind::NotFound, format!("url is {}; there is no such folder", folder.display()))
         }
@@ -188,7 +188,7 @@ fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Resul
     })?;
     let (intake, options) = args.setup(&source).map_err(unusable)?;
     let (path, manifest) =
-        bundle::open(&source, &intake, &Bar::default()).map_err(|error| unusable(error.to_string()))?;
+        folder::open(&source, &intake, &Bar::default()).map_err(|error| unusable(error.to_string()))?;
     let options = args.for_server(options, &path);
     let engine = Engine::load(&path, &manifest, &options, metrics).map_err(|error| match error {
         EngineError::Model(reason) => {
@@ -239,7 +239,7 @@ impl Loading {
         let source = self.source.as_ref().map_err(Clone::clone)?;
         let progress = Bar::cancelled_by(Arc::clone(&self.stopping));
         let (intake, options) = self.args.setup(source)?;
-        let (path, manifest) = bundle::open(source, &intake, &progress).map_err(|e| e.to_string())?;
+        let (path, manifest) = folder::open(source, &intake, &progress).map_err(|e| e.to_string())?;
         let options = self.args.for_server(options, &path);
         Engine::load(&path, &manifest, &options, &self.metrics).map_err(|e| e.to_string())
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{DEFAULT_MAX_NEW_TOKENS, Engine, MAX_SUGGESTIONS, in_range};
-use crate::complete::choice::Choice;
-use crate::complete::{Prompt, Sampling, SamplingOptions};
 use crate::error::{Error, Kind};
-use crate::text::TokenId;
+use completion::choice::Choice;
+use completion::text::TokenId;
+use completion::{Prompt, Sampling, SamplingOptions};
 
 /// Most stop strings of a request.
 const MAX_STOP: usize = 16;

@@ -2,32 +2,35 @@
 
 mod generation;
 mod running;
+mod tokenizer;
 
 use std::hash::{BuildHasher, BuildHasherDefault, Hash};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine_build::extras::{BLOCKLIST_FILE, read_blocklist};
-use engine_build::manifest::{ENCODER_WEIGHTS_FILE, Manifest, TOKENIZER_FILE, WEIGHTS_FILE};
+use bundle::extras::{BLOCKLIST_FILE, read_blocklist};
+use bundle::manifest::{ENCODER_WEIGHTS_FILE, Manifest, WEIGHTS_FILE};
 use rustc_hash::FxHasher;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use self::generation::{Generation, check_choice};
 pub use self::running::{Parts, Running};
 use self::running::{Polish, Source};
-use crate::complete::mix::mix;
-use crate::complete::{Generated, Outcome, Product, Search, SearchOptions, Task};
+pub use self::tokenizer::{TokenizerError, read_text};
 use crate::error::{Error, Kind};
 use crate::metrics::{self, Metrics, ModelMetrics};
-use crate::model::Limits;
-use crate::model::options::{self, BackendOptions};
 use crate::popular::Popular;
-use crate::schedule::sessions::Sessions;
-use crate::schedule::{Answer, Finish, Health, Loader, Pool, PoolOptions, Request, Superseded, Usage};
-use crate::text::blocklist::Blocklist;
-use crate::text::query::{Query, QueryError};
-use crate::text::{Method, Text};
+use backends::options::{self, BackendOptions};
+use completion::mix::mix;
+use completion::text::blocklist::Blocklist;
+use completion::text::query::{Query, QueryError};
+use completion::text::{Method, Text};
+use completion::{Generated, Outcome, Product, Search, SearchOptions, Task};
+use scheduler::backend::Limits;
+use scheduler::observer::Observer;
+use scheduler::sessions::Sessions;
+use scheduler::{Answer, Finish, Health, Loader, Pool, PoolOptions, Request, Superseded, Usage};
 
 /// Suggestions of a request that doesn't say.
 pub const DEFAULT_SUGGESTIONS: usize = 10;
@@ -95,13 +98,8 @@ pub struct Completion {
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The tokenizer can't be read.
-    #[error("{path}: {reason}")]
-    Tokenizer {
-        /// The file.
-        path: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
     /// The blocklist or the popular queries can't be read.
     #[error("{0}")]
     Extras(String),
@@ -138,11 +136,7 @@ impl Engine {
         options: &EngineOptions,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, EngineError> {
-        let path = bundle.join(TOKENIZER_FILE);
-        let unreadable = |reason: String| EngineError::Tokenizer { path: path.display().to_string(), reason };
-        let json = std::fs::read_to_string(&path).map_err(|e| unreadable(e.to_string()))?;
-        let text = Text::of_bundle(&json, manifest).map_err(|e| unreadable(e.to_string()))?;
-        let text = with_blocklist(text, bundle)?;
+        let text = with_blocklist(read_text(bundle, manifest)?, bundle)?;
         let popular = Popular::open(bundle).map_err(|e| EngineError::Extras(e.to_string()))?;
         if let Some(reason) = text.inexact_because().filter(|_| manifest.model.source.is_none()) {
             tracing::warn!(reason, "half-typed tokens are healed, not treated exactly");
@@ -184,8 +178,9 @@ impl Engine {
         options: RequestOptions,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, EngineError> {
-        let metrics = metrics.model(name);
-        let pool = Pool::start(load, text.prompt()[0], options.pool, &metrics).map_err(EngineError::Model)?;
+        let metrics = Arc::new(metrics.model(name));
+        let observer: Arc<dyn Observer> = Arc::clone(&metrics) as _;
+        let pool = Pool::start(load, text.prompt()[0], options.pool, &observer).map_err(EngineError::Model)?;
         Ok(Self {
             name: name.to_owned(),
             text: Arc::new(text),
@@ -196,7 +191,7 @@ impl Engine {
             sessions: Mutex::default(),
             popular: None,
             options,
-            metrics: Arc::new(metrics),
+            metrics,
             memory_bytes: 0,
         })
     }
@@ -309,7 +304,7 @@ impl Engine {
     fn running<T: Parts>(
         &self,
         source: Source,
-        events: Option<mpsc::Receiver<crate::schedule::Event>>,
+        events: Option<mpsc::Receiver<scheduler::Event>>,
         polish: Polish<T>,
         received: Instant,
     ) -> Running<T> {

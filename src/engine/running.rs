@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::complete::{Outcome, Product, Suggestion};
 use crate::error::{Error, Kind};
 use crate::metrics::{self, ModelMetrics};
-use crate::schedule::{Answer, Event, Finish, Health, Refusal};
+use completion::{Outcome, Product, Suggestion};
+use scheduler::{Answer, Event, Finish, Health, Refusal};
 
 /// Where an answer comes from.
 pub(super) enum Source {
@@ -48,7 +48,7 @@ impl Parts for Outcome {
     }
 }
 
-impl Parts for crate::complete::Generated {
+impl Parts for completion::Generated {
     fn suggestions(&self) -> &[Suggestion] {
         &[]
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::metrics::{Keystroke, ranks};
-use crate::complete::{Outcome, Search, SearchOptions, Task};
-use crate::model::BackendError;
 use crate::popular::Popular;
-use crate::schedule::scheduler::{Scheduler, Usage};
-use crate::text::{Method, Text};
+use completion::text::{Method, Text};
+use completion::{Outcome, Search, SearchOptions, Task};
+use scheduler::backend::BackendError;
+use scheduler::scheduler::{Scheduler, Usage};
 
 /// Suggestions in a list; the "10" of MRR@10.
 const LIST: usize = 10;

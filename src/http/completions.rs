@@ -18,11 +18,11 @@ use super::routes::{expect_json, whole};
 use super::server::Served;
 use super::stream::{Encoder, Piece, pieces, respond};
 use super::wire;
-use crate::complete::{Generated, SampledToken, SequenceFinish};
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
 use crate::models::not_found;
-use crate::schedule::Event;
+use completion::{Generated, SampledToken, SequenceFinish};
+use scheduler::Event;
 
 /// Prompts of one request that the engine gets at once.
 const PROMPTS_IN_FLIGHT: usize = 8;

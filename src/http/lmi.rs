@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::wire::{OneOrMany, refused, single};
-use crate::complete::choice::Choice;
-use crate::complete::{Generated, SampledToken, Sequence, SequenceFinish};
 use crate::engine::{Generation, check_choice};
 use crate::error::{Error, Kind};
-use crate::schedule::{Answer, Finish};
+use completion::choice::Choice;
+use completion::{Generated, SampledToken, Sequence, SequenceFinish};
+use scheduler::{Answer, Finish};
 
 /// Tokens added where nothing is said.
 pub const DEFAULT_MAX_NEW_TOKENS: usize = 30;

@@ -311,8 +311,8 @@ pub(super) enum LoadErrors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::complete::Suggestion;
-    use crate::schedule::{Finish, Usage};
+    use completion::Suggestion;
+    use scheduler::{Finish, Usage};
 
     #[test]
     fn described_types_are_as_described() {

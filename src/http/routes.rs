@@ -12,7 +12,7 @@ use super::server::Served;
 use super::{completions, invoke, page, shelf};
 use crate::error::{Error, Kind};
 use crate::models::{ModelState, Models};
-use crate::schedule::Health;
+use scheduler::Health;
 
 /// Registers all routes.
 pub fn configure(config: &mut ServiceConfig) {

@@ -12,10 +12,10 @@ use super::errors::ErrorBody;
 use super::framing::Framing;
 use super::lmi::{self, Reply, Style, Token};
 use super::suggest::{End, SuggestionLine};
-use crate::complete::{Generated, Outcome, SampledToken};
 use crate::engine::{Engine, Generation, Parts, Running};
 use crate::error::Error;
-use crate::schedule::{Answer, Event};
+use completion::{Generated, Outcome, SampledToken};
+use scheduler::{Answer, Event};
 
 /// What happens to a running request, in order; the last piece is an end or a failure.
 #[derive(Debug)]

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::openapi::{FinishShape, SuggestionShape, UsageShape};
-use crate::complete::{Outcome, Suggestion};
 use crate::engine::Completion;
-use crate::schedule::{Answer, Finish, Usage};
-use crate::text::Method;
+use completion::text::Method;
+use completion::{Outcome, Suggestion};
+use scheduler::{Answer, Finish, Usage};
 
 /// A typed text to complete.
 #[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]

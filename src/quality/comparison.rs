@@ -1,8 +1,8 @@
 //! How far one model's next-token distributions are from another's. Pure.
 
-use engine_build::manifest::Quality;
+use bundle::manifest::Quality;
 
-use crate::text::TokenId;
+use completion::text::TokenId;
 
 /// Sums over all positions so far.
 #[derive(Debug, Default)]

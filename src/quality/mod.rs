@@ -7,14 +7,16 @@ mod comparison;
 
 use std::path::{Path, PathBuf};
 
-use engine_build::extras::read_popular;
-use engine_build::manifest::{Manifest, Quality, TOKENIZER_FILE};
-use engine_build::{BuildError, BuildOptions, Progress, Quantization, build_checked};
+use bundle::Quantization;
+use bundle::extras::read_popular;
+use bundle::manifest::{Manifest, Quality};
+use engine_build::{BuildError, BuildOptions, Progress, build_checked};
 
 use self::comparison::Comparison;
-use crate::model::onnxruntime::{self, LoadError};
-use crate::model::{Backend, BackendError, Batch, Outputs, Selected};
-use crate::text::{Text, TextError, TokenId};
+use crate::engine::{TokenizerError, read_text};
+use backends::onnxruntime::{self, LoadError};
+use completion::text::TokenId;
+use scheduler::backend::{Backend, BackendError, Batch, Outputs, Selected};
 
 /// Least share of positions at which both models put the same token first.
 pub const MIN_TOP1_AGREEMENT: f64 = 0.9;
@@ -62,7 +64,7 @@ pub enum QualityError {
     NoTokens,
     /// The tokenizer can't be used.
     #[error(transparent)]
-    Tokenizer(#[from] TextError),
+    Tokenizer(#[from] TokenizerError),
     /// A model can't be loaded.
     #[error("int8 can't be compared with f32: {0}")]
     Load(#[from] LoadError),
@@ -163,9 +165,7 @@ fn measure(
     ((folder, manifest), reference): ((&Path, &Manifest), &Reference),
 ) -> Result<Quality, QualityError> {
     let texts = texts(options, gate)?;
-    let tokenizer = folder.join(TOKENIZER_FILE);
-    let unreadable = |error: std::io::Error| QualityError::Texts { path: tokenizer.clone(), reason: error.to_string() };
-    let text = Text::of_bundle(&std::fs::read_to_string(&tokenizer).map_err(unreadable)?, manifest)?;
+    let text = read_text(folder, manifest)?;
     let settings = settings(gate);
     let mut models = [
         onnxruntime::load(&reference.folder, &reference.manifest, &settings)?,

@@ -33,7 +33,7 @@ simulate() {
     mkdir -p "$out/$1"
     python3 generate.py "$include" >"$out/$1/refusing.h"
     # The headers use what they themselves call deprecated.
-    c++ "${flags[@]}" -Wno-deprecated-declarations "-D$2" -I"$out/$1" -I. -isystem "$include" -isystem ../../tensorrt-rs/shim/cuda \
+    c++ "${flags[@]}" -Wno-deprecated-declarations "-D$2" -I"$out/$1" -I. -isystem "$include" -isystem ../../crates/tensorrt-rs/shim/cuda \
         plan.cpp ort.cpp engine.cpp context.cpp -ldl -o "$out/partial.so"
     mv "$out/partial.so" "$library"
 }

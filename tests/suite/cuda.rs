@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use foretype::model::cuda::{CudaError, DeviceMemory, Driver, Extent, Pinned, Region, Stream};
+use backends::cuda::{CudaError, DeviceMemory, Driver, Extent, Pinned, Region, Stream};
 
 use crate::simulator::StandIn;
 
@@ -130,7 +130,7 @@ fn every_failure_names_its_call_and_code() {
     type Use = fn(&Path) -> Result<(), CudaError>;
     let everything: Use = |path| {
         let driver = Driver::load(Some(path)).map_err(|error| match error {
-            foretype::model::cuda::DriverError::Call(error) => error,
+            backends::cuda::DriverError::Call(error) => error,
             other => panic!("{other}"),
         })?;
         driver.devices()?;

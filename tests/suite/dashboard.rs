@@ -1,5 +1,6 @@
 //! The Grafana dashboard in `deploy/grafana` names only metrics in the list beside it, all of them, and each as its type allows.
 
+use scheduler::observer::Observer as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
@@ -90,8 +91,9 @@ fn the_dashboard_names_the_listed_metrics_and_no_other() {
 #[test]
 fn every_listed_metric_is_one_that_the_server_has() {
     let metrics = foretype::metrics::Metrics::new();
-    let replica = metrics.model("demo").replica(0);
-    replica.model.ended(foretype::metrics::Outcome::Complete);
+    let model = metrics.model("demo");
+    let _replica = model.replica(0);
+    model.ended(foretype::metrics::Outcome::Complete);
     metrics.http_request("/ping", 200, 0.001);
     let text = metrics.render();
     for (name, metric) in listed() {

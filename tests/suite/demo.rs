@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use engine_build::BuildOptions;
 use foretype::engine::{Completion, Engine, Generation};
 use foretype::metrics::Metrics;
-use foretype::model::Backend;
+use scheduler::backend::Backend;
 
 use crate::support::{TestServer, all_logits, build, demo_engine, engine_options, load, repository};
 
@@ -47,7 +47,7 @@ fn keystrokes_share_work_and_answers_do_not_depend_on_it() {
     for end in (1..=query.len()).step_by(3) {
         let typed = &query[..end];
         let (warm, cold) = (complete(&warm, typed), complete(&demo_engine(), typed));
-        let texts = |answer: &foretype::schedule::Answer<foretype::complete::Outcome>| -> Vec<String> {
+        let texts = |answer: &scheduler::Answer<completion::Outcome>| -> Vec<String> {
             answer.result.suggestions.iter().map(|s| s.text.clone()).collect()
         };
         assert_eq!(texts(&warm), texts(&cold), "{typed:?}");
@@ -124,8 +124,7 @@ fn greedy_by_hand(backend: &mut dyn Backend, prompt: &[u32], end: u32, penalty: 
 #[test]
 fn greedy_generation_is_the_models_own_with_and_without_a_penalty() {
     let (_folder, bundle, manifest) = build(&repository("models/demo"), None);
-    let json = std::fs::read_to_string(bundle.join("tokenizer.json")).unwrap();
-    let text = foretype::text::Text::of_bundle(&json, &manifest).unwrap();
+    let text = foretype::engine::read_text(&bundle, &manifest).unwrap();
     let end = text.prompt()[0].0;
     let mut backend = load(&bundle, &manifest);
     let engine = demo_engine();

@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use engine_build::{BuildOptions, Dtype, Operators, Quantization};
+use backends::onnxruntime::cuda::CudaOptions;
+use backends::options::{self, BackendOptions};
+use bundle::{Dtype, Operators, Quantization};
+use completion::text::TokenId;
+use engine_build::BuildOptions;
 use foretype::engine::Engine;
 use foretype::metrics::Metrics;
-use foretype::model::onnxruntime::cuda::CudaOptions;
-use foretype::model::options::{self, BackendOptions};
-use foretype::model::{Backend, SourceSlot};
-use foretype::text::TokenId;
 use safetensors::SafeTensors;
+use scheduler::backend::{Backend, SourceSlot};
 use serde_json::{Value, json};
 
 use crate::goldens::{Golden, max_difference, read_expected};

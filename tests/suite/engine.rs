@@ -8,11 +8,11 @@ use futures_util::FutureExt;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use foretype::complete::SequenceFinish;
+use completion::SequenceFinish;
 use foretype::engine::{Completion, Engine, Generation};
 use foretype::error::Kind;
 use foretype::metrics::Metrics;
-use foretype::schedule::{Event, Finish};
+use scheduler::{Event, Finish};
 
 use crate::support::{fake_engine, faulty_engine, request_options};
 
@@ -30,7 +30,7 @@ fn gated_engine(max_batch: usize, metrics: &Arc<Metrics>) -> (Engine, mpsc::Send
     let (gate, forwards) = (Arc::new(std::sync::Mutex::new(gate)), Arc::new(AtomicUsize::new(0)));
     let counter = Arc::clone(&forwards);
     let is_open = Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let faults = move || -> foretype::model::fake::FaultFn {
+    let faults = move || -> scheduler::fake::FaultFn {
         let (gate, counter, is_open) = (Arc::clone(&gate), Arc::clone(&counter), Arc::clone(&is_open));
         Box::new(move |batch| {
             // The forwards of starting have one token a row, token 0 or the start; they pass.

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use foretype::model::{Backend, Batch, Outputs, Selected};
-use foretype::text::TokenId;
+use completion::text::TokenId;
 use safetensors::SafeTensors;
+use scheduler::backend::{Backend, Batch, Outputs, Selected};
 
-use engine_build::{BuildOptions, Dtype, Operators};
+use bundle::{Dtype, Operators};
+use engine_build::BuildOptions;
 
 use crate::support::{RaggedRow, all_logits, build, build_with, load, ragged_difference, repository};
 

@@ -53,7 +53,7 @@ fn each_line_is_answered_in_its_place() {
 fn a_line_that_the_engine_has_no_room_for_waits() {
     let mut options = request_options();
     (options.pool.max_queued, options.pool.max_batch) = (1, 1);
-    let faults = || -> foretype::model::fake::FaultFn {
+    let faults = || -> scheduler::fake::FaultFn {
         Box::new(|_| {
             std::thread::sleep(Duration::from_millis(2));
             None

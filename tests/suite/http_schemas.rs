@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use foretype::metrics::Metrics;
-use foretype::model::fake::{Fault, FaultFn};
+use scheduler::fake::{Fault, FaultFn};
 
 use crate::http_client::{JSON, error, events, json_lines, send};
 use crate::support::{TestServer, fake_engine, faulty_engine, request_options};

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use foretype::metrics::Metrics;
-use foretype::model::fake::{Fault, FaultFn};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use scheduler::fake::{Fault, FaultFn};
 
 use crate::support::{Answer, TestServer, faulty_engine, repository, request_options};
 

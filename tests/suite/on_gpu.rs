@@ -4,11 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use ::tensorrt::Flavour;
-use engine_build::Manifest;
-use foretype::model::onnxruntime::cuda::CudaOptions;
-use foretype::model::options::{self, BackendOptions};
-use foretype::model::{Backend, Batch, Outputs, Selected, SourceSlot, onnxruntime, tensorrt};
-use foretype::text::TokenId;
+use backends::onnxruntime::cuda::CudaOptions;
+use backends::options::{self, BackendOptions};
+use backends::{onnxruntime, tensorrt};
+use bundle::Manifest;
+use completion::text::TokenId;
+use scheduler::backend::{Backend, Batch, Outputs, Selected, SourceSlot};
 
 use crate::encoder_decoder::{GOLDENS, folder, read};
 use crate::goldens::{max_difference, read_expected};

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use engine_build::Manifest;
-use foretype::model::onnxruntime;
+use backends::onnxruntime;
+use bundle::Manifest;
 
 use crate::goldens::{check_greedy, max_difference, read_expected};
 use crate::support::{all_logits, backend_options};

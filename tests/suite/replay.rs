@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use foretype::complete::{Outcome, Product, Search, SearchOptions};
-use foretype::model::fake::FakeBackend;
-use foretype::model::{Backend, Limits};
-use foretype::schedule::scheduler::Scheduler;
-use foretype::text::{Method, Text, TokenId};
+use completion::text::{Method, Text, TokenId};
+use completion::{Outcome, Product, Search, SearchOptions};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use scheduler::backend::{Backend, Limits};
+use scheduler::fake::FakeBackend;
+use scheduler::scheduler::Scheduler;
 
 use crate::support::{build, load, repository};
 
@@ -160,8 +160,7 @@ fn answers_from_memory_equal_cold_ones_on_onnxruntime() {
     let keystrokes = std::env::var("FORETYPE_REPLAY_KEYSTROKES").map_or(1000, |n| n.parse().unwrap());
     let tree_bytes = 8 << 20;
     let (_folder, bundle, manifest) = build(&repository("models/demo"), None);
-    let json = std::fs::read_to_string(bundle.join("tokenizer.json")).unwrap();
-    let text = Arc::new(Text::of_bundle(&json, &manifest).unwrap());
+    let text = Arc::new(foretype::engine::read_text(&bundle, &manifest).unwrap());
     let backend = || -> Box<dyn Backend> { load(&bundle, &manifest) };
     let limits = backend().limits().clone();
     let bound = limits.pages * limits.page_bytes + tree_bytes;

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 #[cfg(feature = "tensorrt")]
 use {
-    engine_build::Manifest,
-    engine_build::manifest::{ENCODER_FILE, ENCODER_WEIGHTS_FILE, GRAPH_FILE, WEIGHTS_FILE},
+    bundle::Manifest,
+    bundle::manifest::{ENCODER_FILE, ENCODER_WEIGHTS_FILE, GRAPH_FILE, WEIGHTS_FILE},
     engine_build::plan::{ENGINES, Part, PlanShapes, ProfileShapes, Range},
     sha2::{Digest, Sha256},
     std::fmt::Write,

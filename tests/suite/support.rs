@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine_build::{BuildOptions, Manifest};
+use backends::onnxruntime::{self, Options};
+use bundle::Manifest;
+use completion::text::{Text, TokenId};
+use engine_build::BuildOptions;
 use foretype::engine::{Engine, EngineOptions, RequestOptions};
 use foretype::http::{self, ModelState, ServerOptions};
 use foretype::metrics::Metrics;
-use foretype::model::fake::{FakeBackend, FaultFn};
-use foretype::model::onnxruntime::{self, Options};
-use foretype::model::{Backend, Batch, KvCopy, Lane, Limits, Outputs, Page, Selected, SourceSlot};
-use foretype::schedule::{Loader, PoolOptions};
-use foretype::text::{Text, TokenId};
+use scheduler::backend::{Backend, Batch, KvCopy, Lane, Limits, Outputs, Page, Selected, SourceSlot};
+use scheduler::fake::{FakeBackend, FaultFn};
+use scheduler::{Loader, PoolOptions};
 use serde_json::Value;
 use tokio::sync::watch;
 

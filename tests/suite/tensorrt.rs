@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
+use backends::cuda::Driver;
+use backends::onnxruntime;
+use backends::options::BackendOptions;
+use backends::tensorrt::{Options, load};
+use bundle::{Dtype, Manifest};
+use completion::text::TokenId;
+use engine_build::BuildOptions;
 use engine_build::plan::PlanShapes;
-use engine_build::{BuildOptions, Dtype, Manifest};
 use foretype::engine::{Completion, Engine, EngineOptions};
 use foretype::metrics::Metrics;
-use foretype::model::cuda::Driver;
-use foretype::model::options::BackendOptions;
-use foretype::model::tensorrt::{Options, load};
-use foretype::model::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Page, Selected, onnxruntime};
-use foretype::text::TokenId;
 use rand::{Rng, SeedableRng};
+use scheduler::backend::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Page, Selected};
 use tensorrt::Flavour;
 
 use crate::goldens::{max_difference, read_expected};
@@ -143,7 +145,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn batch(&mut self, limits: &foretype::model::Limits) -> Batch {
+    fn batch(&mut self, limits: &scheduler::backend::Limits) -> Batch {
         let mut batch = Batch::default();
         let rows = self.rng.random_range(1..=limits.lanes);
         // Mostly decoding; sometimes prompts of several lengths.
@@ -165,7 +167,7 @@ impl Crowd {
     }
 
     /// A fork through pages: the beginning of one lane becomes that of another.
-    fn fork(&mut self, limits: &foretype::model::Limits) -> Vec<KvCopy> {
+    fn fork(&mut self, limits: &scheduler::backend::Limits) -> Vec<KvCopy> {
         let (from, to) = (self.rng.random_range(0..limits.lanes), self.rng.random_range(0..limits.lanes));
         let length = self.lanes[from].min(limits.pages);
         let mut copies = Vec::new();

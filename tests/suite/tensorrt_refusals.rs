@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use foretype::model::cuda::{DeviceMemory, Driver, Stream};
+use backends::cuda::{DeviceMemory, Driver, Stream};
 use tensorrt::{
     Context, ContextOptions, DevicePtr, Engine, Error, Flavour, Library, Runtime, ScratchMemory, TensorName,
 };
@@ -137,11 +137,11 @@ fn addresses_and_captures_come_after_what_they_need() {
 #[expect(dead_code, reason = "printed when the test fails")]
 enum Failed {
     TensorRt(Error),
-    Cuda(foretype::model::cuda::CudaError),
+    Cuda(backends::cuda::CudaError),
 }
 
-impl From<foretype::model::cuda::CudaError> for Failed {
-    fn from(error: foretype::model::cuda::CudaError) -> Self {
+impl From<backends::cuda::CudaError> for Failed {
+    fn from(error: backends::cuda::CudaError) -> Self {
         Self::Cuda(error)
     }
 }

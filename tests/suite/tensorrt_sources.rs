@@ -3,17 +3,17 @@
 
 use std::path::{Path, PathBuf};
 
-use engine_build::Manifest;
+use backends::cuda::Driver;
+use backends::options::BackendOptions;
+use backends::tensorrt::{Options, load};
+use bundle::Manifest;
+use completion::text::TokenId;
 use engine_build::plan::{ENGINES, Part, Range};
 use foretype::engine::{Engine, EngineOptions};
 use foretype::metrics::Metrics;
-use foretype::model::cuda::Driver;
-use foretype::model::options::BackendOptions;
-use foretype::model::tensorrt::{Options, load};
-use foretype::model::{Backend, BackendError, Batch, Limits, Outputs, Selected, SourceSlot};
-use foretype::text::TokenId;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use scheduler::backend::{Backend, BackendError, Batch, Limits, Outputs, Selected, SourceSlot};
 use serde_json::json;
 use tensorrt::Flavour;
 

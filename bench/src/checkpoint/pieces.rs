@@ -52,7 +52,7 @@ fn runs() -> impl Iterator<Item = String> {
 
 #[cfg(test)]
 mod tests {
-    use foretype::text::{Text, TokenId};
+    use completion::text::{Text, TokenId};
 
     use super::*;
 

@@ -10,8 +10,8 @@ pub mod worker;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use bundle::{Manifest, Quantization};
 use clap::Args;
-use engine_build::{Manifest, Quantization};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde::Serialize;
 

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use engine_build::{BuildOptions, Manifest, Quantization, is_bundle};
-use foretype::model::onnxruntime::{self, Options};
-use foretype::model::{Backend, Batch, Outputs, Selected};
-use foretype::text::TokenId;
+use backends::onnxruntime::{self, Options};
+use bundle::{Manifest, Quantization, is_bundle};
+use completion::text::TokenId;
+use engine_build::BuildOptions;
+use scheduler::backend::{Backend, Batch, Outputs, Selected};
 
 /// Rows at most.
 pub const LANES: usize = 10;

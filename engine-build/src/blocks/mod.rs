@@ -33,8 +33,8 @@ pub(crate) use vocabulary::Vocabulary;
 
 use crate::checkpoint::{Tensor, Weights};
 use crate::error::WeightsError;
-use crate::manifest::Dtype;
 use crate::onnx::{Attribute, Element, Graph, Source, Value};
+use bundle::manifest::Dtype;
 
 /// What a layer is given beside the residual stream.
 #[derive(Debug)]

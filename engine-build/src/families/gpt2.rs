@@ -120,8 +120,8 @@ mod tests {
     use super::*;
     use crate::checkpoint::{Folder, Weights};
     use crate::families::{self, GraphOptions};
-    use crate::manifest::Dtype;
     use crate::onnx::proto::GraphProto;
+    use bundle::manifest::Dtype;
 
     const HIDDEN: usize = 4;
     const VOCAB: usize = 13;

@@ -19,8 +19,8 @@ use std::fmt::Debug;
 use crate::blocks::{Builder, Cache, CacheShape, HeadSpec, Layer, LayerPlan, Linear, Rotary, Step};
 use crate::checkpoint::{Config, Weights};
 use crate::error::{ConfigError, WeightsError};
-use crate::manifest::Dtype;
 use crate::onnx::{Graph, Value};
+use bundle::manifest::Dtype;
 
 /// What the caller chooses about a graph, within the model's limits.
 #[derive(Clone, Copy, Debug)]

@@ -26,8 +26,8 @@ mod view;
 
 pub(crate) use compact::compact;
 
-use crate::manifest::Quantization;
 use crate::onnx::Graph;
+use bundle::manifest::Quantization;
 use forms::Forms;
 use rewriter::Rewriter;
 

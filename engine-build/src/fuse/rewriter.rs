@@ -5,11 +5,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::manifest::Quantization;
 use crate::onnx::graph::attribute_proto;
 use crate::onnx::proto::{AttributeProto, DataType, NodeProto, TensorProto};
 use crate::onnx::{Attribute, DOMAIN, Dim, Element, Graph, Parameter, Source};
 use crate::packing::{Form, Panels};
+use bundle::manifest::Quantization;
 
 /// A packed weight matrix, by name.
 #[derive(Clone, Debug)]

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use super::{compact, fuse};
 use crate::checkpoint::{Configs, Folder, Weights};
 use crate::families::{GraphOptions, Model};
-use crate::manifest::{Dtype, Quantization};
 use crate::onnx::graph::attribute_proto;
 use crate::onnx::proto::{AttributeProto, DimensionValue, NodeProto, ValueInfoProto};
 use crate::onnx::{Attribute, Dim, Element, Graph, Parameter, Source, Value};
+use bundle::manifest::{Dtype, Quantization};
 
 const WIDTH: u64 = 4;
 const VOCAB: u64 = 8;

@@ -17,8 +17,8 @@ use super::part::Part;
 use super::record::{ENGINES, PlanRecord};
 use super::shapes::{PlanShapes, ProfileShapes, Range};
 use crate::build::Progress;
-use crate::manifest::{Dtype, Manifest, ModelInfo};
 use crate::onnx::proto::ModelProto;
+use bundle::manifest::{Dtype, Manifest, ModelInfo};
 
 /// The hidden size below which TensorRT-RTX 1.7.1 was seen to crash, for SM75.
 const LEAST_HIDDEN: u32 = 32;

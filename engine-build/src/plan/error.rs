@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::error::BuildError;
-use crate::manifest::ManifestError;
+use bundle::manifest::ManifestError;
 
 /// Why a plan can't be built or used.
 #[derive(Debug, Error)]

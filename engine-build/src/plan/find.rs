@@ -7,7 +7,7 @@ use tensorrt::{Flavour, Sm, Version};
 use super::error::{Misfit, PlanError};
 use super::part::Part;
 use super::record::{PlanRecord, records};
-use crate::manifest::Manifest;
+use bundle::manifest::Manifest;
 
 /// What a machine and a server need of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

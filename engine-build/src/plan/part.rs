@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::manifest::{ENCODER_FILE, ENCODER_WEIGHTS_FILE, FileEntry, GRAPH_FILE, Manifest, ModelInfo, WEIGHTS_FILE};
+use bundle::manifest::{ENCODER_FILE, ENCODER_WEIGHTS_FILE, FileEntry, GRAPH_FILE, Manifest, ModelInfo, WEIGHTS_FILE};
 
 /// A graph of a bundle. Each has a plan of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

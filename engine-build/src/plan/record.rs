@@ -11,7 +11,7 @@ use tensorrt::{Flavour, Library, Sm, Version};
 use super::error::{Misfit, PlanError};
 use super::part::Part;
 use super::shapes::PlanShapes;
-use crate::manifest::{FileEntry, Manifest, hexadecimal};
+use bundle::manifest::{FileEntry, Manifest, hexadecimal};
 
 /// The folder of plans in a bundle.
 pub const ENGINES: &str = "engines";

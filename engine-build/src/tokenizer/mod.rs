@@ -5,14 +5,15 @@
 
 mod legacy;
 
-use base64::Engine;
 use thiserror::Error;
 use tokenizers::{ModelWrapper, PreTokenizerWrapper, Tokenizer};
+
+use completion::text::tokenizer_json::read_tokenizer;
 
 use crate::checkpoint::Folder;
 use crate::checkpoint::config::ConfigError;
 use crate::checkpoint::folder::FileError;
-use crate::manifest::{TOKENIZER_FILE, TokenizerInfo, TokenizerKind};
+use bundle::manifest::{TOKENIZER_FILE, TokenizerInfo, TokenizerKind};
 
 /// The token that GPT-2 both starts and ends with.
 pub(crate) const END_OF_TEXT: &str = "<|endoftext|>";
@@ -72,39 +73,6 @@ pub enum TokenizerError {
         /// The id that it would get.
         found: Option<u32>,
     },
-}
-
-/// Reads a `tokenizer.json` with the `tokenizers` crate. That crate panics on some broken files, such as one cut short inside
-/// the decoder, and takes gigabytes for others; here that is an error like any other.
-///
-/// # Errors
-/// What is wrong with the file, in words.
-pub fn read_tokenizer(json: &[u8]) -> Result<Tokenizer, String> {
-    let value: serde_json::Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-    check_charsmaps(&value)?;
-    match std::panic::catch_unwind(|| Tokenizer::from_bytes(json)) {
-        Ok(read) => read.map_err(|error| error.to_string()),
-        Err(_) => Err("a part of it has not the fields that its type needs".to_owned()),
-    }
-}
-
-/// A SentencePiece table begins with the size of its trie, for which memory is taken before anything is read.
-fn check_charsmaps(value: &serde_json::Value) -> Result<(), String> {
-    use serde_json::Value;
-    match value {
-        Value::Object(fields) => {
-            if let Some(table) = fields.get("precompiled_charsmap").and_then(Value::as_str)
-                && let Ok(table) = base64::prelude::BASE64_STANDARD.decode(table)
-                && let Some((size, rest)) = table.split_first_chunk()
-                && u32::from_le_bytes(*size) as usize > rest.len()
-            {
-                return Err(format!("a precompiled_charsmap of {} bytes says that it has more", table.len()));
-            }
-            fields.values().try_for_each(check_charsmaps)
-        }
-        Value::Array(items) => items.iter().try_for_each(check_charsmaps),
-        _ => Ok(()),
-    }
 }
 
 /// A tokenizer and its `tokenizer.json`.

@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use engine_build::{BuildOptions, Dtype, build};
+use bundle::Dtype;
+use engine_build::{BuildOptions, build};
 use safetensors::Dtype as StoredDtype;
 use serde_json::json;
 

@@ -4,10 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use engine_build::manifest::{GRAPH_FILE, ManifestError, WEIGHTS_FILE};
-use engine_build::{
-    BuildError, BuildOptions, Dtype, Manifest, Operators, Progress, build, default_context, is_bundle, is_checkpoint,
-};
+use bundle::manifest::{GRAPH_FILE, ManifestError, WEIGHTS_FILE};
+use bundle::{Dtype, Manifest, Operators, is_bundle, is_checkpoint};
+use engine_build::{BuildError, BuildOptions, Progress, build, default_context};
 use half::{bf16, f16};
 use safetensors::Dtype as StoredDtype;
 use serde_json::{Value, json};

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engine_build::{BuildError, BuildOptions, Dtype, Manifest, build};
+use bundle::{Dtype, Manifest};
+use engine_build::{BuildError, BuildOptions, build};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;

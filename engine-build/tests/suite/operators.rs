@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use engine_build::manifest::{GRAPH_FILE, WEIGHTS_FILE};
-use engine_build::{BuildOptions, Dtype, Manifest, Operators, Quantization, build};
+use bundle::manifest::{GRAPH_FILE, WEIGHTS_FILE};
+use bundle::{Dtype, Manifest, Operators, Quantization};
+use engine_build::{BuildOptions, build};
 use serde_json::json;
 
 use crate::tiny::{HIDDEN, Tiny, VOCAB, tensors};

@@ -7,11 +7,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bundle::{Dtype, Manifest};
 use engine_build::plan::{
     ENGINES, Misfit, Part, PlanError, PlanNeeds, PlanOptions, PlanRecord, PlanShapes, Range, build_plan, find_plan,
     read_plan,
 };
-use engine_build::{BuildOptions, Dtype, Manifest, build};
+use engine_build::{BuildOptions, build};
 use tempfile::TempDir;
 use tensorrt::{Builder, Flavour, Layer, LayerKind, Library, Network, Parser, Sm, Validity, Version};
 

@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engine_build::manifest::WEIGHTS_FILE;
-use engine_build::{BuildOptions, Progress, Quantization, build};
+use bundle::Quantization;
+use bundle::manifest::WEIGHTS_FILE;
+use engine_build::{BuildOptions, Progress, build};
 
 use crate::tiny::{Tiny, poke};
 

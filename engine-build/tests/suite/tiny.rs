@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engine_build::{BuildError, BuildOptions, Manifest, build};
+use bundle::Manifest;
+use engine_build::{BuildError, BuildOptions, build};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use engine_build::manifest::TokenizerKind;
+use bundle::manifest::TokenizerKind;
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 

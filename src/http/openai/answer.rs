@@ -4,8 +4,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Plan;
-use crate::complete::{Generated, Sequence, SequenceFinish};
-use crate::schedule::Answer;
+use completion::{Generated, Sequence, SequenceFinish};
+use scheduler::Answer;
 
 /// The answer to `POST /v1/completions`, and each chunk of a streamed one.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]

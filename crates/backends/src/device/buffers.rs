@@ -1,0 +1,263 @@
+//! The memory of a step: inputs, results and their staging, at fixed addresses.
+
+use std::sync::Arc;
+
+use super::kv::{ALIGNMENT, DeviceKv};
+use super::sources::DeviceSources;
+use crate::cuda::{CudaError, DeviceMemory, Pinned, Stream};
+use scheduler::backend::{Batch, Limits, Outputs};
+
+/// Extents of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shapes {
+    /// Rows, and so lanes.
+    pub rows: usize,
+    /// Tokens of each row, padding included.
+    pub longest: usize,
+    /// Selected positions.
+    pub selected: usize,
+    /// Positions of the rows' sources; 0 in models without an encoder.
+    pub width: usize,
+}
+
+impl Shapes {
+    /// A batch's, over sources of that width. While every row has one token, positions that nobody asked for are selected, too, so
+    /// that the extents depend on nothing but the number of rows and the width.
+    pub fn of(batch: &Batch, width: usize) -> Self {
+        let (rows, longest) = (batch.rows.len(), batch.longest());
+        let selected = batch.selected.len();
+        Self { rows, longest, selected: if longest == 1 { selected.max(rows) } else { selected }, width }
+    }
+
+    /// Whether this is a step of decoding: one token and one selected position a row.
+    pub fn is_decode(&self) -> bool {
+        self.longest == 1 && self.selected == self.rows
+    }
+}
+
+/// Upper bounds of a step's extents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Rows.
+    pub lanes: usize,
+    /// Tokens of a row.
+    pub chunk: usize,
+    /// Selected positions.
+    pub selected: usize,
+    /// Next tokens of a position.
+    pub top_k: usize,
+    /// Logits of a position, without padding.
+    pub vocab: usize,
+    /// Logits of a position in the engine.
+    pub vocab_padded: usize,
+}
+
+impl Sizes {
+    /// Those of a backend.
+    pub fn new(limits: &Limits, vocab_padded: usize) -> Self {
+        let &Limits { lanes, chunk, selected, top_k, vocab, .. } = limits;
+        Self { lanes, chunk, selected, top_k, vocab, vocab_padded }
+    }
+
+    /// Memory of the device.
+    pub fn bytes(&self) -> usize {
+        self.inputs() * size_of::<i64>() + self.packed(self.selected).bytes + self.logits() * size_of::<f32>()
+    }
+
+    /// First element of `source_len` in the inputs, behind `past_len`.
+    fn source_len_at(&self) -> usize {
+        aligned(self.lanes)
+    }
+
+    /// First element of `select`.
+    fn select_at(&self) -> usize {
+        self.source_len_at() + aligned(self.lanes)
+    }
+
+    /// First element of `input_ids`.
+    fn ids_at(&self) -> usize {
+        self.select_at() + aligned(self.selected)
+    }
+
+    fn inputs(&self) -> usize {
+        self.ids_at() + self.lanes * self.chunk
+    }
+
+    fn logits(&self) -> usize {
+        self.selected * self.vocab_padded
+    }
+
+    fn packed(&self, selected: usize) -> Packed {
+        let top_logits = (selected * self.top_k * size_of::<i64>()).next_multiple_of(ALIGNMENT);
+        let logsumexp = top_logits + (selected * self.top_k * size_of::<f32>()).next_multiple_of(ALIGNMENT);
+        Packed { top_logits, logsumexp, bytes: logsumexp + selected * size_of::<f32>() }
+    }
+}
+
+/// So many numbers, and so many more that what comes behind them is aligned.
+fn aligned(numbers: usize) -> usize {
+    (numbers * size_of::<i64>()).next_multiple_of(ALIGNMENT) / size_of::<i64>()
+}
+
+/// Where results are, in bytes behind the first, `top_ids`: side by side for the positions of a run, so that one copy brings all.
+#[derive(Clone, Copy, Debug)]
+struct Packed {
+    top_logits: usize,
+    logsumexp: usize,
+    bytes: usize,
+}
+
+/// Results of a step that are on the host.
+#[derive(Clone, Copy, Debug)]
+pub struct Results {
+    packed: Packed,
+    full: usize,
+}
+
+/// The memory. Rows are right-padded with token 0.
+pub struct Buffers {
+    /// Lanes and pages.
+    pub kv: DeviceKv,
+    /// What an encoder has read, in models that have one.
+    pub sources: Option<DeviceSources>,
+    sizes: Sizes,
+    /// `past_len` `[lanes]`, `source_len` `[lanes]`, `select` `[selected]`, `input_ids` `[rows, longest]`, each aligned. i64.
+    inputs: DeviceMemory,
+    staged_inputs: Pinned<i64>,
+    /// `topi` i64 `[selected, top_k]`, `topv` f32 `[selected, top_k]`, `lse` f32 `[selected, 1]`; see [`Packed`].
+    results: DeviceMemory,
+    staged_results: Pinned<u8>,
+    /// f32 `[selected, vocab_padded]`
+    logits: DeviceMemory,
+    /// Rows that were asked for, f32 `[full, vocab]`.
+    staged_logits: Pinned<f32>,
+    stream: Arc<Stream>,
+}
+
+impl Buffers {
+    /// Takes the memory.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(
+        stream: &Arc<Stream>,
+        sizes: Sizes,
+        kv: DeviceKv,
+        sources: Option<DeviceSources>,
+    ) -> Result<Self, CudaError> {
+        let result_bytes = sizes.packed(sizes.selected).bytes;
+        Ok(Self {
+            kv,
+            sources,
+            sizes,
+            inputs: DeviceMemory::new(stream, sizes.inputs() * size_of::<i64>())?,
+            staged_inputs: Pinned::new(stream, sizes.inputs())?,
+            results: DeviceMemory::new(stream, result_bytes)?,
+            staged_results: Pinned::new(stream, result_bytes)?,
+            logits: DeviceMemory::new(stream, sizes.logits() * size_of::<f32>())?,
+            staged_logits: Pinned::new(stream, sizes.selected * sizes.vocab)?,
+            stream: Arc::clone(stream),
+        })
+    }
+
+    /// The stream of every copy and run.
+    pub fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
+    /// The bounds.
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// Where `past_len` is, i64 `[rows]`.
+    pub fn past_len(&self) -> u64 {
+        self.inputs.address()
+    }
+
+    /// Where `source_len` is, i64 `[rows]`.
+    pub fn source_len(&self) -> u64 {
+        self.inputs.address() + (self.sizes.source_len_at() * size_of::<i64>()) as u64
+    }
+
+    /// Positions of the rows' sources, as they are now.
+    pub(super) fn width(&self) -> usize {
+        self.sources.as_ref().map_or(0, DeviceSources::width)
+    }
+
+    /// Where `select` is, i64 `[selected]`.
+    pub fn select(&self) -> u64 {
+        self.inputs.address() + (self.sizes.select_at() * size_of::<i64>()) as u64
+    }
+
+    /// Where `input_ids` is, i64 `[rows, longest]`.
+    pub fn input_ids(&self) -> u64 {
+        self.inputs.address() + (self.sizes.ids_at() * size_of::<i64>()) as u64
+    }
+
+    /// Where `topi` is, i64 `[selected, top_k]`, then `topv`, f32 `[selected, top_k]`, and `lse`, f32 `[selected, 1]`.
+    pub fn results(&self, shapes: Shapes) -> [u64; 3] {
+        let (start, packed) = (self.results.address(), self.sizes.packed(shapes.selected));
+        [start, start + packed.top_logits as u64, start + packed.logsumexp as u64]
+    }
+
+    /// Where `logits` is, f32 `[selected, vocab_padded]`.
+    pub fn logits(&self) -> u64 {
+        self.logits.address()
+    }
+
+    /// Brings a batch to the device, in one copy.
+    pub(super) fn upload(&mut self, batch: &Batch, shapes: Shapes) -> Result<(), CudaError> {
+        let Shapes { rows, longest, selected, .. } = shapes;
+        let (select_at, ids_at) = (self.sizes.select_at(), self.sizes.ids_at());
+        let source_len_at = self.sizes.source_len_at();
+        let staged = self.staged_inputs.as_mut_slice();
+        for (r, row) in batch.rows.iter().enumerate() {
+            staged[r] = row.past_len as i64;
+            if let Some((sources, slot)) = self.sources.as_ref().zip(row.source) {
+                staged[source_len_at + r] = sources.len(slot) as i64;
+            }
+            let padded = &mut staged[ids_at + r * longest..ids_at + (r + 1) * longest];
+            padded[row.len..].fill(0);
+            for (id, token) in padded.iter_mut().zip(&batch.tokens[row.start..row.start + row.len]) {
+                *id = i64::from(token.0);
+            }
+        }
+        let select = &mut staged[select_at..select_at + selected];
+        select.fill(0);
+        for (flat, selected) in select.iter_mut().zip(&batch.selected) {
+            *flat = (selected.row * longest + selected.offset) as i64;
+        }
+        self.stream.upload(&self.inputs, &mut self.staged_inputs, ids_at + rows * longest)
+    }
+
+    /// Puts the copies of results on the stream.
+    pub(super) fn download(&mut self, batch: &Batch, shapes: Shapes) -> Result<Results, CudaError> {
+        let packed = self.sizes.packed(shapes.selected);
+        self.stream.download(&mut self.staged_results, 0, (&self.results, 0), packed.bytes)?;
+        let (vocab, row_bytes) = (self.sizes.vocab, self.sizes.vocab_padded * size_of::<f32>());
+        let mut full = 0;
+        for (index, _) in batch.selected.iter().enumerate().filter(|(_, selected)| selected.full) {
+            self.stream.download(&mut self.staged_logits, full * vocab, (&self.logits, index * row_bytes), vocab)?;
+            full += 1;
+        }
+        Ok(Results { packed, full })
+    }
+
+    /// Hands out what [`Buffers::download`] brought, once the stream is synchronised.
+    pub(super) fn read(&self, batch: &Batch, results: Results, out: &mut Outputs) {
+        let Results { packed, full } = results;
+        let (bytes, count) = (self.staged_results.as_slice(), batch.selected.len());
+        let listed = count * self.sizes.top_k;
+        let floats = |from: usize, count: usize| {
+            bytes[from..from + count * 4].as_chunks::<4>().0.iter().map(|&bytes| f32::from_ne_bytes(bytes))
+        };
+        let ids = bytes[..listed * 8].as_chunks::<8>().0;
+        out.top_ids.extend(ids.iter().map(|&bytes| i64::from_ne_bytes(bytes) as u32));
+        out.top_logits.extend(floats(packed.top_logits, listed));
+        out.logsumexp.extend(floats(packed.logsumexp, count));
+        if full > 0 {
+            out.logits.extend_from_slice(&self.staged_logits.as_slice()[..full * self.sizes.vocab]);
+        }
+    }
+}

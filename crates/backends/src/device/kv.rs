@@ -1,0 +1,167 @@
+//! KV caches of the lanes and the pool of KV pages in the device's memory, and the copies between them.
+
+use std::sync::Arc;
+
+use crate::cuda::{CudaError, DeviceMemory, Extent, Region, Stream};
+use scheduler::backend::{BackendError, KvCopy};
+
+/// What engines want their tensors' addresses to be multiples of, in bytes.
+pub(super) const ALIGNMENT: usize = 256;
+
+/// The extents of the caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvShape {
+    /// Layers of the model.
+    pub layers: usize,
+    /// KV heads of a layer.
+    pub heads: usize,
+    /// Positions of a lane.
+    pub context: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Bytes of an element.
+    pub element_bytes: usize,
+    /// Number of lanes.
+    pub lanes: usize,
+    /// Number of pages.
+    pub pages: usize,
+}
+
+impl KvShape {
+    /// Key and value tensors, one pair a layer.
+    pub fn tensors(&self) -> usize {
+        2 * self.layers
+    }
+
+    /// Bytes of one position: all layers, keys and values.
+    pub fn page_bytes(&self) -> usize {
+        self.tensors() * self.heads * self.head_bytes()
+    }
+
+    /// Memory of lanes and pages.
+    pub fn bytes(&self) -> usize {
+        self.tensors() * self.tensor_bytes() + self.pages * self.page_bytes()
+    }
+
+    fn head_bytes(&self) -> usize {
+        self.head_dim * self.element_bytes
+    }
+
+    /// Bytes of one head's positions.
+    fn row_bytes(&self) -> usize {
+        self.context * self.head_bytes()
+    }
+
+    /// Rows of one tensor: a lane's head each, and so many more that the next tensor is aligned.
+    fn rows(&self) -> usize {
+        let rows = self.lanes * self.heads;
+        let is_aligned = |rows: &usize| (rows * self.row_bytes()).is_multiple_of(ALIGNMENT);
+        (rows..rows + ALIGNMENT).find(is_aligned).unwrap_or(rows)
+    }
+
+    fn tensor_bytes(&self) -> usize {
+        self.rows() * self.row_bytes()
+    }
+
+    /// One position of one lane, and where it is in the lanes' memory.
+    fn in_lane(&self, lane: usize, position: usize) -> Region {
+        let offset = lane * self.heads * self.row_bytes() + position * self.head_bytes();
+        Region { offset, pitch: self.row_bytes(), rows: self.rows() }
+    }
+
+    fn in_page(&self, page: usize) -> Region {
+        Region { offset: page * self.page_bytes(), pitch: self.head_bytes(), rows: self.heads }
+    }
+
+    fn position(&self) -> Extent {
+        Extent { width: self.head_bytes(), height: self.heads, depth: self.tensors() }
+    }
+}
+
+/// Lanes and pages.
+pub struct DeviceKv {
+    shape: KvShape,
+    stream: Arc<Stream>,
+    /// `[2 * layers, lanes, heads, context, head_dim]`, in the order k0, v0, k1, v1, ...; each tensor begins aligned.
+    /// A prefix of the lanes is a prefix of each tensor, so a forward of fewer rows needs no copy.
+    lanes: DeviceMemory,
+    /// `[pages, 2 * layers, heads, head_dim]`
+    pages: DeviceMemory,
+}
+
+impl DeviceKv {
+    /// Zeroed caches: a NaN in a masked position would give NaN out.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(stream: &Arc<Stream>, shape: KvShape) -> Result<Self, CudaError> {
+        Ok(Self {
+            shape,
+            stream: Arc::clone(stream),
+            lanes: DeviceMemory::new(stream, shape.tensors() * shape.tensor_bytes())?,
+            pages: DeviceMemory::new(stream, shape.pages * shape.page_bytes())?,
+        })
+    }
+
+    /// The extents.
+    pub fn shape(&self) -> KvShape {
+        self.shape
+    }
+
+    /// Where a tensor is, `[lanes, heads, context, head_dim]`; by the order k0, v0, k1, v1, ...
+    pub fn address(&self, tensor: usize) -> u64 {
+        assert!(tensor < self.shape.tensors(), "tensor {tensor} of {}", self.shape.tensors());
+        self.lanes.address() + (tensor * self.shape.tensor_bytes()) as u64
+    }
+
+    /// Puts the copies on the stream, in order: one call for each, whatever the number of layers and heads.
+    ///
+    /// # Errors
+    /// A copy that names something that doesn't exist, or the driver's.
+    pub fn copy(&self, copies: &[KvCopy]) -> Result<(), BackendError> {
+        let shape = self.shape;
+        for copy in copies {
+            let (lane, position, page) = match *copy {
+                KvCopy::Load { page, lane, position } | KvCopy::Store { lane, position, page } => {
+                    (lane, position, page)
+                }
+            };
+            if lane.0 >= shape.lanes || position >= shape.context || page.0 >= shape.pages {
+                return Err(BackendError::Contract(format!("{copy:?} names something that does not exist")));
+            }
+            let (cached, paged) = (shape.in_lane(lane.0, position), shape.in_page(page.0));
+            match copy {
+                KvCopy::Load { .. } => {
+                    self.stream.copy((&self.lanes, cached), (&self.pages, paged), shape.position())?;
+                }
+                KvCopy::Store { .. } => {
+                    self.stream.copy((&self.pages, paged), (&self.lanes, cached), shape.position())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_begin_aligned_whatever_the_sizes() {
+        for (heads, context, head_dim) in [(3, 7, 5), (12, 128, 64), (1, 1, 1), (2, 24, 8)] {
+            let shape = KvShape { layers: 2, heads, context, head_dim, element_bytes: 2, lanes: 5, pages: 3 };
+            assert_eq!(shape.tensor_bytes() % ALIGNMENT, 0, "{shape:?}");
+            assert!(shape.tensor_bytes() >= 5 * heads * context * head_dim * 2);
+            assert!(shape.rows() < 5 * heads + ALIGNMENT);
+        }
+    }
+
+    #[test]
+    fn memory_is_what_lanes_and_pages_take() {
+        let shape =
+            KvShape { layers: 12, heads: 12, context: 128, head_dim: 64, element_bytes: 2, lanes: 32, pages: 10 };
+        assert_eq!(shape.page_bytes(), 24 * 768 * 2);
+        assert_eq!(shape.bytes(), (32 * 128 + 10) * shape.page_bytes());
+    }
+}

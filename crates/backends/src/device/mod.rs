@@ -1,0 +1,133 @@
+//! What every engine on a CUDA device has in common: KV caches, pages and sources in the device's memory, staging, one stream.
+//!
+//! A [`Runner`] is the engine proper: it puts one run on the stream, over [`Buffers`] at fixed addresses. Around it, a step is one
+//! upload, one run, one download of top-k and logsumexp, and one of the logits rows that somebody asked for. KV copies are only put
+//! on the stream: the next step comes behind them, and so are the copies that bring the lanes what their rows read of sources.
+
+mod buffers;
+mod kv;
+mod sources;
+
+use std::sync::Arc;
+
+pub use self::buffers::{Buffers, Results, Shapes, Sizes};
+pub use self::kv::{DeviceKv, KvShape};
+pub use self::sources::DeviceSources;
+use crate::cuda::{CudaError, Stream};
+use completion::text::TokenId;
+use scheduler::backend::{
+    Backend, BackendError, Batch, EngineError, KvCopy, Limits, Outputs, SourceSlot, check_numbers, check_source,
+};
+
+impl EngineError for CudaError {}
+
+/// An engine on a device.
+pub trait Runner: Send {
+    /// Puts one run on the buffers' stream: inputs, keys and values, and results are where `buffers` says.
+    ///
+    /// # Errors
+    /// The engine's. Nothing of the run is on the stream then, or the stream has failed, too.
+    fn run(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError>;
+
+    /// Puts the reading of a source of so many tokens on the stream: it is where [`DeviceSources`] says, and goes into a slot.
+    /// Engines without an encoder have nothing to add to this.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    fn encode(&mut self, _slot: SourceSlot, _len: usize, _sources: &DeviceSources) -> Result<(), BackendError> {
+        Err(BackendError::Contract("an engine that has no encoder, and a source for it".to_owned()))
+    }
+}
+
+/// A backend around a runner.
+pub struct DeviceBackend<R> {
+    /// Declared first: an engine goes before the memory that it works on.
+    runner: R,
+    limits: Limits,
+    buffers: Buffers,
+    /// Whether a step ended early, so that staging memory may still be in use.
+    is_unsettled: bool,
+}
+
+impl<R: Runner> DeviceBackend<R> {
+    /// Puts a runner together with its memory.
+    pub fn new(runner: R, limits: Limits, buffers: Buffers) -> Self {
+        Self { runner, limits, buffers, is_unsettled: false }
+    }
+
+    fn stream(&self) -> &Arc<Stream> {
+        self.buffers.stream()
+    }
+
+    fn step(&mut self, batch: &Batch) -> Result<Results, BackendError> {
+        if let Some(sources) = &mut self.buffers.sources {
+            sources.load(batch)?;
+        }
+        let shapes = Shapes::of(batch, self.buffers.width());
+        self.buffers.upload(batch, shapes)?;
+        self.runner.run(shapes, &self.buffers)?;
+        let results = self.buffers.download(batch, shapes)?;
+        self.stream().synchronize()?;
+        Ok(results)
+    }
+
+    fn read(&mut self, slot: SourceSlot, tokens: &[TokenId]) -> Result<(), BackendError> {
+        let Some(sources) = &mut self.buffers.sources else { return Ok(()) };
+        sources.begin(slot, tokens)?;
+        self.runner.encode(slot, tokens.len(), sources)?;
+        self.stream().synchronize()?;
+        if let Some(sources) = &mut self.buffers.sources {
+            sources.finish(slot, tokens.len());
+        }
+        Ok(())
+    }
+
+    /// What comes before work that uses staging memory.
+    fn settle(&mut self) -> Result<(), BackendError> {
+        self.stream().device().make_current()?;
+        if self.is_unsettled {
+            self.stream().synchronize()?;
+        }
+        self.is_unsettled = true;
+        Ok(())
+    }
+}
+
+impl<R: Runner> Backend for DeviceBackend<R> {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn forward(&mut self, batch: &Batch, out: &mut Outputs) -> Result<(), BackendError> {
+        batch.check(&self.limits)?;
+        out.clear();
+        self.settle()?;
+        let results = self.step(batch)?;
+        self.is_unsettled = false;
+        self.buffers.read(batch, results, out);
+        check_numbers(out)
+    }
+
+    fn copy_kv(&mut self, copies: &[KvCopy]) -> Result<(), BackendError> {
+        self.stream().device().make_current()?;
+        self.buffers.kv.copy(copies)
+    }
+
+    fn encode(&mut self, slot: SourceSlot, tokens: &[TokenId]) -> Result<(), BackendError> {
+        check_source(slot, tokens, &self.limits)?;
+        self.settle()?;
+        self.read(slot, tokens)?;
+        self.is_unsettled = false;
+        Ok(())
+    }
+}
+
+impl<R> Drop for DeviceBackend<R> {
+    fn drop(&mut self) {
+        let stream = self.buffers.stream();
+        // Contexts and graphs must not go while their work runs.
+        if let Err(error) = stream.device().make_current().and_then(|()| stream.synchronize()) {
+            tracing::warn!(%error, "the device's work is not finished cleanly");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The engines that implement [`scheduler::backend::Backend`].
+//!
+//! * [`onnxruntime`] runs the bundle's graph on the CPU, or on a CUDA device.
+//! * [`tensorrt`] runs a TensorRT plan of the graph on a CUDA device.
+//! * [`device`] is what both share on a CUDA device; [`cuda`] is the driver, its memory and its streams.
+//! * [`readings`] keeps account of encoder outputs, wherever their memory is.
+//! * [`choice`] selects the engine of a server and says why; [`options`] loads it.
+//!
+//! `unsafe` is where memory meets native code: `onnxruntime/raw.rs`, `onnxruntime/operators/context.rs`, `onnxruntime/cuda.rs`,
+//! `cuda` and `tensorrt`.
+
+pub mod choice;
+pub mod cuda;
+pub mod device;
+pub mod onnxruntime;
+pub mod options;
+pub mod readings;
+pub mod tensorrt;

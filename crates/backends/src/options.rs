@@ -1,0 +1,54 @@
+//! What each engine is told, and loading the one that was chosen.
+
+use std::path::Path;
+
+use bundle::manifest::Manifest;
+
+use crate::onnxruntime::cuda::CudaOptions;
+use crate::{onnxruntime, tensorrt};
+use scheduler::backend::{Backend, Limits};
+
+/// An engine and its options.
+#[derive(Clone, Debug)]
+pub enum BackendOptions {
+    /// ONNX Runtime on the CPU.
+    OnnxRuntime(onnxruntime::Options),
+    /// ONNX Runtime on a CUDA device.
+    OnnxRuntimeCuda(onnxruntime::Options, CudaOptions),
+    /// TensorRT.
+    TensorRt(tensorrt::Options),
+}
+
+impl From<onnxruntime::Options> for BackendOptions {
+    fn from(options: onnxruntime::Options) -> Self {
+        Self::OnnxRuntime(options)
+    }
+}
+
+/// Loads a bundle with the engine that was chosen.
+///
+/// # Errors
+/// The engine's, in words for the operator.
+pub fn load(bundle: &Path, manifest: &Manifest, options: &BackendOptions) -> Result<Box<dyn Backend>, String> {
+    match options {
+        BackendOptions::OnnxRuntime(options) => {
+            onnxruntime::load(bundle, manifest, options).map_err(|error| error.to_string())
+        }
+        BackendOptions::OnnxRuntimeCuda(options, cuda) => {
+            onnxruntime::cuda::load(bundle, manifest, options, cuda).map_err(|error| error.to_string())
+        }
+        BackendOptions::TensorRt(options) => {
+            tensorrt::load(bundle, manifest, options).map_err(|error| error.to_string())
+        }
+    }
+}
+
+/// What a bundle's engine will be able to hold and do, without loading it.
+pub fn limits(manifest: &Manifest, options: &BackendOptions) -> Limits {
+    match options {
+        BackendOptions::OnnxRuntime(options) | BackendOptions::OnnxRuntimeCuda(options, _) => {
+            onnxruntime::limits(manifest, options)
+        }
+        BackendOptions::TensorRt(options) => tensorrt::limits(manifest, options),
+    }
+}

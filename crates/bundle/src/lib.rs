@@ -1,0 +1,11 @@
+//! The format of a foretype bundle: what the builder writes, and what the server and the backends read.
+//!
+//! - [`manifest`]: `manifest.json`, the names of the other files, and the checks of both.
+//! - [`extras`]: the blocklist and the popular queries that a bundle may carry.
+//!
+//! Deliberately absent: how a bundle is built (the crate `engine-build`), and TensorRT plans, which belong to one GPU.
+
+pub mod extras;
+pub mod manifest;
+
+pub use self::manifest::{Dtype, Manifest, ManifestError, Operators, Quantization, is_bundle, is_checkpoint};

@@ -1,0 +1,377 @@
+//! `manifest.json`: what a bundle is, for the server that loads it.
+//!
+//! It names no absolute path and nothing of the machine that built the bundle. Engines for a particular GPU that are
+//! added to the folder later are not listed: they carry their own versions.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+/// The manifest's file name.
+pub const FILE: &str = "manifest.json";
+/// The graph's file name.
+pub const GRAPH_FILE: &str = "model.onnx";
+/// The file name of the graph's external data.
+pub const WEIGHTS_FILE: &str = "model.weights";
+/// The file name of the graph that reads sources, in bundles of encoder-decoders.
+pub const ENCODER_FILE: &str = "encoder.onnx";
+/// The file name of that graph's external data.
+pub const ENCODER_WEIGHTS_FILE: &str = "encoder.weights";
+/// The tokenizer's file name.
+pub const TOKENIZER_FILE: &str = "tokenizer.json";
+/// The format that this version reads and writes.
+pub const FORMAT: u32 = 4;
+
+/// Precision of a graph's matrices, attention and KV cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// Everything in 32 bits: for CPUs.
+    #[default]
+    F32,
+    /// Matrices, attention and KV cache in 16 bits; residual stream, LayerNorm and logits in 32: for TensorRT.
+    F16,
+}
+
+/// The operators that a graph is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operators {
+    /// ONNX's own: any runtime loads it.
+    #[default]
+    Onnx,
+    /// Fused ones of the domain `foretype` where the graph allows it: foretype's own kernels for CPUs.
+    Foretype,
+}
+
+/// How a graph's matrices are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Quantization {
+    /// In the graph's precision.
+    #[default]
+    None,
+    /// In 8 bits, with a scale for each output.
+    Int8,
+}
+
+/// A bundle's description.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of this format; see [`FORMAT`].
+    pub format: u32,
+    /// The model's name, for people and for requests that name a model.
+    pub name: String,
+    /// The model's family, as transformers' `model_type`: `gpt2`, `gptj`, `llama` and so on.
+    pub family: String,
+    /// What wrote the bundle, with its version.
+    pub tool: String,
+    /// Sizes of the graph.
+    pub model: ModelInfo,
+    /// Special tokens.
+    pub tokens: Tokens,
+    /// The tokenizer and its kind.
+    pub tokenizer: TokenizerInfo,
+    /// Text put before every query; empty for none.
+    pub prompt_prefix: String,
+    /// Every other file of the bundle.
+    pub files: Vec<FileEntry>,
+    /// What the bundle was made from.
+    pub source: SourceInfo,
+    /// How near a quantized model is to the one it was made from, where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quality: Option<Quality>,
+}
+
+/// Sizes of the graph, which are also those of its inputs and outputs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelInfo {
+    /// Layers; the graph has a pair of KV caches for each.
+    pub layers: u32,
+    /// Attention heads: of queries.
+    pub heads: u32,
+    /// Heads of keys and values, and so of a KV cache. Each serves `heads / kv_heads` heads of queries.
+    pub kv_heads: u32,
+    /// Size of a head.
+    pub head_dim: u32,
+    /// Size of the hidden state.
+    pub hidden: u32,
+    /// Positions of a KV cache: the longest sequence, static in the graph.
+    pub context: u32,
+    /// Positions that the model was made for; `context` is at most this.
+    pub positions: u32,
+    /// Token ids are below this.
+    pub vocab: u32,
+    /// Width of `logits`: `vocab` rounded up to a multiple of 8. Ids from `vocab` on have the logit -1e30.
+    pub vocab_padded: u32,
+    /// Width of `topv` and `topi`.
+    pub top_k: u32,
+    /// Precision of the graph.
+    pub dtype: Dtype,
+    /// Operators of the graph.
+    #[serde(default)]
+    pub operators: Operators,
+    /// How the graph's matrices are stored.
+    #[serde(default)]
+    pub quantization: Quantization,
+    /// Tokens of a source, in models that read one with an encoder and answer it; all other sizes are then the decoder's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<u32>,
+}
+
+/// Special tokens, as ids.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tokens {
+    /// Begins every sequence.
+    pub start: u32,
+    /// Each ends a text; may be empty.
+    pub end_of_text: Vec<u32>,
+}
+
+/// The tokenizer's file and what kind it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenizerInfo {
+    /// File name in the bundle.
+    pub file: String,
+    /// Whether completion can rely on GPT-2's rules.
+    pub kind: TokenizerKind,
+    /// Why the kind is [`TokenizerKind::Other`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The pre-tokenizer puts a space before a text that does not begin with one.
+    pub add_prefix_space: bool,
+}
+
+/// Kinds of tokenizers that matter to completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenizerKind {
+    /// GPT-2's: BPE over bytes, split by GPT-2's pattern, no normalization, nothing random.
+    ByteLevelBpe,
+    /// Any other.
+    Other,
+}
+
+/// A file of the bundle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileEntry {
+    /// Path inside the bundle.
+    pub path: String,
+    /// Size.
+    pub bytes: u64,
+    /// SHA-256, as 64 lowercase hexadecimal digits.
+    pub sha256: String,
+}
+
+/// What the bundle was made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceInfo {
+    /// Weights of the model, a tied head counted once.
+    pub parameters: u64,
+    /// Type of the checkpoint's matrices: `F32`, `F16` or `BF16`.
+    pub dtype: String,
+}
+
+/// A quantized model's next-token distributions against those of the model in f32, over texts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quality {
+    /// Texts.
+    pub texts: u64,
+    /// Distributions that were compared: one for each token, and one behind each text.
+    pub positions: u64,
+    /// Share of positions at which both put the same token first.
+    pub top1_agreement: f64,
+    /// Mean Kullback-Leibler divergence from the f32 model, in nats per position.
+    pub kl_nats: f64,
+    /// Perplexity of the texts' tokens.
+    pub perplexity: f64,
+    /// The f32 model's perplexity of the same tokens.
+    pub reference_perplexity: f64,
+}
+
+/// Why a bundle cannot be used.
+#[derive(Debug, Error)]
+pub enum ManifestError {
+    /// The manifest, or a file it lists, cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The manifest is not what this version writes.
+    #[error("{path} is not a manifest that this version reads: {source}; build the bundle again")]
+    Json {
+        /// The manifest.
+        path: PathBuf,
+        /// What the parser said.
+        source: serde_json::Error,
+    },
+    /// Another format version.
+    #[error("the bundle has format {found}, and this version reads format {FORMAT}: build the bundle again")]
+    Format {
+        /// Its format.
+        found: u64,
+    },
+    /// The manifest's sizes contradict each other.
+    #[error("the manifest contradicts itself: {0}; build the bundle again")]
+    Inconsistent(&'static str),
+    /// A listed file outside the bundle.
+    #[error("the manifest lists `{0}`, which lies outside the bundle")]
+    Path(String),
+    /// A file of another size.
+    #[error("{path} has {found} bytes, but the manifest says {expected}: copy the bundle again, or build it again")]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        found: u64,
+        /// The manifest's size.
+        expected: u64,
+    },
+    /// A file of other content.
+    #[error("{0} is not the file that was built (its SHA-256 differs): copy the bundle again, or build it again")]
+    Checksum(PathBuf),
+}
+
+impl Manifest {
+    /// Reads and checks the manifest of a bundle; of the other files nothing is read.
+    pub fn load(bundle_dir: &Path) -> Result<Self, ManifestError> {
+        let path = bundle_dir.join(FILE);
+        let bytes = fs::read(&path).map_err(|source| ManifestError::Io { path: path.clone(), source })?;
+        Self::parse(&path, &bytes)
+    }
+
+    /// Reads and checks a manifest's bytes; `path` is for errors.
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ManifestError> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            format: u64,
+        }
+        let json_error = |source| ManifestError::Json { path: path.to_owned(), source };
+        // The version first: a later format may have fields that this one would call unknown.
+        let Versioned { format } = serde_json::from_slice(bytes).map_err(json_error)?;
+        if format != u64::from(FORMAT) {
+            return Err(ManifestError::Format { found: format });
+        }
+        let manifest: Self = serde_json::from_slice(bytes).map_err(json_error)?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Checks that every listed file is there and has the size it had when it was written.
+    pub fn verify(&self, bundle_dir: &Path) -> Result<(), ManifestError> {
+        for entry in &self.files {
+            let path = bundle_dir.join(&entry.path);
+            let metadata = fs::metadata(&path).map_err(|source| ManifestError::Io { path: path.clone(), source })?;
+            if metadata.len() != entry.bytes {
+                return Err(ManifestError::Size { path, found: metadata.len(), expected: entry.bytes });
+            }
+        }
+        Ok(())
+    }
+
+    /// Like [`Manifest::verify`], and reads every file to compare its SHA-256.
+    pub fn verify_checksums(&self, bundle_dir: &Path) -> Result<(), ManifestError> {
+        self.verify(bundle_dir)?;
+        for entry in &self.files {
+            let path = bundle_dir.join(&entry.path);
+            let found = sha256_of(&path).map_err(|source| ManifestError::Io { path: path.clone(), source })?;
+            if found != entry.sha256 {
+                return Err(ManifestError::Checksum(path));
+            }
+        }
+        Ok(())
+    }
+
+    /// The listed file of that name.
+    pub fn file(&self, path: &str) -> Option<&FileEntry> {
+        self.files.iter().find(|entry| entry.path == path)
+    }
+
+    /// What the types alone do not say: a server sizes its buffers by these numbers.
+    fn check(&self) -> Result<(), ManifestError> {
+        let ModelInfo {
+            layers, heads, kv_heads, head_dim, hidden, context, positions, vocab, vocab_padded, top_k, ..
+        } = self.model;
+        let sizes = [layers, heads, kv_heads, head_dim, hidden, vocab, context, top_k];
+        let rules = [
+            (sizes.iter().all(|&size| size > 0), "a size is zero"),
+            (heads.checked_mul(head_dim).is_some(), "`heads` times `head_dim` is too large"),
+            (heads.checked_rem(kv_heads) == Some(0), "`heads` is not a multiple of `kv_heads`"),
+            (context <= positions, "`context` is more than `positions`"),
+            (vocab.checked_next_multiple_of(8) == Some(vocab_padded), "`vocab_padded` is not `vocab` rounded up to 8"),
+            (top_k <= vocab, "`top_k` is more than `vocab`"),
+            (
+                self.model.quantization == Quantization::None || self.model.operators == Operators::Foretype,
+                "`quantization` is `int8`, but `operators` is not `foretype`",
+            ),
+            (
+                self.model.operators == Operators::Onnx || self.model.dtype == Dtype::F32,
+                "`operators` is `foretype`, but `dtype` is not `f32`",
+            ),
+            (self.model.source != Some(0), "`source` is zero"),
+            (
+                self.model.source.is_none()
+                    || [ENCODER_FILE, ENCODER_WEIGHTS_FILE].iter().all(|name| self.file(name).is_some()),
+                "there is a `source`, but `files` does not list the encoder",
+            ),
+            (self.tokens.start < vocab, "the start token is not below `vocab`"),
+            (self.tokens.end_of_text.iter().all(|&id| id < vocab), "an end-of-text token is not below `vocab`"),
+            (
+                [GRAPH_FILE, WEIGHTS_FILE, &self.tokenizer.file].iter().all(|name| self.file(name).is_some()),
+                "`files` does not list the graph, the weights and the tokenizer",
+            ),
+        ];
+        if let Some((_, broken)) = rules.iter().find(|(holds, _)| !holds) {
+            return Err(ManifestError::Inconsistent(broken));
+        }
+        let inside = |entry: &&FileEntry| {
+            let mut components = Path::new(&entry.path).components();
+            !entry.path.is_empty() && components.all(|component| matches!(component, Component::Normal(_)))
+        };
+        match self.files.iter().find(|entry| !inside(entry)) {
+            Some(entry) => Err(ManifestError::Path(entry.path.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether the folder is a bundle, broken or not: it has a manifest.
+pub fn is_bundle(dir: &Path) -> bool {
+    dir.join(FILE).is_file()
+}
+
+/// Whether the folder is a Hugging Face checkpoint, broken or not: it has a `config.json` and is no bundle.
+pub fn is_checkpoint(dir: &Path) -> bool {
+    dir.join("config.json").is_file() && !is_bundle(dir)
+}
+
+/// A SHA-256 as the manifest writes it.
+pub fn hexadecimal(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn sha256_of(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut hasher = Sha256::new();
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(hexadecimal(&hasher.finalize())),
+            read => hasher.update(&piece[..read]),
+        }
+    }
+}

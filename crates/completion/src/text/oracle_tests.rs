@@ -1,0 +1,229 @@
+//! The tokenizer's mathematics against the `tokenizers` crate, which knows none of it.
+//!
+//! Three vocabularies: GPT-2's real one, from the folder that `FORETYPE_GPT2_VOCAB` names (`encoder.json` and
+//! `vocab.bpe`; without it those tests say so and pass); those in this repository; and tiny random ones, small enough
+//! to compare with all texts there are.
+
+mod brute;
+mod reach;
+mod samples;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::bytes::TokenId;
+use super::canonical::{Canon, PathState};
+use super::load::{from_tokenizer_json, from_vocab_and_merges};
+use samples::Random;
+
+/// The same tokenizer twice: ours, and the reference.
+struct Oracle {
+    canon: Canon,
+    reference: tokenizers::Tokenizer,
+}
+
+impl Oracle {
+    fn new(json: &str) -> Self {
+        let (vocabulary, merges) = from_tokenizer_json(json).expect("a tokenizer.json of GPT-2's kind");
+        let canon = Canon::new(Arc::new(vocabulary), merges).expect("merges that fit the vocabulary");
+        Self { canon, reference: tokenizers::Tokenizer::from_bytes(json).expect("the reference reads it too") }
+    }
+
+    fn gpt2() -> Option<Self> {
+        let (vocab, merges) = gpt2_files()?;
+        let merges: Vec<&str> = merges.lines().skip(1).filter(|line| !line.is_empty()).collect();
+        let vocab = serde_json::from_str(&vocab).expect("encoder.json is JSON");
+        Some(Self::new(&tokenizer_json(vocab, json!(merges), Some((50256, "<|endoftext|>")))))
+    }
+
+    /// The repository's own tokenizers, each once.
+    fn in_repository() -> Vec<(PathBuf, Self)> {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let goldens = std::fs::read_dir(root.join("tests/goldens")).into_iter().flatten();
+        let folders = goldens.filter_map(|entry| Some(entry.ok()?.path())).chain([root.join("models/demo")]);
+        let files: HashMap<String, PathBuf> = folders
+            .map(|folder| folder.join("tokenizer.json"))
+            .filter_map(|path| Some((std::fs::read_to_string(&path).ok()?, path)))
+            .collect();
+        files.into_iter().map(|(json, path)| (path, Self::new(&json))).collect()
+    }
+
+    fn all() -> Vec<(PathBuf, Self)> {
+        let gpt2 = Self::gpt2().map(|oracle| (PathBuf::from("GPT-2"), oracle));
+        gpt2.into_iter().chain(Self::in_repository()).collect()
+    }
+
+    fn encode(&self, text: &str) -> Vec<TokenId> {
+        let encoding = self.reference.encode_fast(text, false).expect("the reference encodes everything");
+        encoding.get_ids().iter().copied().map(TokenId).collect()
+    }
+
+    /// The state after a path; none where `may_follow` ends it.
+    fn follow(&self, tokens: &[TokenId]) -> Option<PathState> {
+        tokens.iter().try_fold(self.canon.start(), |state, &token| self.canon.may_follow(&state, token))
+    }
+
+    fn spell(&self, tokens: &[TokenId]) -> Vec<u8> {
+        tokens.iter().flat_map(|&token| self.canon.vocabulary().bytes(token).expect("bytes")).copied().collect()
+    }
+
+    /// The tokens as text, for messages.
+    fn show(&self, tokens: &[TokenId]) -> String {
+        let show = |&token| self.spell(&[token]).escape_ascii().to_string();
+        tokens.iter().map(show).collect::<Vec<_>>().join(" | ")
+    }
+
+    /// What must hold of any text.
+    fn check(&self, text: &str) {
+        let expected = self.encode(text);
+        assert_eq!(self.canon.encode(text), expected, "{text:?}");
+        let state = self.follow(&expected).unwrap_or_else(|| panic!("{text:?} can't be followed"));
+        assert!(self.canon.may_end(&state), "{text:?}");
+        assert_eq!(self.canon.cover(text).canonical, expected, "{text:?}");
+    }
+}
+
+/// The contents of `encoder.json` and `vocab.bpe`.
+fn gpt2_files() -> Option<(String, String)> {
+    let Some(folder) = std::env::var_os("FORETYPE_GPT2_VOCAB").map(PathBuf::from) else {
+        println!("skipped: FORETYPE_GPT2_VOCAB isn't set");
+        return None;
+    };
+    let read = |name| std::fs::read_to_string(folder.join(name)).unwrap_or_else(|e| panic!("{folder:?}/{name}: {e}"));
+    Some((read("encoder.json"), read("vocab.bpe")))
+}
+
+/// A `tokenizer.json`.
+fn tokenizer_json(vocab: Value, merges: Value, special: Option<(u32, &str)>) -> String {
+    let added = special.map(|(id, content)| {
+        json!({ "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true })
+    });
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added.into_iter().collect::<Vec<_>>(),
+        "normalizer": null, "post_processor": null, "decoder": null,
+        "pre_tokenizer": { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true },
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": vocab, "merges": merges
+        }
+    })
+    .to_string()
+}
+
+#[test]
+fn encodes_as_the_reference_does() {
+    for (path, oracle) in Oracle::all() {
+        let mut random = Random::new(1);
+        let mut characters = 0;
+        for text in samples::TEXTS.iter().map(|text| (*text).to_owned()).chain((0..4_000).map(|_| random.text(12))) {
+            characters += text.chars().count();
+            oracle.check(&text);
+        }
+        println!("{}: {characters} characters encoded alike", path.display());
+    }
+}
+
+#[test]
+fn encodes_long_runs_as_the_reference_does() {
+    for (_, oracle) in Oracle::all() {
+        for piece in ["a", " ", "\n", "1", "!", "'", "'s", "é", "日", "\u{3000}", "\u{301}", " '", "ab", "-="] {
+            for length in [1, 2, 3, 15, 16, 17, 64, 127, 128, 129, 500] {
+                oracle.check(&piece.repeat(length));
+                oracle.check(&format!("x{}y", piece.repeat(length)));
+            }
+        }
+    }
+}
+
+/// Random tokens, and random ways to spell random text: `may_end` says whether the reference gives that path.
+#[test]
+fn random_paths_end_where_the_reference_agrees() {
+    for (path, oracle) in Oracle::all() {
+        let vocabulary = oracle.canon.vocabulary();
+        let mut random = Random::new(5);
+        let (mut canonical, mut others) = (0, 0);
+        for round in 0..40_000 {
+            let mut tokens = Vec::new();
+            if round % 2 == 0 {
+                tokens.extend((0..random.below(3) + 2).map(|_| TokenId(random.below(vocabulary.len()) as u32)));
+                tokens.retain(|&token| vocabulary.bytes(token).is_some());
+            } else {
+                let text = random.text(2);
+                let mut at = 0;
+                while at < text.len() {
+                    let choices: Vec<_> = vocabulary.beginnings_of(&text.as_bytes()[at..]).collect();
+                    let (token, length) = *random.pick(&choices);
+                    tokens.push(token);
+                    at += length;
+                }
+            }
+            let Ok(text) = String::from_utf8(oracle.spell(&tokens)) else { continue };
+            let is_canonical = oracle.encode(&text) == tokens;
+            let state = oracle.follow(&tokens);
+            assert_eq!(
+                state.is_some_and(|state| oracle.canon.may_end(&state)),
+                is_canonical,
+                "{}",
+                oracle.show(&tokens)
+            );
+            *(if is_canonical { &mut canonical } else { &mut others }) += 1;
+        }
+        println!("{}: {canonical} canonical paths and {others} others told apart", path.display());
+        assert!(canonical > 2_000 && others > 300);
+    }
+}
+
+#[test]
+fn both_ways_to_store_gpt2_agree() {
+    let Some((vocab, merges)) = gpt2_files() else { return };
+    let (vocabulary, merges) = from_vocab_and_merges(&vocab, &merges, &["<|endoftext|>"]).expect("GPT-2's files");
+    assert_eq!((vocabulary.len(), merges.len()), (50257, 50000));
+    assert_eq!(vocabulary.bytes(TokenId(50256)), None);
+    let canon = Canon::new(Arc::new(vocabulary), merges).expect("GPT-2's merges");
+    let oracle = Oracle::gpt2().expect("the same files");
+    for text in samples::TEXTS {
+        assert_eq!(canon.encode(text), oracle.encode(text));
+    }
+}
+
+#[test]
+fn text_that_cannot_be_spelled_is_left_out() {
+    let vocab = json!({ "a": 0, "b": 1, "ab": 2 });
+    let oracle = Oracle::new(&tokenizer_json(vocab, json!(["a b"]), None));
+    assert!(oracle.canon.is_encodable("abba") && !oracle.canon.is_encodable("ab a"));
+    assert_eq!(oracle.canon.encode("aéb a"), [TokenId(2), TokenId(0)]);
+    let cover = oracle.canon.cover("b ");
+    assert_eq!((cover.canonical, cover.contexts.len()), (vec![TokenId(1)], 0));
+    let nothing = Oracle::new(&tokenizer_json(json!({}), json!([]), None));
+    assert_eq!(nothing.canon.encode("it's"), []);
+    assert_eq!(nothing.canon.cover("").contexts.len() + nothing.canon.cover("a").contexts.len(), 0);
+}
+
+proptest! {
+    #[test]
+    fn nothing_panics(text in any::<String>(), at in 0usize..40, tokens in prop::collection::vec(0u32..400, 0..20)) {
+        thread_local! {
+            static ORACLES: Vec<(PathBuf, Oracle)> = Oracle::in_repository();
+        }
+        ORACLES.with(|oracles| oracles.iter().for_each(|(_, oracle)| {
+            oracle.check(&text);
+            let cover = oracle.canon.cover(&text);
+            for context in &cover.contexts {
+                assert!(oracle.canon.extensions(&text, context).next().is_some());
+                let elsewhere = text.get(at..).unwrap_or_default();
+                assert!(oracle.canon.extensions(elsewhere, context).count() <= oracle.canon.vocabulary().len());
+            }
+            let mut state = oracle.canon.start();
+            for &token in &tokens {
+                state = oracle.canon.may_follow(&state, TokenId(token)).unwrap_or(state);
+                oracle.canon.may_end(&state);
+            }
+        }));
+    }
+}

@@ -1,0 +1,112 @@
+//! A task that is being worked on: what it has cost, and its nodes' places in the tree.
+
+use std::sync::Arc;
+
+use super::order::Standing;
+use super::plan::{Plan, Target, Wants};
+use super::scheduler::{JobId, Usage};
+use super::sources::Held;
+use super::tree::{Above, NodeId, Tree};
+use completion::text::TokenId;
+use completion::{NodeIndex, Task, Wanted};
+
+pub(super) struct Job {
+    pub(super) id: JobId,
+    pub(super) task: Task,
+    /// Its source, once that was read.
+    pub(super) source: Option<Held>,
+    /// The tree's node for each of the task's.
+    pub(super) places: Vec<NodeId>,
+    pub(super) usage: Usage,
+    /// The forward in which it last had a row; that of its adding before it had one.
+    pub(super) served: u64,
+    /// Whether nobody waits for it yet.
+    pub(super) ahead: bool,
+}
+
+impl Job {
+    /// Brings the task what it wants and the tree has.
+    pub(super) fn supply_known(&mut self, tree: &mut Tree) {
+        if self.missing_source().is_some() {
+            return;
+        }
+        self.hold_new_nodes(tree);
+        let places = &self.places;
+        self.usage.positions_saved += self.task.paths_mut().supply_known(|wanted| {
+            let place = places[wanted.node.0];
+            let next = tree.next(place).filter(|next| next.is_full() || !wanted.full).cloned();
+            if next.is_some() {
+                tree.touch(place);
+            }
+            next
+        });
+    }
+
+    /// Advances the task as far as the tree allows, by at most `rounds` rounds. Whether it is done.
+    pub(super) fn settle(&mut self, tree: &mut Tree, rounds: usize) -> bool {
+        for _ in 0..=rounds {
+            self.supply_known(tree);
+            if self.task.is_done() {
+                return true;
+            }
+            if self.task.paths().is_waiting() {
+                return false;
+            }
+            self.task.advance();
+        }
+        false
+    }
+
+    /// The source that has to be read before anything can be computed for it.
+    pub(super) fn missing_source(&self) -> Option<&Arc<[TokenId]>> {
+        self.task.paths().source().filter(|_| self.source.is_none())
+    }
+
+    /// Holds a place in the tree for every node that the task has newly referred to.
+    fn hold_new_nodes(&mut self, tree: &mut Tree) {
+        if self.places.is_empty() {
+            let mut root = None;
+            let mut above = self.source.map_or(Above::Nothing, |source| Above::Source(source.name));
+            for &token in self.task.paths().prompt() {
+                let node = tree.hold(above, token);
+                if let Some(parent) = root {
+                    tree.release(parent);
+                }
+                (root, above) = (Some(node), Above::Node(node));
+            }
+            self.places.extend(root);
+        }
+        for index in self.places.len()..self.task.paths().len() {
+            if let Some((parent, token)) = self.task.paths().step_to(NodeIndex(index)) {
+                let place = tree.hold(Above::Node(self.places[parent.0]), token);
+                self.places.push(place);
+            }
+        }
+    }
+
+    /// What it misses, if anything: what it waits for before what it may want, deepest first, because a deep row brings the
+    /// distributions of its path along.
+    pub(super) fn wants(&self, index: usize, tree: &Tree) -> Option<Wants> {
+        if self.missing_source().is_some() {
+            return None;
+        }
+        let depth = |wanted: &Wanted| tree.depth(self.places[wanted.node.0]);
+        let mut wanted = self.task.paths().wanted().to_vec();
+        wanted.sort_by_key(|wanted| (wanted.speculative, std::cmp::Reverse(depth(wanted))));
+        let target = |wanted: &Wanted| Target {
+            node: wanted.node,
+            place: self.places[wanted.node.0],
+            full: wanted.full,
+            speculative: wanted.speculative,
+        };
+        let targets: Vec<Target> = wanted.iter().map(target).collect();
+        let first = targets.first()?;
+        let standing = Standing {
+            arrival: self.id.0,
+            served: self.served,
+            left: self.task.left(),
+            row_len: Plan::row_len(first.place, tree),
+        };
+        Some(Wants { job: index, standing, targets })
+    }
+}

@@ -1,0 +1,213 @@
+//! Packing wanted nodes into the rows of one forward. Pure policy.
+//!
+//! A row computes a node and whatever is missing before it. Rows of one forward are padded to the longest, so only rows of
+//! similar length go together; what doesn't fit waits for the next forward, where another job has the first turn. Two rows never
+//! compute the same position: what needs a position that another row is computing waits one step and finds it in the tree.
+
+use rustc_hash::FxHashMap;
+
+use super::order::{Standing, Turn};
+use super::tree::{NodeId, Tree};
+use completion::NodeIndex;
+
+/// Bounds of one forward; see [`crate::backend::Limits`].
+#[derive(Clone, Copy, Debug)]
+pub struct PlanLimits {
+    /// Rows.
+    pub rows: usize,
+    /// Positions of a lane.
+    pub context: usize,
+    /// Tokens of one row.
+    pub chunk: usize,
+    /// Positions of all rows, padding included; a single row may exceed it.
+    pub positions: usize,
+    /// Selected positions.
+    pub selected: usize,
+}
+
+/// A node whose distribution a job wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The node in the job's search.
+    pub node: NodeIndex,
+    /// The node in the tree.
+    pub place: NodeId,
+    /// Whether the whole logits row is wanted.
+    pub full: bool,
+    /// Whether the job can go on without it.
+    pub speculative: bool,
+}
+
+/// What one job misses.
+#[derive(Clone, Debug)]
+pub struct Wants {
+    /// The job.
+    pub job: usize,
+    /// What its place depends on.
+    pub standing: Standing,
+    /// At least one: what it waits for, then what it can go on without.
+    pub targets: Vec<Target>,
+}
+
+impl Wants {
+    /// What it waits for.
+    fn required(&self) -> &[Target] {
+        &self.targets[..self.targets.iter().take_while(|target| !target.speculative).count()]
+    }
+
+    /// What it can go on without.
+    fn speculative(&self) -> &[Target] {
+        &self.targets[self.required().len()..]
+    }
+}
+
+/// One row of the next forward.
+#[derive(Clone, Debug)]
+pub struct PlannedRow {
+    /// The job it was planned for.
+    pub job: usize,
+    /// Nodes from position 0 to the last one that is computed.
+    pub path: Vec<NodeId>,
+    /// Positions whose keys and values are in pages.
+    pub past: usize,
+    /// Positions to compute.
+    pub len: usize,
+    /// Offsets among the computed ones whose distribution is wanted, and whether the whole row is.
+    pub selected: Vec<(usize, bool)>,
+}
+
+impl PlannedRow {
+    /// The nodes to compute.
+    pub fn computed(&self) -> &[NodeId] {
+        &self.path[self.past..self.past + self.len]
+    }
+}
+
+/// The next forward.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    limits: PlanLimits,
+    /// Its rows.
+    pub rows: Vec<PlannedRow>,
+    /// Who wants what: job, node of its search, node of the tree.
+    pub users: Vec<(usize, NodeIndex, NodeId)>,
+    /// Where each computed node is: row and offset.
+    computed: FxHashMap<NodeId, (usize, usize)>,
+    selected: usize,
+    /// The longest that a row may be; set by the first row.
+    class: usize,
+    longest_past: usize,
+}
+
+impl Plan {
+    /// An empty plan.
+    pub fn new(limits: PlanLimits) -> Self {
+        Self {
+            limits,
+            rows: Vec::new(),
+            users: Vec::new(),
+            computed: FxHashMap::default(),
+            selected: 0,
+            class: 0,
+            longest_past: 0,
+        }
+    }
+
+    /// Whether nothing more can be added. Positions that are computed anyway can still be selected until then.
+    pub fn is_full(&self) -> bool {
+        self.selected >= self.limits.selected
+    }
+
+    /// The job whose row computes a node in this forward.
+    pub fn owner(&self, node: NodeId) -> Option<usize> {
+        self.computed.get(&node).map(|&(row, _)| self.rows[row].job)
+    }
+
+    /// Positions that a row for this node would have to compute.
+    pub fn row_len(place: NodeId, tree: &Tree) -> usize {
+        let mut path = Vec::new();
+        tree.path(place, &mut path);
+        path.len() - past(&path, tree)
+    }
+
+    /// Adds what fits of what jobs miss, the first job first: what they wait for, and then, one of each job in turn, what nobody waits
+    /// for yet.
+    pub fn pack(&mut self, wants: &[Wants], turn: Turn, tree: &Tree) {
+        let one_each = usize::from(turn == Turn::LongestWaiting);
+        for wants in wants {
+            wants.required().iter().take(one_each).for_each(|target| self.add(wants.job, target, tree));
+        }
+        for wants in wants {
+            wants.required().iter().skip(one_each).for_each(|target| self.add(wants.job, target, tree));
+        }
+        for round in 0..wants.iter().map(|wants| wants.speculative().len()).max().unwrap_or(0) {
+            for wants in wants {
+                if let Some(target) = wants.speculative().get(round) {
+                    self.add(wants.job, target, tree);
+                }
+            }
+        }
+    }
+
+    /// Adds a wanted node, if it fits into this forward.
+    pub fn add(&mut self, job: usize, target: &Target, tree: &Tree) {
+        if self.is_full() {
+            return;
+        }
+        if !self.computed.contains_key(&target.place) && !self.add_row(job, target.place, tree) {
+            return;
+        }
+        // The row may have been cut before the target.
+        let Some(&(row, offset)) = self.computed.get(&target.place) else { return };
+        let selected = &mut self.rows[row].selected;
+        match selected.iter_mut().find(|(at, _)| *at == offset) {
+            Some((_, full)) => *full |= target.full,
+            None => {
+                selected.push((offset, target.full));
+                self.selected += 1;
+            }
+        }
+        self.users.push((job, target.node, target.place));
+    }
+
+    fn add_row(&mut self, job: usize, place: NodeId, tree: &Tree) -> bool {
+        let mut path = Vec::new();
+        tree.path(place, &mut path);
+        let past = past(&path, tree);
+        let len = (path.len() - past).min(self.limits.chunk);
+        if self.rows.len() >= self.limits.rows || !self.fits(past, len) {
+            return false;
+        }
+        if path[past..].iter().any(|node| self.computed.contains_key(node)) {
+            return false;
+        }
+        path.truncate(past + len);
+        for (offset, &node) in path[past..].iter().enumerate() {
+            self.computed.insert(node, (self.rows.len(), offset));
+        }
+        if self.rows.is_empty() {
+            self.class = len.next_power_of_two();
+        }
+        self.longest_past = self.longest_past.max(past);
+        self.rows.push(PlannedRow { job, path, past, len, selected: Vec::new() });
+        true
+    }
+
+    /// Whether a row is of the plan's class of lengths and, padded, stays inside every lane.
+    fn fits(&self, past: usize, len: usize) -> bool {
+        if self.rows.is_empty() {
+            return true;
+        }
+        let longest = self.rows.iter().map(|row| row.len).max().unwrap_or(0).max(len);
+        let similar = len <= self.class && len * 4 > self.class;
+        let padded = (self.rows.len() + 1).saturating_mul(longest);
+        similar && padded <= self.limits.positions && past.max(self.longest_past) + longest <= self.limits.context
+    }
+}
+
+/// Positions of a path whose keys and values are in pages.
+fn past(path: &[NodeId], tree: &Tree) -> usize {
+    let paged = path.iter().take_while(|&&node| tree.page(node).is_some()).count();
+    // A node that has its page but not its distribution is computed again.
+    paged.min(path.len() - 1)
+}

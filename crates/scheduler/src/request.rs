@@ -1,0 +1,152 @@
+//! A request on its way to the model and its answer on the way back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::scheduler::Usage;
+use super::waiting::Waits;
+use completion::{Product, SampledToken, Suggestion, Task};
+
+/// A task to do and where to send what becomes of it.
+pub struct Request {
+    /// What to do.
+    pub task: Task,
+    /// When what was found until then is the answer.
+    pub deadline: Instant,
+    /// When the request came in.
+    pub received: Instant,
+    /// Set when a newer request of its session has come.
+    pub superseded: Superseded,
+    /// The replica that probably has the most of it in its tree; any other may take it while that one is busy.
+    pub home: usize,
+    /// Where parts of the answer go as soon as they are final, if anyone wants them. The channel holds all that can come.
+    pub events: Option<mpsc::Sender<Event>>,
+    /// Where the answer goes. If its receiver is dropped, work on the request stops.
+    pub reply: oneshot::Sender<Result<Answer<Product>, Refusal>>,
+}
+
+/// A part of an answer that is final.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The next best suggestion.
+    Suggestion(Suggestion),
+    /// A sequence has grown.
+    Token {
+        /// Which one.
+        sequence: usize,
+        /// By what.
+        token: SampledToken,
+    },
+}
+
+/// Why an answer is as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Finish {
+    /// The search ended by itself, and every suggestion is a complete query; or every sequence has ended.
+    Complete,
+    /// Suggestions or sequences were cut at the length limit.
+    Length,
+    /// What was typed has a blocked term; nothing is suggested.
+    Blocked,
+    /// The deadline passed; these are the best complete queries found until then.
+    Deadline,
+    /// A newer request of the same session came; these are the best complete queries found until then.
+    Superseded,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug)]
+pub struct Answer<T> {
+    /// The suggestions, or the texts.
+    pub result: T,
+    /// Why it ended.
+    pub finish: Finish,
+    /// What it cost.
+    pub usage: Usage,
+    /// From receiving the request to taking it on.
+    pub queued: Duration,
+    /// From taking it on to the answer.
+    pub searched: Duration,
+}
+
+impl<T> Answer<T> {
+    /// The same answer with another result.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Answer<U> {
+        let Self { result, finish, usage, queued, searched } = self;
+        Answer { result: f(result), finish, usage, queued, searched }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The queue is full.
+    #[error("the server is busy: {0} requests are waiting already; try again in a moment")]
+    Busy(usize),
+    /// The engine is being loaded, has failed, or is being stopped.
+    #[error("the model is not ready: {0}")]
+    NotReady(String),
+    /// The engine computed nonsense for this request.
+    #[error("the model failed on this request")]
+    Failed,
+}
+
+/// Whether a newer request of the same session has come.
+#[derive(Clone, Debug, Default)]
+pub struct Superseded(Arc<AtomicBool>);
+
+impl Superseded {
+    /// Says so.
+    pub fn set(&self) {
+        // Nothing else is published with it.
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was said.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether nobody else could say so any more.
+    pub(super) fn is_unshared(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+}
+
+impl Request {
+    /// Answers with what its task came to without ever being worked on.
+    pub(super) fn end_unworked(self, finish: Finish) {
+        let answer = Answer {
+            result: self.task.product(),
+            finish,
+            usage: Usage { typed_tokens: self.task.typed_tokens(), ..Usage::default() },
+            queued: self.received.elapsed(),
+            searched: Duration::ZERO,
+        };
+        // The client may have gone; then there is nobody to tell.
+        let _ = self.reply.send(Ok(answer));
+    }
+
+    /// Refuses it.
+    pub(super) fn refuse(self, refusal: Refusal) {
+        let _ = self.reply.send(Err(refusal));
+    }
+}
+
+impl Waits for Request {
+    fn received(&self) -> Instant {
+        self.received
+    }
+
+    fn home(&self) -> usize {
+        self.home
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.reply.is_closed() || self.superseded.get() || self.deadline <= now
+    }
+}

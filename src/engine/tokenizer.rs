@@ -1,0 +1,33 @@
+//! Reads the tokenizer of a bundle.
+
+use std::path::{Path, PathBuf};
+
+use bundle::manifest::{Manifest, TOKENIZER_FILE};
+use completion::text::{Text, TokenId};
+
+/// Why a bundle's tokenizer can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct TokenizerError {
+    path: PathBuf,
+    reason: String,
+}
+
+/// Reads the tokenizer in the folder `bundle`, and the prompt and end tokens that the manifest names.
+///
+/// # Errors
+/// The file, and what is wrong with it.
+pub fn read_text(bundle: &Path, manifest: &Manifest) -> Result<Text, TokenizerError> {
+    let path = bundle.join(TOKENIZER_FILE);
+    let json = match std::fs::read_to_string(&path) {
+        Ok(json) => json,
+        Err(error) => return Err(TokenizerError { path, reason: error.to_string() }),
+    };
+    let start = TokenId(manifest.tokens.start);
+    let ends: Vec<TokenId> = manifest.tokens.end_of_text.iter().copied().map(TokenId).collect();
+    let text = match manifest.model.source {
+        Some(_) => Text::of_encoder_decoder(&json, start, &ends),
+        None => Text::from_json(&json, start, &ends, &manifest.prompt_prefix),
+    };
+    text.map_err(|error| TokenizerError { path, reason: error.to_string() })
+}

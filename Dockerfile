@@ -33,14 +33,14 @@ COPY crates/tensorrt-rs/Cargo.toml crates/tensorrt-rs/
 RUN mkdir -p src bench/src tests/suite \
     && for crate in engine-build crates/*; do mkdir "$crate/src" && touch "$crate/src/lib.rs"; done \
     && echo 'fn main() {}' | tee src/main.rs bench/src/main.rs tests/suite/main.rs >src/lib.rs \
-    && cargo build --release --locked --features tensorrt \
+    && cargo build --release --locked --no-default-features --features tensorrt \
     && rm -rf src engine-build/src crates/*/src
 COPY engine-build/src engine-build/src
 COPY crates crates
 COPY src src
 # Cargo goes by times, and these files may be older than the empty ones were.
 RUN find src engine-build/src crates -name '*.rs' -exec touch {} + \
-    && cargo build --release --locked --features tensorrt \
+    && cargo build --release --locked --no-default-features --features tensorrt \
     && strip --strip-debug -o /foretype target/release/foretype
 
 # ---- CPU

@@ -7,7 +7,9 @@
 #   FORETYPE_124M=DIR    a bundle of a 124M model to take the start time of; default TARGET_DIR/parity/bundle, if it is there
 set -euo pipefail
 
-target=$(mkdir -p "${1:?usage: tests/container/run.sh TARGET_DIR}" && realpath "$1")/container
+CARGO_TARGET_DIR=$(mkdir -p "${1:?usage: tests/container/run.sh TARGET_DIR}" && realpath "$1")
+export CARGO_TARGET_DIR
+target=$CARGO_TARGET_DIR/container
 shift
 cd "$(dirname "$0")/../.."
 here=$PWD/tests/container
@@ -87,6 +89,11 @@ build --target cpu --build-arg MODEL=models/demo --tag foretype:baked
 build --target gpu --build-arg "GPU_RUNTIME_IMAGE=$runtime" --build-arg "TENSORRT_IMAGE=$runtime" \
     --build-arg 'TENSORRT_LIBRARIES=/usr/lib/x86_64-linux-gnu/libc.so*' --tag foretype:gpu-standin
 say "built in $((SECONDS - started)) s"
+
+# ---- the binary whose local-endpoint stands in front of the containers; `make test` has built the same
+tools/setup.sh "$CARGO_TARGET_DIR/checked"
+PATH=$PATH:$HOME/.cargo/bin cargo build --profile checked --locked --features foretype/tensorrt
+export FORETYPE_BINARY=$CARGO_TARGET_DIR/checked/foretype
 
 # ---- the tests
 venv=$target/venv

@@ -18,7 +18,7 @@ fi
 cargo fetch --locked --quiet
 cargo deny --offline check bans licenses sources
 
-if ! command -v shellcheck >/dev/null; then
-    if [ "$(id -u)" = 0 ]; then apt-get install -y -qq shellcheck >/dev/null; else sudo apt-get install -y -qq shellcheck >/dev/null; fi
-fi
-git ls-files -z '*.sh' .ci/run nginx/serve | xargs -0 shellcheck
+# shellcheck source=tools/install.sh
+. tools/install.sh
+needs shellcheck command -v shellcheck
+git ls-files -z '*.sh' .ci/run nginx/serve | xargs -0 shellcheck --external-sources

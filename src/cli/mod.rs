@@ -66,6 +66,7 @@ pub enum Command {
     #[cfg(not(feature = "workbench"))]
     #[command(name = "local-endpoint", alias = "evaluate", hide = true, disable_help_flag = true)]
     LeftOut {
+        /// Whatever they were given.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         _arguments: Vec<String>,
     },

@@ -23,7 +23,10 @@ const TOLERANCE: f32 = 0.12;
 /// The engine that was asked for.
 fn engine(bundle: &Path, graphs: bool) -> Option<BackendOptions> {
     let Ok(backend) = std::env::var("FORETYPE_GPU_BACKEND") else {
-        println!("on_gpu: FORETYPE_GPU_BACKEND names no engine; `make gpu-test` does where there is a GPU: skipped");
+        require::absent(
+            "engines on a GPU",
+            "FORETYPE_GPU_BACKEND names none; `make gpu-test` does where there is a GPU",
+        );
         return None;
     };
     let onnxruntime = onnxruntime::Options { pool_bytes: 1 << 20, ..backend_options() };

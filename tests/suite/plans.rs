@@ -74,7 +74,10 @@ fn tensorrt_rtx() -> Option<PathBuf> {
     let fetched = repository("target/tensorrt-rtx");
     let found = std::env::var_os("FORETYPE_TENSORRT_RTX").map(PathBuf::from).or(fetched.exists().then_some(fetched));
     if found.is_none() {
-        println!("skipped: FORETYPE_TENSORRT_RTX isn't set; run tools/tensorrt_rtx.sh target/tensorrt-rtx first");
+        require::skip(
+            "plans of TensorRT-RTX",
+            "FORETYPE_TENSORRT_RTX isn't set: run tools/tensorrt_rtx.sh target/tensorrt-rtx",
+        );
     }
     found
 }

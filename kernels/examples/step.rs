@@ -2,7 +2,7 @@
 //!
 //! usage: cargo run --release -p foretype-kernels --example step [-- THREADS [PAST...]]
 //!
-//! `LEVEL=avx512` or `avx2` takes another instruction set than the best; `BEAMS=5` lets five rows at a time share what is behind them; `FORMS=f32,f28` leaves others out.
+//! `LEVEL=avx512` or `avx2` takes another instruction set than the best; `BEAMS=5` lets five rows at a time share what is behind them; `FORMS=f32` leaves the other out.
 //! Forms of the weights take turns. With positions that rows have behind them, it times steps and chunks of prompts behind so many
 //! instead, in turns too.
 
@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use kernels::activation::Activation;
 use kernels::attention::{self, Attention, Heads};
-use kernels::f28;
 use kernels::head::{Distributions, Head};
 use kernels::layout::{self, Matrix};
 use kernels::linear::{Arguments, Linear, Norm};
@@ -29,15 +28,13 @@ const LINE: usize = 64;
 const LONG_ROUNDS: usize = 9;
 
 /// How weights are stored, and how many bytes a million of them take, in MB.
-const FORMS: [(&str, f64); 3] = [("int8", 1.0), ("f28", 3.5), ("f32", 4.0)];
+const FORMS: [(&str, f64); 2] = [("int8", 1.0), ("f32", 4.0)];
 
 /// A matrix of numbers that don't matter.
 struct Weights {
     form: &'static str,
     f32: Vec<f32>,
-    /// int8 or f28.
-    bytes: Vec<u8>,
-    exceptions: Vec<u8>,
+    int8: Vec<u8>,
     /// Where the first cache line begins in either: a bundle's weights are aligned.
     start: usize,
     scales: Vec<f32>,
@@ -50,29 +47,17 @@ type Model = (Vec<[Weights; 4]>, Weights);
 
 impl Weights {
     fn new(inputs: usize, outputs: usize, form: &'static str) -> Self {
-        let (f32_len, int8_len) = (layout::len_f32(inputs, outputs), layout::len_int8(inputs, outputs));
-        let (mut f32, mut bytes, mut exceptions) = (Vec::new(), Vec::new(), Vec::new());
-        if form == "int8" {
-            bytes = (0..int8_len + LINE).map(|i| (i % 251) as u8).collect();
+        let (mut f32, mut int8) = (Vec::new(), Vec::new());
+        let start = if form == "int8" {
+            int8 = (0..layout::len_int8(inputs, outputs) + LINE).map(|i| (i % 251) as u8).collect();
+            int8.as_ptr().align_offset(LINE)
         } else {
-            f32 = (0..f32_len + LINE / 4).map(|i| (i as f32 * 0.7).sin() * 0.02).collect();
-        }
-        let mut start = f32.as_ptr().align_offset(LINE);
-        if form == "f28" {
-            let len = layout::len_f28(inputs, outputs);
-            let mut packed = Vec::with_capacity(len);
-            f32[..f32_len]
-                .chunks(inputs * layout::PANEL)
-                .for_each(|panel| f28::pack(panel, &mut packed, &mut exceptions));
-            bytes = vec![0; len + LINE];
-            start = bytes.as_ptr().align_offset(LINE);
-            bytes[start..start + len].copy_from_slice(&packed);
-            f32 = Vec::new();
-        } else if form == "int8" {
-            start = bytes.as_ptr().align_offset(LINE);
-        }
+            let len = layout::len_f32(inputs, outputs) + LINE / size_of::<f32>();
+            f32 = (0..len).map(|i| (i as f32 * 0.7).sin() * 0.02).collect();
+            f32.as_ptr().align_offset(LINE)
+        };
         let scales = vec![1e-4; layout::panels(outputs) * layout::PANEL];
-        Self { form, f32, bytes, exceptions, start, scales, inputs, outputs }
+        Self { form, f32, int8, start, scales, inputs, outputs }
     }
 
     fn model(form: &'static str) -> Model {
@@ -84,8 +69,7 @@ impl Weights {
     fn map<'a>(&'a self, norm: Norm<'a>, activation: Activation) -> Linear<'a> {
         let (inputs, outputs, start) = (self.inputs, self.outputs, self.start);
         let weights = match self.form {
-            "int8" => Matrix::Int8(&self.bytes[start..start + layout::len_int8(inputs, outputs)], &self.scales),
-            "f28" => Matrix::F28(&self.bytes[start..start + layout::len_f28(inputs, outputs)], &self.exceptions),
+            "int8" => Matrix::Int8(&self.int8[start..start + layout::len_int8(inputs, outputs)], &self.scales),
             _ => Matrix::F32(&self.f32[start..start + layout::len_f32(inputs, outputs)]),
         };
         Linear { weights, inputs, outputs, norm, bias: None, activation }
@@ -102,7 +86,7 @@ fn main() {
         _ => Kernels::new(threads, false),
     };
     println!("{:?}, {threads} threads; fastest and median, ms", kernels.level());
-    let asked = std::env::var("FORMS").unwrap_or_else(|_| "int8,f28,f32".to_owned());
+    let asked = std::env::var("FORMS").unwrap_or_else(|_| "int8,f32".to_owned());
     let forms = FORMS.iter().filter(|(form, _)| asked.split(',').any(|asked| asked == *form));
     let elements = LAYERS * 12 * HIDDEN * HIDDEN + VOCAB * HIDDEN;
     let models: Vec<(&str, Model)> = forms

@@ -75,12 +75,12 @@ impl Head<'_> {
         if count == 0 {
             return Ok(());
         }
-        let Kernels { threads, level, rows, unpacked, candidates, .. } = kernels;
+        let Kernels { threads, level, rows, candidates, .. } = kernels;
         let quantize = matches!(self.linear.weights, crate::layout::Matrix::Int8(..));
         let row = |index: usize| select[index] as usize;
         rows.prepare((threads, *level), x, (inputs, count), &row, self.linear.norm, quantize);
         let to = (&mut *out.logits, self.padded);
-        self.linear.multiply((threads, *level), (rows, unpacked), count, (None, None), to);
+        self.linear.multiply((threads, *level), rows, count, (None, None), to);
 
         let logits = Shared::new(out.logits);
         let (top_logits, top_ids) = (Shared::new(out.top_logits), Shared::new(out.top_ids));

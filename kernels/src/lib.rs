@@ -4,7 +4,6 @@
 //! linear      y = activation(norm(x) W + b) * factor + residual
 //!   rows        x, normalized, and for int8 weights quantized, in the order that tiles read
 //!   tile        the inner loops: rows x panels of 16 outputs, f32 and int8
-//!   f28         f32 in 28 bits: how it is written and read
 //! attention   keys and values into the cache, then softmax(q K) V over the positions that are there, wherever a table says
 //!   attend      its inner loops: queries that share what they read
 //!   places      which tables of places can be
@@ -29,7 +28,6 @@ pub mod activation;
 mod attend;
 pub mod attention;
 pub mod embedding;
-pub mod f28;
 pub mod head;
 pub mod isa;
 pub mod layout;
@@ -49,8 +47,6 @@ pub struct Kernels {
     pub(crate) threads: Threads,
     pub(crate) level: Level,
     pub(crate) rows: rows::Rows,
-    /// What several tiles read of an f28 matrix, unpacked, and their sums, for each thread.
-    pub(crate) unpacked: Vec<linear::Line>,
     /// f32 `[threads, queries, positions]`: scores of a block of queries, a stretch for each query.
     pub(crate) scores: Vec<f32>,
     /// By place of a KV cache: whether a call of the attention writes to it. All false between calls.
@@ -79,7 +75,6 @@ impl Kernels {
             threads,
             level,
             rows: rows::Rows::default(),
-            unpacked: Vec::new(),
             scores: Vec::new(),
             written: Vec::new(),
             candidates,

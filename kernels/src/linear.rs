@@ -4,26 +4,19 @@ use std::mem::MaybeUninit;
 
 use crate::Kernels;
 use crate::activation::Activation;
-use crate::f28;
 use crate::isa::amx::{self, Tiles};
 use crate::isa::{Isa, LANES, Level, Op};
 use crate::layout::{Matrix, PANEL, panels, quads};
 pub use crate::rows::Norm;
 use crate::rows::Rows;
 use crate::threads::{Shared, Threads};
-use crate::tile::{F28Tile, F32Tile, Fetch, Int8Tile, MAX_HEIGHT, MAX_PANELS, Turn, unpack};
+use crate::tile::{F32Tile, Int8Tile, MAX_HEIGHT, MAX_PANELS, Turn};
 
 /// Panels that a thread takes at a time: enough to keep the order of memory, few enough to share evenly.
 const PART: usize = 2 * MAX_PANELS;
 
 /// Most tiles that take turns with a panel: more lose more by reading their rows again for each than they gain.
 const MAX_TURNS: usize = 4;
-
-/// Most inputs of a panel that are unpacked at a time for several tiles ([`Isa::UNPACKED_INPUTS`]).
-const UNPACKED_INPUTS: usize = 128;
-
-/// Panels that are unpacked together: as many as the widest tile multiplies that is one of several.
-const UNPACKED_PANELS: usize = 2;
 
 /// The map, without its arguments.
 #[derive(Clone, Copy, Debug)]
@@ -68,18 +61,18 @@ impl Linear<'_> {
         if count == 0 {
             return;
         }
-        let Kernels { threads, level, rows, unpacked, .. } = kernels;
+        let Kernels { threads, level, rows, .. } = kernels;
         let quantize = matches!(self.weights, Matrix::Int8(..));
         rows.prepare((threads, *level), arguments.x, (self.inputs, count), &|index| index, self.norm, quantize);
         let operands = (arguments.factor, arguments.residual);
-        self.multiply((threads, *level), (rows, unpacked), count, operands, (y, self.outputs));
+        self.multiply((threads, *level), rows, count, operands, (y, self.outputs));
     }
 
     /// The map of prepared rows; row `i` of the result begins at `y[i * stride]`.
     pub(crate) fn multiply(
         &self,
         (threads, level): (&Threads, Level),
-        (rows, unpacked): (&Rows, &mut Vec<Line>),
+        rows: &Rows,
         count: usize,
         (factor, residual): (Option<&[f32]>, Option<&[f32]>),
         (y, stride): (&mut [f32], usize),
@@ -89,28 +82,14 @@ impl Linear<'_> {
         assert!(y.len() >= (count - 1) * stride + self.outputs && stride >= self.outputs, "room for the result");
         let y = Shared::new(y);
         let panels = panels(self.outputs);
-        // A single tile unpacks as it multiplies.
-        let unpacks = matches!(self.weights, Matrix::F28(..)) && rows.tiles > 1;
-        let room = if unpacks { UNPACKED_PANELS * (UNPACKED_INPUTS + rows.tiles * rows.height) } else { 0 };
-        if unpacked.len() < threads.count() * room {
-            unpacked.resize(threads.count() * room, Line::default());
-        }
-        let unpacked = Shared::new(unpacked);
-        threads.run(panels.div_ceil(PART), &|part, thread| {
+        threads.run(panels.div_ceil(PART), &|part, _| {
             let range = part * PART..panels.min((part + 1) * PART);
-            let unpacked = (room > 0).then(|| unpacked.at(thread * room).cast());
-            let op = Panels { linear: self, rows, count, factor, residual, y, stride, range, unpacked };
-            // SAFETY: `Kernels` only holds levels that the machine has; lengths were checked, and panels belong to one part each,
-            // and room for unpacked ones to one thread.
+            let op = Panels { linear: self, rows, count, factor, residual, y, stride, range };
+            // SAFETY: `Kernels` only holds levels that the machine has; lengths were checked, and panels belong to one part each.
             unsafe { level.run(op) }
         });
     }
 }
-
-/// A panel's weights of an input, or a row's sums. Where such lie in two cache lines, a step takes twice as long.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Line(#[expect(dead_code, reason = "room")] [f32; LANES]);
 
 /// Room for the sums of the largest tiles.
 #[repr(align(64))]
@@ -126,9 +105,6 @@ struct Panels<'a> {
     y: Shared<f32>,
     stride: usize,
     range: std::ops::Range<usize>,
-    /// Room for a chunk of a few panels, `[panels, inputs, 16]`, and behind it for sums `[tiles, panels, height, 16]`, if panels are
-    /// unpacked.
-    unpacked: Option<*mut f32>,
 }
 
 impl Op for Panels<'_> {
@@ -136,10 +112,6 @@ impl Op for Panels<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Isa>(self) {
-        if let (Matrix::F28(bytes, _), Some(unpacked)) = (self.linear.weights, self.unpacked) {
-            // SAFETY: the caller's promise.
-            return unsafe { self.run_unpacked::<S>(bytes, unpacked) };
-        }
         // Written before it is read.
         let mut sums = MaybeUninit::<Sums>::uninit();
         let sums = sums.as_mut_ptr().cast::<f32>();
@@ -158,7 +130,6 @@ impl Op for Panels<'_> {
                     self.sum::<S>(amx.as_ref(), (tile, count), (first, panels), sums);
                     for (index, panel) in (0..count).flat_map(|index| (0..panels).map(move |panel| (index, panel))) {
                         let sums = sums.add((index * MAX_PANELS + panel) * self.rows.height * LANES);
-                        self.add_exceptions::<S>(tile + index, first + panel, sums);
                         self.finish::<S>(tile + index, first + panel, sums);
                     }
                 }
@@ -174,81 +145,6 @@ impl Panels<'_> {
     /// registers enough.
     fn take_turns<S: Isa>(&self) -> bool {
         S::REGISTERS < 32 && (2..=MAX_TURNS).contains(&self.rows.tiles)
-    }
-
-    /// All rows times some of the panels of an f28 matrix, for several tiles: these multiply what was unpacked once.
-    ///
-    /// # Safety
-    /// As [`Op::run`].
-    #[inline(always)]
-    unsafe fn run_unpacked<S: Isa>(&self, bytes: &[u8], unpacked: *mut f32) {
-        let (inputs, height, tiles) = (self.linear.inputs, self.rows.height, self.rows.tiles);
-        let each = f28::panel_bytes(inputs);
-        const { assert!(S::UNPACKED_INPUTS <= UNPACKED_INPUTS, "room for what is unpacked") };
-        let sums_of = |tile: usize, panel: usize| {
-            let row = (tile * UNPACKED_PANELS + panel) * height;
-            unpacked.wrapping_add((UNPACKED_PANELS * UNPACKED_INPUTS + row) * LANES)
-        };
-        for first in self.range.clone().step_by(UNPACKED_PANELS) {
-            let panels = UNPACKED_PANELS.min(self.range.end - first);
-            let packed = &bytes[first * each..(first + panels) * each];
-            for start in (0..inputs).step_by(S::UNPACKED_INPUTS) {
-                let chunk = S::UNPACKED_INPUTS.min(inputs - start);
-                let at = f28::HEADER_BYTES + start / f28::BLOCK_INPUTS * f28::BLOCK_BYTES;
-                // SAFETY: a chunk is whole blocks of each panel, and there is room for it and for the sums; `Rows::prepare` made
-                // `tiles` of the stretches that tiles read.
-                unsafe {
-                    for panel in 0..panels {
-                        let from = packed.as_ptr().add(panel * each);
-                        unpack::<S>((from, from.add(at)), chunk, unpacked.add(panel * chunk * PANEL));
-                    }
-                    let next = packed.as_ptr().wrapping_add(at + chunk / f28::BLOCK_INPUTS * f28::BLOCK_BYTES);
-                    for tile in 0..tiles {
-                        let rows = self.rows.values.as_ptr().add((tile * inputs + start) * height);
-                        let (weights, sums, continues) = (unpacked.cast_const(), sums_of(tile, 0), start > 0);
-                        // The first tile fetches what is unpacked next, from memory; the others the rows of the tile that follows.
-                        let others = match tile {
-                            0 => (next, each),
-                            _ => (rows.wrapping_add(inputs * height).cast(), 0),
-                        };
-                        let fetch = Fetch::others((weights.cast(), chunk * size_of::<Line>()), others);
-                        let tile = F32Tile { rows, inputs: chunk, weights, panels, sums, continues, tiles, fetch };
-                        S::f32_tile(height, &tile);
-                    }
-                }
-            }
-            for (tile, panel) in (0..tiles).flat_map(|tile| (0..panels).map(move |panel| (tile, panel))) {
-                let sums = sums_of(tile, panel);
-                // SAFETY: these are the sums of the tile and the panel.
-                unsafe {
-                    self.add_exceptions::<S>(tile, first + panel, sums);
-                    self.finish::<S>(tile, first + panel, sums);
-                }
-            }
-        }
-    }
-
-    /// Adds the products of a panel's exceptions to a tile's sums, `[height, 16]`.
-    ///
-    /// # Safety
-    /// As [`Op::run`].
-    #[inline(always)]
-    unsafe fn add_exceptions<S: Isa>(&self, tile: usize, panel: usize, sums: *mut f32) {
-        let Matrix::F28(bytes, exceptions) = self.linear.weights else { return };
-        let (inputs, height) = (self.linear.inputs, self.rows.height);
-        let each = f28::panel_bytes(inputs);
-        for exception in f28::exceptions(&bytes[panel * each..], exceptions) {
-            let mut weights = [0.0_f32; LANES];
-            weights[exception.lane] = exception.weight;
-            let x = &self.rows.values[(tile * inputs + exception.input) * height..][..height];
-            for (r, x) in x.iter().enumerate() {
-                // SAFETY: rows below the height have 16 sums each.
-                unsafe {
-                    let sums = sums.add(r * LANES);
-                    S::store(sums, S::fma(S::splat(*x), S::load(weights.as_ptr()), S::load(sums)));
-                }
-            }
-        }
     }
 
     /// The sums of a tile, or of a few for AMX, `[tiles, 4 panels, height, 16]`.
@@ -273,12 +169,8 @@ impl Panels<'_> {
                 Matrix::F32(weights) => {
                     let weights = weights.as_ptr().add(first * inputs * PANEL);
                     let (tiles, fetch) = (rows.tiles, turn.fetch(inputs));
-                    let tile = F32Tile { rows: values, inputs, weights, panels, sums, continues: false, tiles, fetch };
+                    let tile = F32Tile { rows: values, inputs, weights, panels, sums, tiles, fetch };
                     S::f32_tile(rows.height, &tile);
-                }
-                Matrix::F28(bytes, _) => {
-                    let weights = bytes.as_ptr().add(first * f28::panel_bytes(inputs));
-                    S::f28_tile(rows.height, &F28Tile { rows: values, inputs, weights, panels, sums });
                 }
                 Matrix::Int8(weights, _) => {
                     let groups = inputs.div_ceil(crate::layout::GROUP) * rows.height;
@@ -319,7 +211,7 @@ impl Panels<'_> {
         // cut off, whole vectors are read from and written to `cut` instead.
         unsafe {
             let scale = match linear.weights {
-                Matrix::F32(_) | Matrix::F28(..) => S::splat(1.0),
+                Matrix::F32(_) => S::splat(1.0),
                 Matrix::Int8(_, scales) => S::load(scales.as_ptr().add(output)),
             };
             let bias = S::load(bias.as_ptr());

@@ -86,17 +86,6 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// As [`prefetch`], for what is read once; past the caches behind the first, if so asked.
-#[inline(always)]
-pub(crate) fn prefetch_once(address: *const u8, past_caches: bool) {
-    #[cfg(target_arch = "x86_64")]
-    if past_caches {
-        // SAFETY: as above.
-        return unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_NTA }>(address.cast()) };
-    }
-    prefetch(address);
-}
-
 /// As [`prefetch`], but not into the nearest cache.
 #[inline(always)]
 #[cfg(target_arch = "x86_64")]

@@ -3,10 +3,9 @@
 //! The order of additions is that of the inputs (int8: exact within a group, then the groups in order), whatever the tile's size,
 //! so a row's result is the same in every tile.
 
-use crate::f28::{BLOCK_BYTES, BLOCK_INPUTS, HEADER_BYTES, panel_bytes};
 use crate::isa::{Isa, LANES};
 use crate::layout::{GROUP, PANEL, QUAD};
-use crate::math::{prefetch, prefetch_once};
+use crate::math::prefetch;
 
 /// Which of the tiles that are multiplied with the same panels a tile is, and how many they are.
 #[derive(Clone, Copy, Debug)]
@@ -22,11 +21,11 @@ impl Turn {
     /// What it fetches of panels of so many cache lines.
     pub(crate) fn fetch(self, lines: usize) -> Fetch {
         if !self.shares {
-            return Fetch { ahead: PREFETCH, skew: 0, shift: 0 };
+            return Fetch { ahead: PREFETCH, shift: 0 };
         }
         // A little more than its share: what the last turn fetches of the panel after the next isn't lost.
         let shift = self.count.ilog2();
-        Fetch { ahead: (lines + self.index * (lines >> shift)) * CACHE_LINE, skew: 0, shift }
+        Fetch { ahead: (lines + self.index * (lines >> shift)) * CACHE_LINE, shift }
     }
 }
 
@@ -35,23 +34,15 @@ impl Turn {
 pub(crate) struct Fetch {
     /// Bytes from the first panel's beginning to the first line, which may be anywhere.
     ahead: usize,
-    /// How many more they are with each panel that follows.
-    skew: usize,
     /// One for so many, as a power of two.
     shift: u32,
 }
 
 impl Fetch {
-    /// For panels of so many bytes each: lines of others, from one on, that are so many bytes apart.
-    pub(crate) fn others((panels, bytes): (*const u8, usize), (first, apart): (*const u8, usize)) -> Self {
-        Self { ahead: first.addr().wrapping_sub(panels.addr()), skew: apart.wrapping_sub(bytes), shift: 0 }
-    }
-
-    /// Fetches what belongs to a line of a panel, and which one that is.
+    /// Fetches what belongs to a line of a panel.
     #[inline(always)]
-    pub(crate) fn line(self, (index, panel): (usize, *const u8), line: usize) {
-        let ahead = self.ahead.wrapping_add(self.skew.wrapping_mul(index));
-        prefetch(panel.wrapping_add(ahead.wrapping_add((line >> self.shift) * CACHE_LINE)));
+    pub(crate) fn line(self, panel: *const u8, line: usize) {
+        prefetch(panel.wrapping_add(self.ahead + (line >> self.shift) * CACHE_LINE));
     }
 }
 
@@ -66,24 +57,9 @@ pub(crate) struct F32Tile {
     pub(crate) panels: usize,
     /// `[panels, height, 16]`
     pub(crate) sums: *mut f32,
-    /// The sums go on from what they are.
-    pub(crate) continues: bool,
     /// Tiles that are multiplied with the same panels.
     pub(crate) tiles: usize,
     pub(crate) fetch: Fetch,
-}
-
-/// Rows times panels of an f28 matrix, without its exceptions.
-pub(crate) struct F28Tile {
-    /// `[inputs, height]`
-    pub(crate) rows: *const f32,
-    pub(crate) inputs: usize,
-    /// The first of the panels.
-    pub(crate) weights: *const u8,
-    /// As in [`F32Tile`].
-    pub(crate) panels: usize,
-    /// `[panels, height, 16]`
-    pub(crate) sums: *mut f32,
 }
 
 /// Rows times panels of an int8 matrix, scaled for the rows but not yet for the outputs.
@@ -111,8 +87,6 @@ pub(crate) const MAX_PANELS: usize = 4;
 pub(crate) const MAX_HEIGHT: usize = 16;
 /// How far ahead weights are fetched, in bytes: about what memory delivers while it is waited for.
 const PREFETCH: usize = 4096;
-/// The same where they are unpacked as they are multiplied, for each of the panels.
-const PREFETCH_F28: usize = 2048;
 /// Bytes of a cache line: an input of an f32 panel, a quad of an int8 one.
 const CACHE_LINE: usize = 64;
 
@@ -144,18 +118,10 @@ pub(crate) unsafe fn f32_tile<S: Isa, const R: usize, const P: usize>(tile: &F32
             let weights: [*const f32; P] =
                 std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
             let mut sums = [[S::splat(0.0); R]; P];
-            if tile.continues {
-                for p in 0..P {
-                    for r in 0..R {
-                        let panel = (first + p).min(tile.panels - 1);
-                        sums[p][r] = S::load(tile.sums.add((panel * R + r) * LANES));
-                    }
-                }
-            }
             for input in 0..tile.inputs {
                 let rows = tile.rows.add(input * R);
                 for p in 0..P {
-                    tile.fetch.line((first + p, weights[p].cast()), input);
+                    tile.fetch.line(weights[p].cast(), input);
                 }
                 let columns: [S::F; P] = std::array::from_fn(|p| S::load(weights[p].add(input * PANEL)));
                 for r in 0..R {
@@ -166,66 +132,6 @@ pub(crate) unsafe fn f32_tile<S: Isa, const R: usize, const P: usize>(tile: &F32
                 }
             }
             store::<S, R, P>(&sums, tile.sums.add(first * R * LANES), tile.panels - first);
-        }
-    }
-}
-
-/// # Safety
-/// As [`f32_tile`].
-#[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "rows and panels index several arrays each")]
-pub(crate) unsafe fn f28_tile<S: Isa, const R: usize, const P: usize>(tile: &F28Tile) {
-    const PAIRS: usize = BLOCK_INPUTS / 2;
-    const LINES: usize = BLOCK_BYTES / CACHE_LINE;
-    // SAFETY: as in `f32_tile`.
-    unsafe {
-        let panel = panel_bytes(tile.inputs);
-        let past_caches = S::reads_past_caches();
-        for first in (0..tile.panels).step_by(P) {
-            let panels: [*const u8; P] =
-                std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
-            let mut sums = [[S::splat(0.0); R]; P];
-            for block in 0..tile.inputs / BLOCK_INPUTS {
-                let at = HEADER_BYTES + block * BLOCK_BYTES;
-                // Behind the end of these panels the next ones begin, not the one beside.
-                let skip = if at + PREFETCH_F28 < panel { 0 } else { (P - 1) * panel };
-                for pair in 0..PAIRS {
-                    let rows = tile.rows.add((block * BLOCK_INPUTS + 2 * pair) * R);
-                    for p in 0..P {
-                        let from = panels[p].add(at);
-                        // Two of the block's seven lines with each pair but the last.
-                        for line in 2 * pair..LINES.min(2 * pair + 2) {
-                            prefetch_once(from.wrapping_add(PREFETCH_F28 + skip + line * CACHE_LINE), past_caches);
-                        }
-                        let columns = S::unpack(from, pair, S::exponents(panels[p]));
-                        for r in 0..R {
-                            sums[p][r] = S::fma(S::splat(*rows.add(r)), columns[0], sums[p][r]);
-                            sums[p][r] = S::fma(S::splat(*rows.add(R + r)), columns[1], sums[p][r]);
-                        }
-                    }
-                }
-            }
-            store::<S, R, P>(&sums, tile.sums.add(first * R * LANES), tile.panels - first);
-        }
-    }
-}
-
-/// Unpacks some blocks of a panel to f32 `[inputs, 16]`, without their exceptions.
-///
-/// # Safety
-/// The machine has `S`; these are a panel and its blocks of so many inputs, and there is room for their weights.
-#[inline(always)]
-pub(crate) unsafe fn unpack<S: Isa>((panel, blocks): (*const u8, *const u8), inputs: usize, to: *mut f32) {
-    // SAFETY: the caller's promise; a panel begins with its exponents.
-    unsafe {
-        let exponents = S::exponents(panel);
-        for block in 0..inputs / BLOCK_INPUTS {
-            let (from, to) = (blocks.add(block * BLOCK_BYTES), to.add(block * BLOCK_INPUTS * PANEL));
-            for pair in 0..BLOCK_INPUTS / 2 {
-                let [first, second] = S::unpack(from, pair, exponents);
-                S::store(to.add(2 * pair * PANEL), first);
-                S::store(to.add((2 * pair + 1) * PANEL), second);
-            }
         }
     }
 }
@@ -254,7 +160,7 @@ pub(crate) unsafe fn int8_tile<S: Isa, const R: usize, const P: usize>(tile: &In
                 for quad in group * GROUP_QUADS..tile.quads.min((group + 1) * GROUP_QUADS) {
                     let rows = tile.rows.add(quad * S::WORDS * R);
                     for p in 0..P {
-                        fetch.line((p, weights[p].wrapping_add(skip)), quad);
+                        fetch.line(weights[p].wrapping_add(skip), quad);
                     }
                     let columns: [S::I; P] = std::array::from_fn(|p| S::load_weights(weights[p].add(quad * STEP)));
                     for r in 0..R {

@@ -91,41 +91,14 @@ fn folders() -> Vec<(String, std::path::PathBuf)> {
 enum Form {
     Onnx,
     Foretype,
-    /// Foretype's operators over matrices in 28 bits a weight, which are those of large models.
-    Compact,
 }
 
-const FORMS: [Form; 3] = [Form::Onnx, Form::Foretype, Form::Compact];
+const FORMS: [Form; 2] = [Form::Onnx, Form::Foretype];
 
 impl Form {
     fn ask(self, options: &mut BuildOptions) {
         options.operators = Some(if self == Form::Onnx { Operators::Onnx } else { Operators::Foretype });
-        options.compact_from_bytes = if self == Form::Compact { 0 } else { u64::MAX };
     }
-}
-
-/// Nothing but the place of the exceptions in a sum changes: logits are equal but for rounding, and whole matrices are smaller.
-#[test]
-fn compact_weights_are_the_weights() {
-    let mut compacted = 0;
-    for (name, folder) in folders() {
-        let forms = [Form::Foretype, Form::Compact].map(|form| {
-            let (folder, bundle, manifest) = build_with(&folder, |options| form.ask(options));
-            let bytes = std::fs::metadata(bundle.join("model.weights")).unwrap().len();
-            (folder, load(&bundle, &manifest), bytes, bundle)
-        });
-        let [(_a, mut plain, plain_bytes, _), (_b, mut compact, compact_bytes, bundle)] = forms;
-        let graph = std::fs::read(bundle.join("model.onnx")).unwrap();
-        compacted += usize::from(graph.windows(9).any(|name| name == b"LinearF28"));
-        println!("goldens: {name}: {plain_bytes} bytes, compact {compact_bytes}");
-        let prompt = &read_expected(&folder.join("expected.safetensors"))[0].prompt;
-        let rows = all_logits(&mut *plain, 0, prompt).into_iter().zip(all_logits(&mut *compact, 0, prompt));
-        for (plain, compact) in rows {
-            let difference = max_difference(&plain, &compact);
-            assert!(difference <= TOLERANCE, "{name}: {difference}");
-        }
-    }
-    assert!(compacted >= 10, "{compacted} models have matrices of whole blocks");
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod avx2;
 mod avx512;
 mod portable;
 
-use crate::tile::{F28Tile, F32Tile, Int8Tile};
+use crate::tile::{F32Tile, Int8Tile};
 
 /// Numbers in a vector.
 pub const LANES: usize = crate::layout::PANEL;
@@ -122,17 +122,12 @@ pub(crate) trait Op {
 pub(crate) trait Isa: Copy {
     type F: Copy;
     type I: Copy;
-    /// The exponents of an f28 panel.
-    type Exponents: Copy;
     /// Four quantized inputs of a row as [`Isa::dot`] takes them, the same in every lane.
     type Quad: Copy;
     /// Words of four bytes in which [`Isa::quad`] finds them, 1 or 2.
     const WORDS: usize;
     /// Vectors' worth of registers that kernels may count on, 32 or fewer.
     const REGISTERS: usize;
-    /// Inputs of f28 panels that are unpacked at a time for several tiles, a multiple of a block's: enough that sums are seldom put
-    /// aside, few enough to stay in the nearest cache beside the rows of a tile.
-    const UNPACKED_INPUTS: usize;
 
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(from: *const f32) -> Self::F;
@@ -184,20 +179,8 @@ pub(crate) trait Isa: Copy {
     /// `sum[lane] += sum over c of weight[lane][c] * x[c]`, less the inputs' correction.
     unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::Quad) -> Self::I;
 
-    /// 16 bytes: the exponents by their codes.
-    unsafe fn exponents(from: *const u8) -> Self::Exponents;
-    /// The weights of an f28 block's pair of inputs, first those of the first: see [`crate::f28`].
-    unsafe fn unpack(block: *const u8, pair: usize, exponents: Self::Exponents) -> [Self::F; 2];
-    /// Whether what is read once is best fetched past the caches behind the first.
-    #[inline(always)]
-    fn reads_past_caches() -> bool {
-        false
-    }
-
     /// Runs a tile of the given height, one of [`Level::height`]'s.
     unsafe fn f32_tile(height: usize, tile: &F32Tile);
-    /// As [`Isa::f32_tile`].
-    unsafe fn f28_tile(height: usize, tile: &F28Tile);
     /// As [`Isa::f32_tile`].
     unsafe fn int8_tile(height: usize, tile: &Int8Tile);
 }

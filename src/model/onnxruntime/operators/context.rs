@@ -285,7 +285,6 @@ fn check(status: sys::OrtStatusPtr) -> Result<(), ort::Error> {
 #[derive(Debug)]
 pub(super) enum Weights {
     F32(Constant<f32>),
-    F28(Constant<u8>, Constant<u8>),
     Int8(Constant<u8>, Constant<f32>),
 }
 
@@ -294,7 +293,6 @@ impl Weights {
     pub(super) fn read(info: &Info, index: usize, form: Form) -> Result<Self, ort::Error> {
         Ok(match form {
             Form::F32 => Weights::F32(info.needed(index)?),
-            Form::F28 => Weights::F28(info.needed(index)?, info.needed(index + 1)?),
             Form::Int8 => Weights::Int8(info.needed(index)?, info.needed(index + 1)?),
         })
     }
@@ -302,7 +300,6 @@ impl Weights {
     pub(super) fn matrix(&self) -> Matrix<'_> {
         match self {
             Weights::F32(elements) => Matrix::F32(elements.get()),
-            Weights::F28(bytes, exceptions) => Matrix::F28(bytes.get(), exceptions.get()),
             Weights::Int8(bytes, scales) => Matrix::Int8(bytes.get(), scales.get()),
         }
     }

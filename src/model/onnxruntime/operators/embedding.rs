@@ -1,4 +1,4 @@
-//! `Embedding`, `EmbeddingF28` and `EmbeddingInt8`: `(ids, table, [exceptions or scale], positions?, past_len?) -> y`.
+//! `Embedding` and `EmbeddingInt8`: `(ids, table, scale?, positions?, past_len?) -> y`.
 
 use kernels::Kernels;
 use kernels::embedding;
@@ -13,7 +13,7 @@ impl Definition for Embedding {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {
-        self.0.name(["Embedding", "EmbeddingF28", "EmbeddingInt8"])
+        self.0.name(["Embedding", "EmbeddingInt8"])
     }
 
     fn inputs(&self) -> Vec<OperatorInput> {

@@ -1,4 +1,4 @@
-//! `Head`, `HeadF28` and `HeadInt8`: `(x, select, weight, [exceptions or scale], bias?, norm_scale?, norm_bias?) -> logits, topv, topi, lse`.
+//! `Head` and `HeadInt8`: `(x, select, weight, scale?, bias?, norm_scale?, norm_bias?) -> logits, topv, topi, lse`.
 
 use kernels::Kernels;
 use kernels::activation::Activation;
@@ -15,7 +15,7 @@ impl Definition for Head {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {
-        self.0.name(["Head", "HeadF28", "HeadInt8"])
+        self.0.name(["Head", "HeadInt8"])
     }
 
     fn inputs(&self) -> Vec<OperatorInput> {

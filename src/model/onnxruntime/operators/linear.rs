@@ -1,4 +1,4 @@
-//! `Linear`, `LinearF28` and `LinearInt8`: `(x, weight, [exceptions or scale], bias?, norm_scale?, norm_bias?, factor?, residual?) -> y`.
+//! `Linear` and `LinearInt8`: `(x, weight, scale?, bias?, norm_scale?, norm_bias?, factor?, residual?) -> y`.
 
 use kernels::Kernels;
 use kernels::activation::Activation;
@@ -14,7 +14,7 @@ impl Definition for Linear {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {
-        self.0.name(["Linear", "LinearF28", "LinearInt8"])
+        self.0.name(["Linear", "LinearInt8"])
     }
 
     fn inputs(&self) -> Vec<OperatorInput> {

@@ -28,7 +28,7 @@ type Team = Arc<Mutex<Kernels>>;
 pub fn domain(kernels: Kernels) -> Result<OperatorDomain, ort::Error> {
     let team = Arc::new(Mutex::new(kernels));
     let mut domain = OperatorDomain::new("foretype")?;
-    for form in [Form::F32, Form::F28, Form::Int8] {
+    for form in [Form::F32, Form::Int8] {
         let team = || Arc::clone(&team);
         domain = domain.add(Registered(linear::Linear(form), team()))?;
         domain = domain.add(Registered(embedding::Embedding(form), team()))?;
@@ -107,25 +107,22 @@ const U8: TensorElementType = TensorElementType::Uint8;
 #[derive(Clone, Copy, Debug)]
 enum Form {
     F32,
-    F28,
     Int8,
 }
 
 impl Form {
-    /// Of an operator's three names the one for this form.
-    fn name(self, [f32, f28, int8]: [&'static str; 3]) -> &'static str {
+    /// Of an operator's two names the one for this form.
+    fn name(self, [f32, int8]: [&'static str; 2]) -> &'static str {
         match self {
             Form::F32 => f32,
-            Form::F28 => f28,
             Form::Int8 => int8,
         }
     }
 
-    /// The inputs of a packed matrix: elements, and what belongs to them, which are exceptions or scales.
+    /// The inputs of a packed matrix: its elements, and the scales of int8.
     fn inputs(self) -> Vec<OperatorInput> {
         let types = match self {
             Form::F32 => &[F32][..],
-            Form::F28 => &[U8, U8],
             Form::Int8 => &[U8, F32],
         };
         types.iter().map(|element| required(*element)).collect()

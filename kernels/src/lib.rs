@@ -71,14 +71,7 @@ impl Kernels {
         assert!(level.is_available(), "this machine has no {level:?}");
         let threads = Threads::new(threads, spin);
         let candidates = (0..threads.count()).map(|_| head::Candidates::default()).collect();
-        Self {
-            threads,
-            level,
-            rows: rows::Rows::default(),
-            scores: Vec::new(),
-            written: Vec::new(),
-            candidates,
-        }
+        Self { threads, level, rows: rows::Rows::default(), scores: Vec::new(), written: Vec::new(), candidates }
     }
 
     /// The instruction set in use.

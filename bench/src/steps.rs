@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use foretype::bundle::Source;
 use foretype::cli::gpu::GpuArgs;
-use foretype::model::onnxruntime::Options;
+use foretype::model::onnxruntime::{CpuLevel, Options};
 use foretype::model::{Backend, Batch, Outputs, Selected, options};
 use foretype::text::TokenId;
 use serde::Serialize;
@@ -87,6 +87,7 @@ impl StepsArgs {
             library: self.onnxruntime.clone(),
             threads: self.threads.unwrap_or(cores),
             spin: false,
+            cpu_level: CpuLevel::detect(),
             lanes,
             chunk: self.past.max(1),
             pool_bytes: 0,

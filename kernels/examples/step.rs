@@ -2,7 +2,8 @@
 //!
 //! usage: cargo run --release -p foretype-kernels --example step [-- THREADS [PAST...]]
 //!
-//! `LEVEL=avx512` or `avx2` takes another instruction set than the best; `BEAMS=5` lets five rows at a time share what is behind them; `FORMS=f32` leaves the other out.
+//! `LEVEL=avx2` takes another CPU level than the best; `BEAMS=5` lets five rows at a time share their past positions; `FORMS=f32`
+//! leaves int8 out.
 //! Forms of the weights take turns. With positions that rows have behind them, it times steps and chunks of prompts behind so many
 //! instead, in turns too.
 
@@ -13,7 +14,7 @@ use kernels::attention::{self, Attention, Heads};
 use kernels::head::{Distributions, Head};
 use kernels::layout::{self, Matrix};
 use kernels::linear::{Arguments, Linear, Norm};
-use kernels::{Kernels, Level};
+use kernels::{CpuLevel, Kernels};
 
 const LAYERS: usize = 12;
 const HIDDEN: usize = 768;
@@ -80,12 +81,10 @@ fn main() {
     let mut arguments = std::env::args().skip(1).filter_map(|argument| argument.parse::<usize>().ok());
     let threads = arguments.next().unwrap_or(2);
     let pasts: Vec<usize> = arguments.collect();
-    let mut kernels = match std::env::var("LEVEL").as_deref() {
-        Ok("avx512") => Kernels::with_level(threads, false, Level::Avx512),
-        Ok("avx2") => Kernels::with_level(threads, false, Level::Avx2),
-        _ => Kernels::new(threads, false),
-    };
-    println!("{:?}, {threads} threads; fastest and median, ms", kernels.level());
+    let level =
+        std::env::var("LEVEL").ok().and_then(|name| CpuLevel::ALL.into_iter().find(|level| level.name() == name));
+    let mut kernels = Kernels::new(threads, false, level.unwrap_or_else(CpuLevel::detect));
+    println!("{}, {threads} threads; fastest and median, ms", kernels.level());
     let asked = std::env::var("FORMS").unwrap_or_else(|_| "int8,f32".to_owned());
     let forms = FORMS.iter().filter(|(form, _)| asked.split(',').any(|asked| asked == *form));
     let elements = LAYERS * 12 * HIDDEN * HIDDEN + VOCAB * HIDDEN;

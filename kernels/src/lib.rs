@@ -38,14 +38,14 @@ mod rows;
 pub mod threads;
 mod tile;
 
-pub use isa::Level;
+pub use isa::CpuLevel;
 pub use threads::Threads;
 
 /// What all kernels of one engine share: its threads, its instruction set, and memory that is used again from call to call.
 #[derive(Debug)]
 pub struct Kernels {
     pub(crate) threads: Threads,
-    pub(crate) level: Level,
+    pub(crate) level: CpuLevel,
     pub(crate) rows: rows::Rows,
     /// f32 `[threads, queries, positions]`: scores of a block of queries, a stretch for each query.
     pub(crate) scores: Vec<f32>,
@@ -56,26 +56,21 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Kernels on so many threads, the calling one included, with the best instructions that this machine has.
+    /// Kernels on `threads` threads, the calling one included, with the instructions of `level`.
     ///
     /// `spin` keeps idle threads awake between calls: a shorter step, for a busy core each.
-    pub fn new(threads: usize, spin: bool) -> Self {
-        Self::with_level(threads, spin, Level::detect())
-    }
-
-    /// As [`Kernels::new`], with a given instruction set.
     ///
     /// # Panics
-    /// If this machine lacks it.
-    pub fn with_level(threads: usize, spin: bool, level: Level) -> Self {
-        assert!(level.is_available(), "this machine has no {level:?}");
+    /// If this machine lacks the level.
+    pub fn new(threads: usize, spin: bool, level: CpuLevel) -> Self {
+        assert!(level.is_available(), "this machine has no {level}");
         let threads = Threads::new(threads, spin);
         let candidates = (0..threads.count()).map(|_| head::Candidates::default()).collect();
         Self { threads, level, rows: rows::Rows::default(), scores: Vec::new(), written: Vec::new(), candidates }
     }
 
     /// The instruction set in use.
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> CpuLevel {
         self.level
     }
 }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use crate::Kernels;
 use crate::activation::Activation;
 use crate::isa::amx::{self, Tiles};
-use crate::isa::{Isa, LANES, Level, Op};
+use crate::isa::{CpuLevel, Isa, LANES, Op};
 use crate::layout::{Matrix, PANEL, panels, quads};
 pub use crate::rows::Norm;
 use crate::rows::Rows;
@@ -71,7 +71,7 @@ impl Linear<'_> {
     /// The map of prepared rows; row `i` of the result begins at `y[i * stride]`.
     pub(crate) fn multiply(
         &self,
-        (threads, level): (&Threads, Level),
+        (threads, level): (&Threads, CpuLevel),
         rows: &Rows,
         count: usize,
         (factor, residual): (Option<&[f32]>, Option<&[f32]>),

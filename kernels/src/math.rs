@@ -97,7 +97,7 @@ pub(crate) fn prefetch_far(address: *const u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Level;
+    use crate::CpuLevel;
     use crate::isa::{LANES, Op};
 
     type Function = fn(f64) -> f64;
@@ -137,7 +137,7 @@ mod tests {
         // The formula of erf is good for 1.5e-7, its sums in f32 for the rest.
         let allowed = [4e-7, 4e-7, 4e-7, 1e-6];
         let exact: [Function; 4] = [f64::exp, |x| 1.0 / (1.0 + (-x).exp()), f64::tanh, erf_exact];
-        for level in [Level::Avx512, Level::Avx2, Level::Portable].into_iter().filter(|level| level.is_available()) {
+        for level in CpuLevel::available() {
             for (which, exact) in exact.iter().enumerate() {
                 for step in -400..400 {
                     let xs: [f32; LANES] = std::array::from_fn(|lane| step as f32 * 0.1 + lane as f32 * 0.006);

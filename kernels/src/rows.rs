@@ -1,6 +1,6 @@
 //! A linear map's left side: rows normalized, for int8 weights quantized, and laid out in the order that tiles read.
 
-use crate::isa::{Isa, LANES, Level, Op, amx};
+use crate::isa::{CpuLevel, Isa, LANES, Op, amx};
 use crate::layout::{GROUP, QUAD, quads};
 use crate::threads::{Shared, Threads};
 
@@ -76,7 +76,7 @@ impl Rows {
     /// Prepares `count` rows of `inputs` each; row `i` is `x[row(i) * inputs..]`.
     pub(crate) fn prepare(
         &mut self,
-        (threads, level): (&Threads, Level),
+        (threads, level): (&Threads, CpuLevel),
         x: &[f32],
         (inputs, count): (usize, usize),
         row: &(dyn Fn(usize) -> usize + Sync),
@@ -84,7 +84,7 @@ impl Rows {
         quantize: bool,
     ) {
         norm.check(inputs);
-        let amx = if quantize && level == Level::Amx { amx::height(count, inputs) } else { None };
+        let amx = if quantize && level == CpuLevel::Amx { amx::height(count, inputs) } else { None };
         self.amx = amx.is_some();
         self.height = amx.unwrap_or_else(|| level.height(count));
         self.tiles = count.div_ceil(self.height);

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use engine_build::manifest::Manifest;
+use engine_build::manifest::{Manifest, Operators};
 
+use super::onnxruntime::CpuLevel;
 use super::onnxruntime::cuda::CudaOptions;
 use super::{Backend, Limits, onnxruntime, tensorrt};
 
@@ -21,6 +22,16 @@ pub enum BackendOptions {
 impl From<onnxruntime::Options> for BackendOptions {
     fn from(options: onnxruntime::Options) -> Self {
         Self::OnnxRuntime(options)
+    }
+}
+
+impl BackendOptions {
+    /// The CPU level of the kernels that compute a bundle, if foretype's kernels do.
+    pub fn cpu_level(&self, manifest: &Manifest) -> Option<CpuLevel> {
+        match self {
+            Self::OnnxRuntime(options) if manifest.model.operators == Operators::Foretype => Some(options.cpu_level),
+            _ => None,
+        }
     }
 }
 

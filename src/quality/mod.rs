@@ -12,7 +12,7 @@ use engine_build::manifest::{Manifest, Quality, TOKENIZER_FILE};
 use engine_build::{BuildError, BuildOptions, Progress, Quantization, build_checked};
 
 use self::comparison::Comparison;
-use crate::model::onnxruntime::{self, LoadError};
+use crate::model::onnxruntime::{self, CpuLevel, LoadError};
 use crate::model::{Backend, BackendError, Batch, Outputs, Selected};
 use crate::text::{Text, TextError, TokenId};
 
@@ -188,6 +188,7 @@ fn settings(gate: &Gate) -> onnxruntime::Options {
         library: gate.library.clone(),
         threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         spin: false,
+        cpu_level: CpuLevel::detect(),
         lanes: 1,
         chunk: CHUNK,
         pool_bytes: 0,

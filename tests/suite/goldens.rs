@@ -1,14 +1,16 @@
 //! The whole path from checkpoint to logits against Hugging Face transformers, on tiny checkpoints of odd shapes.
 
+use std::io::Write;
 use std::path::Path;
 
 use foretype::model::{Backend, Batch, Outputs, Selected};
 use foretype::text::TokenId;
 use safetensors::SafeTensors;
 
-use engine_build::{BuildOptions, Dtype, Operators};
+use engine_build::{Dtype, Manifest, Operators};
+use foretype::model::onnxruntime::{self, CpuLevel, Options};
 
-use crate::support::{RaggedRow, all_logits, build, build_with, load, ragged_difference, repository};
+use crate::support::{RaggedRow, all_logits, backend_options, build, build_with, load, ragged_difference, repository};
 
 /// Largest difference of a logit from transformers' fp32 one. The goldens' weights are large, so that outputs vary:
 /// transformers itself is up to 2.2e-4 away from an fp64 computation, and the mildest mistake the goldens can tell is 4e-3.
@@ -86,26 +88,44 @@ fn folders() -> Vec<(String, std::path::PathBuf)> {
     folders.into_iter().map(|p| (p.file_name().unwrap().to_string_lossy().into_owned(), p)).collect()
 }
 
-/// What a graph is written in.
+/// What computes a golden: ONNX's operators, or foretype's own at a CPU level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
     Onnx,
-    Foretype,
+    Foretype(CpuLevel),
 }
 
-const FORMS: [Form; 2] = [Form::Onnx, Form::Foretype];
+/// Every form that this machine can compute. Says which levels it lacks.
+fn forms() -> Vec<Form> {
+    for level in CpuLevel::ALL.into_iter().filter(|level| !level.is_available()) {
+        skip(&format!("goldens at CPU level {level}"), "this machine lacks it");
+    }
+    std::iter::once(Form::Onnx).chain(CpuLevel::available().map(Form::Foretype)).collect()
+}
+
+/// Says what isn't tested, on a stream that the test harness doesn't capture.
+fn skip(name: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
+}
 
 impl Form {
-    fn ask(self, options: &mut BuildOptions) {
-        options.operators = Some(if self == Form::Onnx { Operators::Onnx } else { Operators::Foretype });
+    /// The bundle of a checkpoint, loaded; the folder has to outlive the engine.
+    fn open(self, checkpoint: &Path) -> (tempfile::TempDir, Box<dyn Backend>, Manifest) {
+        let (operators, cpu_level) = match self {
+            Form::Onnx => (Operators::Onnx, CpuLevel::detect()),
+            Form::Foretype(level) => (Operators::Foretype, level),
+        };
+        let (folder, bundle, manifest) = build_with(checkpoint, |options| options.operators = Some(operators));
+        let backend = onnxruntime::load(&bundle, &manifest, &Options { cpu_level, ..backend_options() }).unwrap();
+        (folder, backend, manifest)
     }
 }
 
 #[test]
 fn logits_and_greedy_tokens_equal_transformers() {
-    for ((name, folder), form) in folders().iter().flat_map(|golden| FORMS.map(|form| (golden, form))) {
-        let (_folder, bundle, manifest) = build_with(folder, |options| form.ask(options));
-        let mut backend = load(&bundle, &manifest);
+    let forms = forms();
+    for ((name, folder), form) in folders().iter().flat_map(|golden| forms.iter().map(move |form| (golden, form))) {
+        let (_folder, mut backend, manifest) = form.open(folder);
         let mut worst = 0f32;
         for golden in read_expected(&folder.join("expected.safetensors")) {
             let rows = all_logits(&mut *backend, 0, &golden.prompt);
@@ -145,9 +165,9 @@ fn half_precision_is_near_transformers() {
 /// compute what it computes alone.
 #[test]
 fn a_ragged_batch_equals_each_row_alone() {
-    for ((name, folder), form) in folders().iter().flat_map(|golden| FORMS.map(|form| (golden, form))) {
-        let (_folder, bundle, manifest) = build_with(folder, |options| form.ask(options));
-        let mut backend = load(&bundle, &manifest);
+    let forms = forms();
+    for ((name, folder), form) in folders().iter().flat_map(|golden| forms.iter().map(move |form| (golden, form))) {
+        let (_folder, mut backend, _) = form.open(folder);
         // Every row, padded to the longest, has to fit behind the longest past.
         let fitting = 4..=backend.limits().context / 2;
         let mut goldens = read_expected(&folder.join("expected.safetensors"));

@@ -10,7 +10,7 @@ use foretype::engine::{Engine, EngineOptions, RequestOptions};
 use foretype::http::{self, ModelState, ServerOptions};
 use foretype::metrics::Metrics;
 use foretype::model::fake::{FakeBackend, FaultFn};
-use foretype::model::onnxruntime::{self, Options};
+use foretype::model::onnxruntime::{self, CpuLevel, Options};
 use foretype::model::{Backend, Batch, KvCopy, Lane, Limits, Outputs, Page, Selected, SourceSlot};
 use foretype::schedule::{Loader, PoolOptions};
 use foretype::text::{Text, TokenId};
@@ -26,7 +26,15 @@ pub fn repository(path: &str) -> PathBuf {
 
 /// Small: tests run side by side.
 pub fn backend_options() -> Options {
-    Options { library: None, threads: 1, spin: false, lanes: 16, chunk: 64, pool_bytes: 16 << 20 }
+    Options {
+        library: None,
+        threads: 1,
+        spin: false,
+        cpu_level: CpuLevel::detect(),
+        lanes: 16,
+        chunk: 64,
+        pool_bytes: 16 << 20,
+    }
 }
 
 /// The server's defaults, near enough.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use engine_build::{BuildOptions, Manifest, Quantization, is_bundle};
-use foretype::model::onnxruntime::{self, Options};
+use foretype::model::onnxruntime::{self, CpuLevel, Options};
 use foretype::model::{Backend, Batch, Outputs, Selected};
 use foretype::text::TokenId;
 
@@ -51,7 +51,8 @@ pub struct Own {
 impl Own {
     /// Loads a bundle.
     pub fn load(bundle: &Path, manifest: &Manifest, library: Option<PathBuf>, threads: usize) -> Result<Self> {
-        let options = Options { library, threads, spin: false, lanes: LANES, chunk: CHUNK, pool_bytes: 0 };
+        let cpu_level = CpuLevel::detect();
+        let options = Options { library, threads, spin: false, cpu_level, lanes: LANES, chunk: CHUNK, pool_bytes: 0 };
         let backend = onnxruntime::load(bundle, manifest, &options)?;
         Ok(Self { backend, batch: Batch::default(), out: Outputs::default() })
     }

@@ -1,6 +1,6 @@
 //! Vectors of 16 numbers, as three instruction sets have them.
 //!
-//! A kernel is an `Op`, generic over `Isa`, all `#[inline(always)]`; `Level::run` enters it through a function compiled for
+//! A kernel is an `Op`, generic over `Isa`, all `#[inline(always)]`; `CpuLevel::run` enters it through a function compiled for
 //! the instruction set, into which everything is inlined. A closure is not: it would be compiled without.
 
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_amx.rs")]
@@ -16,63 +16,78 @@ use crate::tile::{F32Tile, Int8Tile};
 /// Numbers in a vector.
 pub const LANES: usize = crate::layout::PANEL;
 
-/// An instruction set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// AVX-512 with VNNI, and AMX for rows times int8 weights: Intel since Sapphire Rapids.
-    Amx,
-    /// AVX-512 with VNNI: Intel since Cascade Lake, AMD since Zen 4.
-    Avx512,
-    /// AVX2 with FMA.
-    Avx2,
+/// The instructions that kernels use, from the least to the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CpuLevel {
     /// What the compiler makes of plain Rust.
     Portable,
+    /// AVX2 with FMA.
+    Avx2,
+    /// AVX-512 with VNNI: Intel since Cascade Lake, AMD since Zen 4.
+    Avx512,
+    /// AVX-512 with VNNI, and AMX for rows times int8 weights: Intel since Sapphire Rapids.
+    Amx,
 }
 
-impl Level {
-    /// The best that this machine has.
+impl CpuLevel {
+    /// All levels, best first.
+    pub const ALL: [Self; 4] = [Self::Amx, Self::Avx512, Self::Avx2, Self::Portable];
+
+    /// The levels that this machine has, best first.
+    pub fn available() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|level| level.is_available())
+    }
+
+    /// The best level that this machine has.
     pub fn detect() -> Self {
-        [Level::Amx, Level::Avx512, Level::Avx2]
-            .into_iter()
-            .find(|level| level.is_available())
-            .unwrap_or(Level::Portable)
+        Self::available().next().unwrap_or(Self::Portable)
+    }
+
+    /// The level's name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Amx => "amx",
+        }
     }
 
     /// Whether this machine has it.
     pub fn is_available(self) -> bool {
         match self {
-            Level::Amx => Level::Avx512.is_available() && amx::is_available(),
+            CpuLevel::Amx => CpuLevel::Avx512.is_available() && amx::is_available(),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => {
+            CpuLevel::Avx512 => {
                 is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512vnni")
-                    && Level::Avx2.is_available()
+                    && CpuLevel::Avx2.is_available()
             }
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            CpuLevel::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
             #[cfg(not(target_arch = "x86_64"))]
-            Level::Avx512 | Level::Avx2 => false,
-            Level::Portable => true,
+            CpuLevel::Avx512 | CpuLevel::Avx2 => false,
+            CpuLevel::Portable => true,
         }
     }
 
     /// Runs a kernel with this instruction set.
     ///
     /// # Safety
-    /// The machine has it ([`Level::is_available`]), and what the kernel itself asks for holds.
+    /// The machine has it ([`CpuLevel::is_available`]), and what the kernel itself asks for holds.
     pub(crate) unsafe fn run<O: Op>(self, op: O) -> O::Output {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Level::Amx | Level::Avx512 => avx512::run(op),
+                CpuLevel::Amx | CpuLevel::Avx512 => avx512::run(op),
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => avx2::run(op),
+                CpuLevel::Avx2 => avx2::run(op),
                 #[cfg(not(target_arch = "x86_64"))]
-                Level::Amx | Level::Avx512 | Level::Avx2 => op.run::<portable::Portable>(),
-                Level::Portable => op.run::<portable::Portable>(),
+                CpuLevel::Amx | CpuLevel::Avx512 | CpuLevel::Avx2 => op.run::<portable::Portable>(),
+                CpuLevel::Portable => op.run::<portable::Portable>(),
             }
         }
     }
@@ -94,13 +109,19 @@ impl Level {
     /// Rows of the tiles of vectors that `rows` rows are cut into, all of the same height: few tiles, and few rows that only fill up.
     pub(crate) fn height(self, rows: usize) -> usize {
         let heights: &[usize] = match self {
-            Level::Amx | Level::Avx512 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14],
-            Level::Avx2 => &[1, 2, 3, 4, 5],
-            Level::Portable => &[1, 4],
+            CpuLevel::Amx | CpuLevel::Avx512 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14],
+            CpuLevel::Avx2 => &[1, 2, 3, 4, 5],
+            CpuLevel::Portable => &[1, 4],
         };
         // Reading a tile's weights costs about as much as a row.
         let cost = |height: usize| rows.div_ceil(height) * (height + 1);
         heights.iter().rev().copied().min_by_key(|&height| cost(height)).unwrap_or(1)
+    }
+}
+
+impl std::fmt::Display for CpuLevel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -179,7 +200,7 @@ pub(crate) trait Isa: Copy {
     /// `sum[lane] += sum over c of weight[lane][c] * x[c]`, less the inputs' correction.
     unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::Quad) -> Self::I;
 
-    /// Runs a tile of the given height, one of [`Level::height`]'s.
+    /// Runs a tile of the given height, one of [`CpuLevel::height`]'s.
     unsafe fn f32_tile(height: usize, tile: &F32Tile);
     /// As [`Isa::f32_tile`].
     unsafe fn int8_tile(height: usize, tile: &Int8Tile);
@@ -192,18 +213,18 @@ mod tests {
     #[test]
     fn heights_waste_little() {
         for (level, rows, height) in [
-            (Level::Avx512, 1, 1),
-            (Level::Avx512, 3, 3),
-            (Level::Avx512, 10, 10),
-            (Level::Avx512, 15, 8),
-            (Level::Avx512, 24, 12),
-            (Level::Avx512, 64, 13),
-            (Level::Avx512, 320, 14),
-            (Level::Avx2, 10, 5),
-            (Level::Avx2, 12, 4),
-            (Level::Avx2, 32, 4),
-            (Level::Avx2, 320, 5),
-            (Level::Portable, 3, 4),
+            (CpuLevel::Avx512, 1, 1),
+            (CpuLevel::Avx512, 3, 3),
+            (CpuLevel::Avx512, 10, 10),
+            (CpuLevel::Avx512, 15, 8),
+            (CpuLevel::Avx512, 24, 12),
+            (CpuLevel::Avx512, 64, 13),
+            (CpuLevel::Avx512, 320, 14),
+            (CpuLevel::Avx2, 10, 5),
+            (CpuLevel::Avx2, 12, 4),
+            (CpuLevel::Avx2, 32, 4),
+            (CpuLevel::Avx2, 320, 5),
+            (CpuLevel::Portable, 3, 4),
         ] {
             assert_eq!(level.height(rows), height, "{level:?} {rows}");
         }

@@ -1,7 +1,7 @@
 //! Attention against plain sums in f64, whatever places its positions are in; and a prompt in chunks against one token by token.
 
-use kernels::Kernels;
 use kernels::attention::{Arguments, Attention, Heads, PlaceError, Rotary};
+use kernels::{CpuLevel, Kernels};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -61,7 +61,7 @@ fn attention_is_a_softmax_over_what_is_there() {
             let parts = [part(0), part(heads * dim), part((heads + kv_heads) * dim)];
             let arguments =
                 Arguments { heads: parts, past_len: &past_len, places: &places, keys: &mut keys, values: &mut values };
-            let mut kernels = Kernels::with_level(1 + case % 2, false, level);
+            let mut kernels = Kernels::new(1 + case % 2, false, level);
             attention.run(&mut kernels, arguments, &mut y).expect("places that there are");
             for (row, token, head) in
                 (0..rows).flat_map(|r| (0..tokens).flat_map(move |t| (0..heads).map(move |h| (r, t, h))))
@@ -112,7 +112,7 @@ fn a_prompt_in_chunks_is_the_prompt_token_by_token() {
         let attention = Attention { heads, kv_heads: 2, head_dim: dim, scale: 0.2, rotary: None };
         let table = places(&mut rng, 170, &[0], false);
         for level in levels() {
-            let mut kernels = Kernels::with_level(2, false, level);
+            let mut kernels = Kernels::new(2, false, level);
             // Tokens `chunk` at a time into a cache of more positions than they need.
             let mut read = |chunk: usize| {
                 let (mut keys, mut values) = (vec![0.0; 2 * PLACES * dim], vec![0.0; 2 * PLACES * dim]);
@@ -162,9 +162,7 @@ fn a_row_among_many_is_the_row_alone() {
                 let (mut keys, mut values) = (cache.clone(), cache.clone());
                 let mut y = vec![f32::NAN; past_len.len() * heads * dim];
                 let arguments = Arguments { heads: parts, past_len, places, keys: &mut keys, values: &mut values };
-                attention
-                    .run(&mut Kernels::with_level(2, false, level), arguments, &mut y)
-                    .expect("places that there are");
+                attention.run(&mut Kernels::new(2, false, level), arguments, &mut y).expect("places that there are");
                 y
             };
             let alone = fused.chunks_exact(width).zip(past_len.chunks_exact(1)).zip(places.chunks_exact(context));
@@ -181,7 +179,7 @@ fn ones(places: &[i64], past_len: &[i64]) -> (Result<(), PlaceError>, Vec<f32>, 
     let part = Heads { values: &values, width: 2, offset: 0, stride: 2 };
     let (mut keys, mut mixed, mut y) = (vec![0.5; 6 * 2], vec![0.5; 6 * 2], vec![f32::NAN; values.len()]);
     let arguments = Arguments { heads: [part; 3], past_len, places, keys: &mut keys, values: &mut mixed };
-    let result = attention.run(&mut Kernels::new(2, false), arguments, &mut y);
+    let result = attention.run(&mut Kernels::new(2, false, CpuLevel::detect()), arguments, &mut y);
     (result, keys, y)
 }
 
@@ -217,7 +215,7 @@ fn places_that_cannot_be_are_refused_and_nothing_is_written() {
 #[test]
 fn a_refusal_leaves_no_mark() {
     let attention = Attention { heads: 1, kv_heads: 1, head_dim: 2, scale: 1.0, rotary: None };
-    let (values, mut kernels) = ([1.0; 2 * 2], Kernels::new(1, false));
+    let (values, mut kernels) = ([1.0; 2 * 2], Kernels::new(1, false, CpuLevel::detect()));
     let part = Heads { values: &values, width: 2, offset: 0, stride: 2 };
     let mut run = |places: &[i64]| {
         let (mut keys, mut mixed, mut y) = ([0.5; 6 * 2], [0.5; 6 * 2], [0.0; 2 * 2]);

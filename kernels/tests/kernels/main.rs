@@ -3,17 +3,28 @@
 
 mod attention;
 
+use std::io::Write;
+
 use kernels::activation::Activation;
 use kernels::embedding::Embedding;
 use kernels::head::{Distributions, Head};
 use kernels::layout::{self, Matrix};
 use kernels::linear::{self, Linear, Norm};
-use kernels::{Kernels, Level};
+use kernels::{CpuLevel, Kernels};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-fn levels() -> impl Iterator<Item = Level> {
-    [Level::Amx, Level::Avx512, Level::Avx2, Level::Portable].into_iter().filter(|level| level.is_available())
+/// The levels that this machine has. Says which of the others are not tested.
+fn levels() -> impl Iterator<Item = CpuLevel> {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    let missing = || CpuLevel::ALL.into_iter().filter(|level| !level.is_available());
+    SAID.call_once(|| missing().for_each(|level| skip(&format!("kernels at {level}"), "this CPU lacks the level")));
+    CpuLevel::available()
+}
+
+/// Says what isn't tested, on a stream that the test harness doesn't capture.
+fn skip(name: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
 }
 
 fn random(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
@@ -28,7 +39,7 @@ enum Form {
 }
 
 /// Every instruction set with every form of `packed`.
-fn forms(packed: &Packed) -> impl Iterator<Item = (Level, Form, Matrix<'_>, &[f32])> {
+fn forms(packed: &Packed) -> impl Iterator<Item = (CpuLevel, Form, Matrix<'_>, &[f32])> {
     levels().flat_map(|level| [Form::F32, Form::Int8].map(|form| (level, form))).map(|(level, form)| {
         let (matrix, plain) = packed.matrix(form);
         (level, form, matrix, plain)
@@ -164,7 +175,7 @@ fn linear_maps_are_the_sums_they_should_be() {
                 residual: (case % 4 < 2).then_some(&residual[..]),
             };
             let mut y = vec![f32::NAN; rows * outputs];
-            map.run(&mut Kernels::with_level(1 + case % 3, false, level), arguments, &mut y);
+            map.run(&mut Kernels::new(1 + case % 3, false, level), arguments, &mut y);
             for row in 0..rows {
                 let exact = normalized(&x[row * inputs..(row + 1) * inputs], norm);
                 let left = if int8 { quantized(&exact) } else { exact };
@@ -212,7 +223,7 @@ fn the_largest_int8_products_are_summed_without_overflow() {
             let map = Linear { weights, inputs, outputs: layout::PANEL, norm: Norm::None, bias, activation };
             let mut y = vec![0.0; rows * layout::PANEL];
             let arguments = linear::Arguments { x: &x, factor: None, residual: None };
-            map.run(&mut Kernels::with_level(1, false, level), arguments, &mut y);
+            map.run(&mut Kernels::new(1, false, level), arguments, &mut y);
             for (at, found) in y.iter().enumerate() {
                 let (row, o) = (at / layout::PANEL, at % layout::PANEL);
                 let wanted: f32 = (0..inputs).map(|i| x[row * inputs + i] * signs[o * inputs + i]).sum();
@@ -242,14 +253,14 @@ fn alone_and_in_company(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize, row
         let run = |x: &[f32], threads: usize| {
             let mut y = vec![0.0; x.len() / inputs * outputs];
             map.run(
-                &mut Kernels::with_level(threads, false, level),
+                &mut Kernels::new(threads, false, level),
                 linear::Arguments { x, factor: None, residual: None },
                 &mut y,
             );
             y
         };
         let alone: Vec<f32> = x.chunks_exact(inputs).flat_map(|row| run(row, 1)).collect();
-        if form == Form::Int8 && matches!(level, Level::Amx | Level::Avx512) {
+        if form == Form::Int8 && matches!(level, CpuLevel::Amx | CpuLevel::Avx512) {
             assert_eq!(int8_result.get_or_insert_with(|| alone.clone()), &alone, "{level:?}");
         }
         for count in 1..=rows {
@@ -287,7 +298,7 @@ fn the_head_finds_the_best_and_their_normalizer() {
             };
             let (mut logits, mut top_logits) = (vec![0.0; 4 * padded], vec![0.0; 4 * top_k]);
             let (mut top_ids, mut logsumexp) = (vec![0; 4 * top_k], vec![0.0; 4]);
-            let mut kernels = Kernels::with_level(2, false, level);
+            let mut kernels = Kernels::new(2, false, level);
             let out = Distributions {
                 logits: &mut logits,
                 top_logits: &mut top_logits,
@@ -342,7 +353,7 @@ fn what_is_no_number_shows_in_the_normalizer() {
             logsumexp: &mut logsumexp,
         };
         let head = Head { linear, padded: vocab, top_k: 3 };
-        head.run(&mut Kernels::with_level(1, false, level), &[f32::NAN], &[0], out).expect("a row that exists");
+        head.run(&mut Kernels::new(1, false, level), &[f32::NAN], &[0], out).expect("a row that exists");
         assert!(logsumexp[0].is_nan(), "{level:?}");
         assert!(top_ids.iter().all(|id| (0..vocab as i64).contains(id)));
         let out = Distributions {
@@ -351,7 +362,7 @@ fn what_is_no_number_shows_in_the_normalizer() {
             top_ids: &mut top_ids,
             logsumexp: &mut logsumexp,
         };
-        assert_eq!(head.run(&mut Kernels::new(1, false), &[0.0], &[1], out), Err(1));
+        assert_eq!(head.run(&mut Kernels::new(1, false, CpuLevel::detect()), &[0.0], &[1], out), Err(1));
     }
 }
 

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use engine_build::manifest::{Dtype, ENCODER_FILE, GRAPH_FILE, Manifest, Operators};
+pub use kernels::CpuLevel;
 use kernels::Kernels;
 use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
@@ -41,6 +42,8 @@ pub struct Options {
     pub threads: usize,
     /// Whether idle threads of the pool spin: lower latency of a step, for a whole core per thread between steps.
     pub spin: bool,
+    /// The instructions of foretype's own operators; this machine has to have them.
+    pub cpu_level: CpuLevel,
     /// Rows of one forward.
     pub lanes: usize,
     /// Tokens of one row in one forward.
@@ -139,9 +142,11 @@ fn open(
     match operators {
         Operators::Onnx => builder.with_intra_threads(options.threads)?.with_intra_op_spinning(options.spin)?,
         // The kernels have threads of their own, and hardly anything is left for ONNX Runtime's.
-        Operators::Foretype => builder
-            .with_intra_threads(1)?
-            .with_operators(operators::domain(Kernels::new(options.threads, options.spin))?)?,
+        Operators::Foretype => builder.with_intra_threads(1)?.with_operators(operators::domain(Kernels::new(
+            options.threads,
+            options.spin,
+            options.cpu_level,
+        ))?)?,
     }
     .commit_from_file(path)
 }

@@ -1,11 +1,11 @@
-//! Times the kernels of a decoder step of GPT-2's 124M shape, without a graph around them: the floor for everything above.
+//! Times the kernels of a decoder step of GPT-2's 124M shape, without a graph around them: the floor for everything
+//! above.
 //!
 //! usage: cargo run --release -p foretype-kernels --example step [-- THREADS [PAST...]]
 //!
-//! `LEVEL=avx2` takes another CPU level than the best; `BEAMS=5` lets five rows at a time share their past positions; `FORMS=f32`
-//! leaves int8 out.
-//! Forms of the weights take turns. With positions that rows have behind them, it times steps and chunks of prompts behind so many
-//! instead, in turns too.
+//! `LEVEL=avx2` takes another CPU level than the best; `BEAMS=5` lets five rows at a time share their past positions;
+//! `FORMS=f32` leaves int8 out. Forms of the weights take turns. With positions that rows have behind them, it times
+//! steps and chunks of prompts behind so many instead, in turns too.
 
 use std::time::Instant;
 
@@ -98,23 +98,28 @@ fn main() {
         for (rows, tokens) in
             [(1, 1), (2, 1), (4, 1), (10, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 32), (10, 8), (10, 32)]
         {
-            time(&mut kernels, &models, (rows, tokens), &[PAST], ROUNDS);
+            time(&mut kernels, &models, &Shape { rows, tokens, pasts: &[PAST], rounds: ROUNDS });
         }
     } else {
         for (rows, tokens) in [(1, 1), (10, 1), (1, 64)] {
-            time(&mut kernels, &models, (rows, tokens), &pasts, LONG_ROUNDS);
+            time(&mut kernels, &models, &Shape { rows, tokens, pasts: &pasts, rounds: LONG_ROUNDS });
         }
     }
 }
 
-/// Steps of one shape with each model and behind each number of positions in turns, a line for each.
-fn time(
-    kernels: &mut Kernels,
-    models: &[(&str, Model)],
-    (rows, tokens): (usize, usize),
-    pasts: &[usize],
+/// Steps that are timed together.
+struct Shape<'a> {
+    rows: usize,
+    /// Tokens of each row.
+    tokens: usize,
+    /// Past positions of each row, one case each.
+    pasts: &'a [usize],
     rounds: usize,
-) {
+}
+
+/// Times the steps of one shape with each model in turn, and prints a line for each case.
+fn time(kernels: &mut Kernels, models: &[(&str, Model)], shape: &Shape) {
+    let &Shape { rows, tokens, pasts, rounds } = shape;
     let cases: Vec<_> = models.iter().flat_map(|model| pasts.iter().map(move |past| (model, *past))).collect();
     let mut times = vec![[vec![], vec![], vec![], vec![]]; cases.len()];
     let mut memory = Memory::new(rows, tokens, pasts.iter().copied().max().unwrap_or(0));
@@ -156,7 +161,7 @@ struct Memory {
     context: usize,
     x: Vec<f32>,
     /// `[rows, context]`
-    places: Vec<i64>,
+    slots: Vec<i64>,
     keys: Vec<f32>,
     values: Vec<f32>,
     qkv: Vec<f32>,
@@ -178,7 +183,7 @@ impl Memory {
             rows,
             tokens,
             context,
-            places: places(rows, context, past),
+            slots: slots(rows, context, past),
             x: (0..count * HIDDEN).map(|i| (i % 13) as f32 * 0.1 - 0.6).collect(),
             values: cache.clone(),
             keys: cache,
@@ -194,19 +199,19 @@ impl Memory {
     }
 }
 
-/// Where the rows' positions are: in an order as allocating and freeing leaves it, and `BEAMS` rows at a time share what all
-/// of them have behind them.
-fn places(rows: usize, context: usize, past: usize) -> Vec<i64> {
+/// Where the rows' positions are: in an order as allocating and freeing leaves it, and `BEAMS` rows at a time share
+/// what all of them have behind them.
+fn slots(rows: usize, context: usize, past: usize) -> Vec<i64> {
     let beams = std::env::var("BEAMS").ok().and_then(|beams| beams.parse().ok()).unwrap_or(1);
     let count = (rows * context) as i64;
-    // A step that has no factor in common with the number of places visits all of them.
+    // A step that has no factor in common with the number of slots visits all of them.
     let step = (1..).map(|n| 7919 + 2 * n).find(|step| gcd(*step, count) == 1).unwrap_or(1);
-    let mut places: Vec<i64> = (0..count).map(|i| i * step % count).collect();
+    let mut slots: Vec<i64> = (0..count).map(|i| i * step % count).collect();
     for row in (0..rows).filter(|row| row % beams != 0) {
         let first = row / beams * beams * context;
-        places.copy_within(first..first + past, row * context);
+        slots.copy_within(first..first + past, row * context);
     }
-    places
+    slots
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
@@ -215,7 +220,7 @@ fn gcd(a: i64, b: i64) -> i64 {
 
 /// Milliseconds in all, in linear maps, in attention, in the head.
 fn step(kernels: &mut Kernels, (layers, head): &Model, memory: &mut Memory, past: usize) -> [f64; 4] {
-    let Memory { rows, tokens, context, x, places, keys, values, qkv, mixed, y, wide, .. } = memory;
+    let Memory { rows, tokens, context, x, slots, keys, values, qkv, mixed, y, wide, .. } = memory;
     let Memory { logits, top_logits, top_ids, logsumexp, .. } = memory;
     let (rows, tokens, context) = (*rows, *tokens, *context);
     let (scale, past_len) = (vec![1.0; HIDDEN], vec![past as i64; rows]);
@@ -231,12 +236,12 @@ fn step(kernels: &mut Kernels, (layers, head): &Model, memory: &mut Memory, past
         let arguments = attention::Arguments {
             heads: [part(0), part(HIDDEN), part(2 * HIDDEN)],
             past_len: &past_len,
-            places,
+            slots,
             keys: &mut keys[layer * cache..(layer + 1) * cache],
             values: &mut values[layer * cache..(layer + 1) * cache],
         };
         let before = Instant::now();
-        attention.run(kernels, arguments, mixed).expect("places that there are");
+        attention.run(kernels, arguments, mixed).expect("slots that there are");
         mixing += before.elapsed().as_secs_f64();
         from_mixed.map(Norm::None, Activation::None).run(kernels, onto(mixed, x), y);
         to_wide.map(norm, Activation::GeluTanh).run(kernels, alone(y), wide);

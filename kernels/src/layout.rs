@@ -1,7 +1,7 @@
 //! The order of packed weights in memory.
 //!
-//! Outputs go in panels of [`PANEL`]. An f32 matrix is `[panels, inputs, 16]`; an int8 one is bytes
-//! `[panels, ceil(inputs / 4), 16, 4]`, each byte 128 more than the number it stands for, because the instruction that multiplies
+//! Outputs go in panels of [`PANEL`]. An f32 matrix is `[panels, inputs, 16]`; an int8 one is bytes `[panels,
+//! ceil(inputs / 4), 16, 4]`, each byte 128 more than the number it stands for, because the instruction that multiplies
 //! four pairs of bytes at once wants one side without a sign. Outputs and inputs that only fill up are zero.
 
 /// Outputs of a panel.
@@ -12,8 +12,8 @@ pub const QUAD: usize = 4;
 
 /// Inputs that share a scale when activations are quantized.
 ///
-/// A few channels of GPT-2's hidden state are a hundred times larger than the others. With a scale for the whole row they would
-/// round the rest away; in groups they spoil only their own.
+/// A few channels of GPT-2's hidden state are a hundred times larger than the others. With a scale for the whole row
+/// they would round the rest away; in groups they spoil only their own.
 pub const GROUP: usize = 128;
 
 /// Panels of so many outputs.

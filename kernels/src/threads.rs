@@ -1,7 +1,7 @@
 //! A team of threads that share the parts of one piece of work after another.
 //!
-//! A decoder step is some sixty short pieces, so handing one out must cost about a microsecond: threads that wait spin for a
-//! while before they sleep, and a piece never waits for a thread that has not woken up yet.
+//! A decoder step is some sixty short pieces, so handing one out must cost about a microsecond: threads that wait spin
+//! for a while before they sleep, and a piece never waits for a thread that has not woken up yet.
 
 use std::cell::{Cell, UnsafeCell};
 use std::hint::spin_loop;
@@ -53,9 +53,9 @@ impl std::fmt::Debug for Team {
     }
 }
 
-// SAFETY: `work` is written by the one thread that has the `Threads`, which is not `Sync`, and only
-// while `open` is false and `active` is zero; others read it only between seeing `open` and leaving `active`. The function in it
-// is `Sync`, and `run` does not return before everyone who saw it has left.
+// SAFETY: `work` is written by the one thread that has the `Threads`, which is not `Sync`, and only while `open` is
+// false and `active` is zero; others read it only between seeing `open` and leaving `active`. The function in it is
+// `Sync`, and `run` does not return before everyone who saw it has left.
 unsafe impl Sync for Team {}
 // SAFETY: as above; nothing in it belongs to a thread.
 unsafe impl Send for Team {}
@@ -88,8 +88,8 @@ impl Threads {
         self.workers.len() + 1
     }
 
-    /// Calls `part(index, thread)` for every index below `parts`, each once, on whichever thread comes to it; `thread` is below
-    /// [`Threads::count`], and no two calls run at once with the same. Returns when all are done.
+    /// Calls `part(index, thread)` for every index below `parts`, each once, on whichever thread comes to it; `thread`
+    /// is below [`Threads::count`], and no two calls run at once with the same. Returns when all are done.
     ///
     /// # Panics
     /// If a part panicked.

@@ -1,5 +1,5 @@
-//! The kernels against plain sums in f64, on every instruction set that the machine has; and a row's result against itself, alone
-//! and in company, on one thread and on several.
+//! The kernels against plain sums in f64, on every instruction set that the machine has; and a row's result against
+//! itself, alone and in company, on one thread and on several.
 
 mod attention;
 

@@ -1,7 +1,8 @@
 //! ONNX Runtime on the CPU: the bundle's graph over in-place KV caches.
 //!
-//! `library` finds and loads the library, `operators` computes the fused operators of bundles for the CPU, `raw` is the fenced part
-//! that binds memory, `kv` holds lanes and pages, `sources` what an encoder has read. This file puts a batch into the bound memory, runs the graph and reads the results.
+//! `library` finds and loads the library, `operators` computes the fused operators of bundles for the CPU, `raw` is the
+//! fenced part that binds memory, `kv` holds lanes and pages, `sources` what an encoder has read. This file puts a
+//! batch into the bound memory, runs the graph and reads the results.
 
 pub mod cuda;
 mod kv;
@@ -137,7 +138,8 @@ fn open(
     let builder = Session::builder(environment)?
         .with_optimization_level(GraphOptimizationLevel::All)?
         .with_memory_pattern(false)?; // it assumes that shapes repeat; ours change from step to step
-    // Sessions that begin at the same moment both find their domain of operators unknown, and the second to add it fails.
+    // Sessions that begin at the same moment both find their domain of operators unknown, and the second to add it
+    // fails.
     let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     match operators {
         Operators::Onnx => builder.with_intra_threads(options.threads)?.with_intra_op_spinning(options.spin)?,
@@ -153,7 +155,8 @@ fn open(
 
 /// The engine; `T` is the element of the KV cache.
 struct OnnxRuntime<T: Element> {
-    /// By `[rows, longest, selected, width of the sources]`. Declared first: bindings are dropped before the memory they point to.
+    /// By `[rows, longest, selected, width of the sources]`. Declared first: bindings are dropped before the memory
+    /// they point to.
     bindings: FxHashMap<[usize; 4], Binding>,
     session: Session,
     limits: Limits,

@@ -7,9 +7,9 @@ use ort::operator::{OperatorInput, OperatorOutput};
 use super::context::{Call, Constant, Dims, Info, Weights};
 use super::{Compute, Definition, F32, Form, I64, optional, required};
 
-pub(super) struct Embedding(pub(super) Form);
+pub(super) struct EmbeddingOperator(pub(super) Form);
 
-impl Definition for Embedding {
+impl Definition for EmbeddingOperator {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {

@@ -9,9 +9,9 @@ use ort::operator::{OperatorInput, OperatorOutput};
 use super::context::{Call, Constant, Dims, Info, NormConstants, Weights};
 use super::{Compute, Definition, F32, Form, I64, optional, required};
 
-pub(super) struct Head(pub(super) Form);
+pub(super) struct HeadOperator(pub(super) Form);
 
-impl Definition for Head {
+impl Definition for HeadOperator {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {

@@ -8,9 +8,9 @@ use ort::operator::{OperatorInput, OperatorOutput};
 use super::context::{Call, Constant, Info, NormConstants, Weights};
 use super::{Compute, Definition, F32, Form, optional, required};
 
-pub(super) struct Linear(pub(super) Form);
+pub(super) struct LinearOperator(pub(super) Form);
 
-impl Definition for Linear {
+impl Definition for LinearOperator {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {

@@ -1,8 +1,8 @@
-//! The operators of the domain `foretype`, which bundles for the CPU are written in: ONNX Runtime keeps the graph, its memory and the
-//! order of its nodes, and the crate `foretype-kernels` computes them.
+//! The operators of the domain `foretype`, which bundles for the CPU are written in: ONNX Runtime keeps the graph, its
+//! memory and the order of its nodes, and the crate `foretype-kernels` computes them.
 //!
-//! What each operator takes and gives is in `engine-build`'s `fuse` module, which writes them. `context` is the fenced part that gets
-//! at tensors; every other file is one operator or two.
+//! What each operator takes and gives is in `engine-build`'s `fuse` module, which writes them. `context` is the fenced
+//! part that gets at tensors; every other file is one operator or two.
 
 mod attention;
 mod context;
@@ -30,11 +30,11 @@ pub fn domain(kernels: Kernels) -> Result<OperatorDomain, ort::Error> {
     let mut domain = OperatorDomain::new("foretype")?;
     for form in [Form::F32, Form::Int8] {
         let team = || Arc::clone(&team);
-        domain = domain.add(Registered(linear::Linear(form), team()))?;
-        domain = domain.add(Registered(embedding::Embedding(form), team()))?;
-        domain = domain.add(Registered(head::Head(form), team()))?;
+        domain = domain.add(Registered(linear::LinearOperator(form), team()))?;
+        domain = domain.add(Registered(embedding::EmbeddingOperator(form), team()))?;
+        domain = domain.add(Registered(head::HeadOperator(form), team()))?;
     }
-    domain.add(Registered(attention::Attention, team))
+    domain.add(Registered(attention::AttentionOperator, team))
 }
 
 /// An operator, in this module's terms.

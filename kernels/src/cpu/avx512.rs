@@ -2,8 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{Isa, LANES, Op};
+use crate::isa::{Isa, Op};
 use crate::tile::{F32Tile, Int8Tile, f32_tile, int8_tile};
+use crate::vector::{LANES, Vector};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
@@ -18,9 +19,9 @@ pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
     unsafe { op.run::<Avx512>() }
 }
 
-/// Calls a tile of a height that is only known now. Low tiles take more panels together, for enough sums that don't wait for each
-/// other. So do high ones that are one of several: they wait for loads, where a single tile waits for memory, which gives most in one
-/// stream.
+/// Calls the tile function of a height. Low tiles take more panels together, for enough independent sums. So do high
+/// tiles if there are several: loads limit them, while memory limits a single tile, and one stream of memory is the
+/// fastest.
 macro_rules! by_height {
     ($tile:expr, $function:ident, $height_and_count:expr) => {
         match $height_and_count {
@@ -49,9 +50,9 @@ macro_rules! by_height {
     };
 }
 
-// SAFETY of every block below: the trait's condition is that the machine has AVX-512 VNNI, which is what these instructions need;
-// loads and stores are unaligned ones of exactly the lengths that the trait names.
-impl Isa for Avx512 {
+// SAFETY of every block below: the trait's condition is that the machine has AVX-512 VNNI, which is what these
+// instructions need; loads and stores are unaligned ones of exactly the lengths that the trait names.
+impl Vector for Avx512 {
     type F = __m512;
     type I = __m512i;
     type Quad = __m512i;
@@ -201,9 +202,11 @@ impl Isa for Avx512 {
         // SAFETY: see above.
         unsafe { _mm512_dpbusd_epi32(sum, weights, x) }
     }
+}
 
-    // 32 registers: at most 28 sums, which leaves two for weights; rows come from the cache as they are multiplied. The f32 sums of
-    // int8 tiles are put aside while a group is multiplied.
+impl Isa for Avx512 {
+    // 32 registers: at most 28 sums, which leaves two for weights; rows come from the cache as they are multiplied. The
+    // f32 sums of int8 tiles are put aside while a group is multiplied.
     #[inline(always)]
     unsafe fn f32_tile(height: usize, tile: &F32Tile) {
         // SAFETY: passed on to the caller.
@@ -212,6 +215,6 @@ impl Isa for Avx512 {
     #[inline(always)]
     unsafe fn int8_tile(height: usize, tile: &Int8Tile) {
         // SAFETY: passed on to the caller.
-        unsafe { by_height!(tile, int8_tile, (height, tile.turn.count)) }
+        unsafe { by_height!(tile, int8_tile, (height, tile.order.count)) }
     }
 }

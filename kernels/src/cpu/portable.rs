@@ -1,7 +1,8 @@
 //! Plain Rust, for every other machine: arrays of 16, which the compiler turns into what vectors there are.
 
-use super::{Isa, LANES};
+use crate::isa::Isa;
 use crate::tile::{F32Tile, Int8Tile, f32_tile, int8_tile};
+use crate::vector::{LANES, Vector};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
@@ -10,7 +11,7 @@ fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; L
     std::array::from_fn(|lane| f(a[lane], b[lane]))
 }
 
-impl Isa for Portable {
+impl Vector for Portable {
     type F = [f32; LANES];
     type I = [i32; LANES];
     type Quad = [u8; 4];
@@ -99,7 +100,9 @@ impl Isa for Portable {
             sum[lane] + products.map(|(w, x)| (i32::from(w) - 128) * i32::from(x.cast_signed())).sum::<i32>()
         })
     }
+}
 
+impl Isa for Portable {
     unsafe fn f32_tile(height: usize, tile: &F32Tile) {
         // SAFETY: passed on to the caller.
         unsafe {

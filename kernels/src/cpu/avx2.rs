@@ -2,8 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{Isa, LANES, Op};
+use crate::isa::{Isa, Op};
 use crate::tile::{F32Tile, Int8Tile, f32_tile, int8_tile};
+use crate::vector::{LANES, Vector};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
@@ -18,8 +19,9 @@ pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
     unsafe { op.run::<Avx2>() }
 }
 
-/// Inputs without their signs, and for each the bits that turn a weight's byte into a signed number: that of the top alone, which takes
-/// the bias of 128 away, where the input is not negative, and the others where it is, which makes `-w - 1` of a weight `w`.
+/// Inputs without their signs, and for each the bits that turn a weight's byte into a signed number: that of the top
+/// alone, which takes the bias of 128 away, where the input is not negative, and the others where it is, which makes
+/// `-w - 1` of a weight `w`.
 #[derive(Clone, Copy)]
 pub(crate) struct Quad {
     magnitudes: __m256i,
@@ -34,9 +36,9 @@ macro_rules! halves {
     };
 }
 
-// SAFETY of every block below: the trait's condition is that the machine has AVX2 and FMA, which is what these instructions need;
-// loads and stores are unaligned ones of exactly the lengths that the trait names.
-impl Isa for Avx2 {
+// SAFETY of every block below: the trait's condition is that the machine has AVX2 and FMA, which is what these
+// instructions need; loads and stores are unaligned ones of exactly the lengths that the trait names.
+impl Vector for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
     type Quad = Quad;
@@ -176,8 +178,9 @@ impl Isa for Avx2 {
     }
     #[inline(always)]
     unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::Quad) -> Self::I {
-        // SAFETY: see above. The instruction for bytes takes one side without a sign and adds pairs in 16 bits, where 2 * 127 * 128 fits.
-        // An exclusive or moves the signs, because the instruction for signs would wait for the same units as the products.
+        // SAFETY: see above. The instruction for bytes takes one side without a sign and adds pairs in 16 bits, where 2
+        // * 127 * 128 fits. An exclusive or moves the signs, because the instruction for signs would wait for the same
+        // units as the products.
         unsafe {
             let part = |half: usize| {
                 let pairs = _mm256_maddubs_epi16(x.magnitudes, _mm256_xor_si256(weights[half], x.flips));
@@ -186,7 +189,9 @@ impl Isa for Avx2 {
             [part(0), part(1)]
         }
     }
+}
 
+impl Isa for Avx2 {
     // 16 registers: at most 5 rows of one panel. Fewer than 8 sums would wait for each other.
     #[inline(always)]
     unsafe fn f32_tile(height: usize, tile: &F32Tile) {

@@ -7,9 +7,9 @@
 use crate::attend::{BLOCK, Blocks, Cache, Output};
 use crate::isa::{Isa, Op};
 use crate::kernels::Kernels;
+use crate::shared::Shared;
 pub use crate::slots::SlotError;
 use crate::slots::{self, Table};
-use crate::threads::Shared;
 use crate::vector::LANES;
 use crate::workers::Workers;
 

@@ -6,7 +6,7 @@ use crate::kernels::Kernels;
 use crate::layout::Matrix;
 use crate::linear::{Linear, Output};
 use crate::rows::Input;
-use crate::threads::Shared;
+use crate::shared::Shared;
 use crate::workers::Workers;
 
 /// The logit of an id that only pads the vocabulary. Finite, like the one in the standard graph.

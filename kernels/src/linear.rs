@@ -10,7 +10,7 @@ use crate::kernels::Kernels;
 use crate::layout::{GROUP, Matrix, PANEL, QUAD, panels, quads};
 pub use crate::rows::Norm;
 use crate::rows::{Input, Rows};
-use crate::threads::Shared;
+use crate::shared::Shared;
 use crate::tile::{F32Tile, Int8Tile, MAX_HEIGHT, MAX_PANELS, TileOrder};
 use crate::vector::LANES;
 use crate::workers::Workers;

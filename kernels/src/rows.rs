@@ -3,7 +3,7 @@
 use crate::cpu::{CpuLevel, amx};
 use crate::isa::{Isa, Op};
 use crate::layout::{GROUP, QUAD, quads};
-use crate::threads::Shared;
+use crate::shared::Shared;
 use crate::vector::{LANES, Vector};
 use crate::workers::Workers;
 

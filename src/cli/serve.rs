@@ -24,6 +24,7 @@ use crate::http::{self, Listener, ModelState, ServerOptions};
 use crate::metrics::Metrics;
 use crate::models::folder::{self, IntakeError, Source};
 use crate::models::{Models, Shelf, ShelfLimits};
+use backends::onnxruntime::CpuLevel;
 
 /// Arguments of `serve`.
 #[derive(Clone, Debug, Args)]
@@ -197,7 +198,8 @@ fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Resul
         }
         other => unusable(other.to_string()),
     })?;
-    tracing::info!(folder = %folder.display(), elapsed_ms = started.elapsed().as_millis() as u64, "loaded");
+    let (cpu_level, elapsed_ms) = (engine.cpu_level().map(CpuLevel::name), started.elapsed().as_millis() as u64);
+    tracing::info!(folder = %folder.display(), cpu_level, elapsed_ms, "loaded");
     Ok(engine)
 }
 
@@ -223,7 +225,9 @@ impl Loading {
         }
         match loaded {
             Ok(engine) => {
-                tracing::info!(model = engine.name(), elapsed_ms = started.elapsed().as_millis() as u64, "ready");
+                let cpu_level = engine.cpu_level().map(CpuLevel::name);
+                let elapsed_ms = started.elapsed().as_millis() as u64;
+                tracing::info!(model = engine.name(), cpu_level, elapsed_ms, "ready");
                 let field = if engine.is_encoder_decoder() { "inputs" } else { "input" };
                 state.send_replace(ModelState::Ready(Arc::new(engine)));
                 self.tell(field);

@@ -21,6 +21,7 @@ pub use self::tokenizer::{TokenizerError, read_text};
 use crate::error::{Error, Kind};
 use crate::metrics::{self, Metrics, ModelMetrics};
 use crate::popular::Popular;
+use backends::onnxruntime::CpuLevel;
 use backends::options::{self, BackendOptions};
 use completion::mix::mix;
 use completion::text::blocklist::Blocklist;
@@ -123,6 +124,7 @@ pub struct Engine {
     options: RequestOptions,
     metrics: Arc<ModelMetrics>,
     memory_bytes: u64,
+    cpu_level: Option<CpuLevel>,
 }
 
 impl Engine {
@@ -147,6 +149,10 @@ impl Engine {
         let mut engine =
             Self::start(&manifest.name, text, Shape::of(&limits), &load, options.requests.clone(), metrics)?;
         engine.popular = popular.map(Arc::new);
+        engine.cpu_level = options.backend.cpu_level(manifest);
+        if let Some(level) = engine.cpu_level {
+            metrics.cpu_level(level.name());
+        }
         let kv = (limits.pages + limits.lanes * limits.context) * limits.page_bytes + options.requests.pool.tree_bytes;
         let sources = limits.source.map_or(0, |source| (source.slots + limits.lanes) * source.slot_bytes);
         let file = |name| std::fs::metadata(bundle.join(name)).map_or(0, |file| file.len());
@@ -193,6 +199,7 @@ impl Engine {
             options,
             metrics,
             memory_bytes: 0,
+            cpu_level: None,
         })
     }
 
@@ -219,6 +226,11 @@ impl Engine {
     /// Memory that it takes when all its caches are full, about.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
+    }
+
+    /// The CPU level of its kernels, if foretype's kernels compute it.
+    pub fn cpu_level(&self) -> Option<CpuLevel> {
+        self.cpu_level
     }
 
     /// Takes no more requests; what was accepted is answered, with what is found until then when `within` has passed.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backends::onnxruntime::{self, Options};
+use backends::onnxruntime::{self, CpuLevel, Options};
 use bundle::Manifest;
 use completion::text::{Text, TokenId};
 use engine_build::BuildOptions;
@@ -27,7 +27,15 @@ pub fn repository(path: &str) -> PathBuf {
 
 /// Small: tests run side by side.
 pub fn backend_options() -> Options {
-    Options { library: None, threads: 1, spin: false, lanes: 16, chunk: 64, pool_bytes: 16 << 20 }
+    Options {
+        library: None,
+        threads: 1,
+        spin: false,
+        cpu_level: CpuLevel::detect(),
+        lanes: 16,
+        chunk: 64,
+        pool_bytes: 16 << 20,
+    }
 }
 
 /// The server's defaults, near enough.

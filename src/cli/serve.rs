@@ -20,10 +20,10 @@ use super::ModelArgs;
 use super::progress::Bar;
 use crate::engine::{Engine, EngineError};
 use crate::error::{Error as ClientError, Kind};
-use crate::http::{self, Listener, ModelState, ServerOptions};
+use crate::http::{self, Listener, ServerOptions};
 use crate::metrics::Metrics;
 use crate::models::folder::{self, IntakeError, Source};
-use crate::models::{Models, Shelf, ShelfLimits};
+use crate::models::{ModelState, Models, Shelf, ShelfLimits};
 
 /// Arguments of `serve`.
 #[derive(Clone, Debug, Args)]

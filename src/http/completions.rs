@@ -8,16 +8,15 @@ use actix_web::{HttpRequest, HttpResponse, Result};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::errors::{ErrorBody, OpenAiError};
-use super::framing::Framing;
+use super::framing::{Framing, ServerEvent};
+use super::json;
 use super::openai::{
     self, Choice, Completion, CompletionRequest, CompletionUsage, FinishReason, ListObject, Logprobs, ModelCard,
     ModelCards, Plan, renamed,
 };
-use super::openapi::{OpenAiErrors, ServerEvent};
-use super::routes::{expect_json, whole};
-use super::server::Served;
+use super::request::{Served, expect_json};
+use super::responses::OpenAiErrors;
 use super::stream::{Encoder, Piece, pieces, respond};
-use super::wire;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
 use crate::models::not_found;
@@ -45,7 +44,7 @@ pub(super) async fn completions(
     served: Data<Served>,
 ) -> Result<HttpResponse, OpenAiError> {
     expect_json(&request)?;
-    let mut asked: CompletionRequest = wire::parse(&whole(body, served.max_body_bytes)?)?;
+    let mut asked: CompletionRequest = json::parse(&served.body(body)?)?;
     let name = asked.model.take();
     let engine = served.models.named(name.as_deref())?;
     let stream = asked.stream.unwrap_or(false);

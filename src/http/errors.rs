@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
-use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, ResponseError};
 use utoipa::ToSchema;
 
 use super::openai;
@@ -86,9 +86,17 @@ fn builder(error: &Error) -> HttpResponseBuilder {
 }
 
 /// The answer to a method that a path doesn't have.
-pub fn method_not_allowed(method: &str, path: &str, allowed: &'static str) -> HttpResponse {
+pub(super) async fn method_not_allowed(request: HttpRequest, allowed: &'static str) -> HttpResponse {
+    let (method, path) = (request.method(), request.path());
     let error = Error::new(Kind::MethodNotAllowed, format!("{method} is not allowed on {path}; use {allowed}"));
     let mut response = error.error_response();
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
+}
+
+/// The answer to a path that isn't served.
+pub(super) async fn path_not_found(request: HttpRequest) -> HttpResponse {
+    let path = request.path();
+    let message = format!("there is no {path}; try POST /invocations or GET /ping, and GET /openapi.json for the rest");
+    Error::new(Kind::NotFound, message).error_response()
 }

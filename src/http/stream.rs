@@ -80,7 +80,7 @@ impl Encoder<Piece<Outcome>> for SuggestEncoder {
     fn encode(&mut self, piece: Piece<Outcome>, out: &mut Vec<u8>) {
         match piece {
             Piece::Event(Event::Suggestion(suggestion)) => {
-                self.framing.write(out, &SuggestionLine { suggestion: &suggestion });
+                self.framing.write(out, &SuggestionLine { suggestion: (&suggestion).into() });
             }
             Piece::Event(Event::Token { .. }) => {}
             Piece::Done(answer) => self.framing.write(out, &End::new(&self.model, &answer)),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use foretype::http::ModelState;
+use foretype::models::ModelState;
 
 use crate::http_client::{ShelfServer, error};
 use crate::support::{TestServer, fake_engine};

@@ -26,7 +26,7 @@ pub use self::search::{Experience, Search, SearchOptions};
 pub use self::task::{Product, Task};
 
 /// One way to complete the typed text.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Suggestion {
     /// The whole query; it starts with exactly what was typed.
     pub text: String,

@@ -5,10 +5,9 @@ use actix_web::{HttpRequest, HttpResponse, Result};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::openapi::{LoadErrors, ModelErrors};
-use super::routes::{expect_json, whole};
-use super::server::Served;
-use super::wire;
+use super::json;
+use super::request::{Served, expect_json};
+use super::responses::{LoadErrors, ModelErrors};
 use crate::error::{Error, Kind};
 
 /// Models on one page of the list.
@@ -71,7 +70,7 @@ pub(super) async fn load(
 ) -> Result<HttpResponse, Error> {
     served.models.shelf()?;
     expect_json(&request)?;
-    let LoadRequest { model_name, url } = wire::parse(&whole(body, served.max_body_bytes)?)?;
+    let LoadRequest { model_name, url } = json::parse(&served.body(body)?)?;
     let model = LoadedModel { model_name: model_name.clone(), model_url: url.clone() };
     elsewhere(move || served.models.shelf()?.load(&model_name, &url)).await??;
     Ok(HttpResponse::Ok().json(model))

@@ -16,8 +16,8 @@ use super::openai::{
 };
 use super::request::{Served, expect_json};
 use super::responses::OpenAiErrors;
-use super::stream::{Encoder, Piece, pieces, respond};
-use crate::engine::Engine;
+use super::stream::{Encoder, pieces, respond};
+use crate::engine::{Engine, Piece};
 use crate::error::{Error, Kind};
 use crate::models::not_found;
 use completion::{Generated, SampledToken, SequenceFinish};

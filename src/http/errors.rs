@@ -6,7 +6,10 @@ use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, ResponseError};
 use utoipa::ToSchema;
 
 use super::openai;
+use crate::engine::EngineError;
 use crate::error::{Error, Kind};
+use crate::models::folder::IntakeError;
+use crate::models::{LoadError, MAX_NAME_CHARACTERS, ModelError};
 
 /// The status of each kind.
 pub fn status(kind: Kind) -> StatusCode {
@@ -59,6 +62,50 @@ impl ResponseError for Error {
 
     fn error_response(&self) -> HttpResponse {
         builder(self).json(ErrorBody::from(self))
+    }
+}
+
+impl From<ModelError> for Error {
+    fn from(error: ModelError) -> Self {
+        let (kind, hint) = match error {
+            ModelError::Load(error) => return Self::from(error),
+            ModelError::Unnamed(count) => {
+                let message =
+                    format!("model is missing, and there are {count} to choose from; GET /models has their names");
+                return Self::new(Kind::ModelNotFound, message);
+            }
+            ModelError::Name(name) => {
+                let rule = format!("it must be 1 to {MAX_NAME_CHARACTERS} characters without slashes and controls");
+                return Self::new(Kind::InvalidValue, format!("model_name is {name:?}; {rule}"));
+            }
+            ModelError::Loading => (Kind::NotReady, "; GET /ping says when it is ready"),
+            ModelError::Failed => (Kind::NotReady, "; the server's log says why"),
+            ModelError::ByName => {
+                (Kind::ModelNotFound, "; use POST /models/{name}/invoke, and GET /models for the names")
+            }
+            ModelError::OneModel => {
+                (Kind::NotFound, "; start it with --multi-model (SAGEMAKER_MULTI_MODEL=true) to load models by name")
+            }
+            ModelError::NotLoaded(_) => (Kind::ModelNotFound, ""),
+            ModelError::AlreadyLoaded(_) | ModelError::BeingLoaded(_) => (Kind::ModelExists, ""),
+            ModelError::TooMany(_) => (Kind::OutOfMemory, "; DELETE /models/{name} first"),
+            ModelError::Memory { .. } => (Kind::OutOfMemory, "; DELETE /models/{name} first, or raise --models-mib"),
+        };
+        Self::new(kind, format!("{error}{hint}"))
+    }
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Folder(IntakeError::NoFolder(folder)) => {
+                Self::new(Kind::NotFound, format!("url is {}; there is no such folder", folder.display()))
+            }
+            LoadError::Engine(EngineError::Model(_)) => {
+                Self::new(Kind::Internal, "the model can't be loaded; the server's log says why")
+            }
+            unusable => Self::new(Kind::InvalidValue, format!("url can't be loaded: {unusable}")),
+        }
     }
 }
 

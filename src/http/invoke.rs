@@ -52,7 +52,7 @@ const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemak
     )
 )]
 pub(super) async fn invocations(request: HttpRequest, body: Result<Bytes>, served: Data<Served>) -> HttpResponse {
-    let answer = answer(&request, served.body(body), || served.models.only()).await;
+    let answer = answer(&request, served.body(body), || Ok(served.models.only()?)).await;
     echo(&request, answer)
 }
 
@@ -84,9 +84,9 @@ pub(super) async fn invoke(
     served: Data<Served>,
 ) -> HttpResponse {
     // Which server this is, and whether it has the model, says more than what is wrong with the body.
-    let answer = match served.models.shelf().and_then(|shelf| shelf.get(&name)) {
+    let answer = match served.models.registry().and_then(|registry| registry.get(&name)) {
         Ok(loaded) => answer(&request, served.body(body), || Ok(loaded.engine)).await,
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     };
     echo(&request, answer)
 }

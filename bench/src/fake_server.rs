@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use completion::text::{Text, TokenId};
-use foretype::engine::{Engine, RequestOptions};
-use foretype::http::{self, ModelState, ServerOptions};
+use foretype::engine::{Engine, EngineParts, RequestOptions};
+use foretype::http::{self, ServerOptions};
 use foretype::metrics::Metrics;
+use foretype::models::ModelState;
 use scheduler::backend::Limits;
 use scheduler::fake::FakeBackend;
 use scheduler::{Loader, PoolOptions};
@@ -59,7 +60,7 @@ impl FakeServer {
         let vocab = text.vocab();
         let load: Loader = Arc::new(move || Ok(Box::new(backend(vocab))));
         let metrics = Metrics::new();
-        let engine = Engine::from_parts("fake", text, &load, request_options(), &metrics)?;
+        let engine = Engine::start(EngineParts::new("fake", text, load)?, request_options(), &metrics)?;
         let (state, model) = watch::channel(ModelState::Ready(Arc::new(engine)));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;

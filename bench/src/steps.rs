@@ -11,7 +11,7 @@ use backends::options;
 use clap::Args;
 use completion::text::TokenId;
 use foretype::cli::gpu::GpuArgs;
-use foretype::models::folder::Source;
+use foretype::models::folder::ModelFolder;
 use scheduler::backend::{Backend, Batch, Outputs, Selected};
 use serde::Serialize;
 
@@ -93,7 +93,7 @@ impl StepsArgs {
             chunk: self.past.max(1),
             pool_bytes: 0,
         };
-        let source = Source::Bundle(model.bundle.clone());
+        let source = ModelFolder::Bundle(model.bundle.clone());
         let (engine, _) = self.engine.choose(&source, &self.setting.cache, onnxruntime).map_err(anyhow::Error::msg)?;
         let mut backend = options::load(&model.bundle, &model.manifest, &engine).map_err(anyhow::Error::msg)?;
         forward(&mut *backend, lanes, 0, self.past)?;

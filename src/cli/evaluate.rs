@@ -9,7 +9,7 @@ use bundle::manifest::Manifest;
 use clap::Args;
 use indicatif::ProgressBar;
 
-use super::ModelArgs;
+use super::model_args::ModelArgs;
 use super::progress::Bar;
 use crate::engine::read_text;
 use crate::engine::{DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS};
@@ -50,9 +50,9 @@ pub struct EvaluateArgs {
 
 impl EvaluateArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        let source = self.model.source()?;
-        let (intake, options) = self.model.setup(&source)?;
-        let (path, manifest) = folder::open(&source, &intake, &Bar::default())?;
+        let folder = self.model.folder()?;
+        let (intake, options) = self.model.setup(&folder)?;
+        let (path, manifest) = folder::open(&folder, &intake, &Bar::default())?;
         let text = Arc::new(read_text(&path, &manifest)?);
         let backend = options::load(&path, &manifest, &options.backend)?;
         let context = backend.limits().context;

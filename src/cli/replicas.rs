@@ -6,7 +6,7 @@ use backends::options::BackendOptions;
 /// Weights up to this stay in a core's caches. A step of such a model is dozens of pieces of work of a few microseconds, and handing
 /// them to a second thread costs about what it brings; beside it, that thread searches for others. What is larger waits for memory,
 /// which all cores together read sooner, and one person's wait is shortest when they do.
-const SMALL_BYTES: u64 = 16 << 20;
+pub(super) const SMALL_BYTES: u64 = 16 << 20;
 
 /// More copies than this bring less than their memory is worth: each has lanes of its own, and learns what the others know.
 const MOST: usize = 8;
@@ -32,46 +32,4 @@ pub(super) fn spread(mut options: EngineOptions, weights_bytes: u64, cores: usiz
     }
     engine.threads = 1;
     share(options, cores.clamp(1, MOST))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::ModelArgs;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Arguments {
-        #[command(flatten)]
-        model: ModelArgs,
-    }
-
-    fn options(arguments: &[&str]) -> EngineOptions {
-        let Arguments { model } = Arguments::parse_from(["foretype"].iter().chain(arguments));
-        model.engine(model.onnxruntime().into())
-    }
-
-    /// Replicas, threads of each, MiB of each for keys and values, and for distributions.
-    fn shares(options: &EngineOptions) -> (usize, usize, usize, usize) {
-        let BackendOptions::OnnxRuntime(engine) = &options.backend else { panic!("the CPU was asked for") };
-        let pool = &options.requests.pool;
-        (pool.replicas, engine.threads, engine.pool_bytes >> 20, pool.tree_bytes >> 20)
-    }
-
-    #[test]
-    fn small_models_get_a_replica_for_each_core_and_large_ones_all_threads() {
-        let four = ["--threads", "4"];
-        assert_eq!(shares(&options(&four)), (1, 4, 256, 128));
-        assert_eq!(shares(&spread(options(&four), 2 << 20, 4)), (4, 1, 64, 32));
-        assert_eq!(shares(&spread(options(&four), SMALL_BYTES, 1)), (1, 1, 256, 128));
-        assert_eq!(shares(&spread(options(&four), 2 << 20, 64)), (8, 1, 32, 16));
-        assert_eq!(shares(&spread(options(&four), SMALL_BYTES + 1, 4)), (1, 4, 256, 128));
-    }
-
-    #[test]
-    fn replicas_that_are_asked_for_share_the_memory() {
-        let (replicas, _, pool, tree) = shares(&options(&["--replicas", "2"]));
-        assert_eq!((replicas, pool, tree), (2, 128, 64));
-        assert_eq!(shares(&options(&["--replicas", "2", "--threads", "3"])), (2, 3, 128, 64));
-    }
 }

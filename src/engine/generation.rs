@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{DEFAULT_MAX_NEW_TOKENS, Engine, MAX_SUGGESTIONS, in_range};
+use super::model::{Model, in_range};
+use super::options::{DEFAULT_MAX_NEW_TOKENS, MAX_SUGGESTIONS};
 use crate::error::{Error, Kind};
 use completion::choice::Choice;
 use completion::text::TokenId;
@@ -60,7 +61,7 @@ impl Default for Generation {
     }
 }
 
-impl Engine {
+impl Model {
     /// The state machine for a request; everything that can be wrong with it is found here, before it is queued.
     pub(super) fn sampling(&self, generation: &Generation) -> Result<Sampling, Error> {
         let prompt = self.prompt(&generation.prompt)?;

@@ -8,19 +8,18 @@ use actix_web::{HttpRequest, HttpResponse, Result};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::errors::{ErrorBody, OpenAiError};
-use super::framing::Framing;
+use super::framing::{Framing, ServerEvent};
+use super::json;
 use super::openai::{
     self, Choice, Completion, CompletionRequest, CompletionUsage, FinishReason, ListObject, Logprobs, ModelCard,
     ModelCards, Plan, renamed,
 };
-use super::openapi::{OpenAiErrors, ServerEvent};
-use super::routes::{expect_json, whole};
-use super::server::Served;
-use super::stream::{Encoder, Piece, pieces, respond};
-use super::wire;
-use crate::engine::Engine;
-use crate::error::{Error, Kind};
-use crate::models::not_found;
+use super::request::{Served, expect_json};
+use super::responses::OpenAiErrors;
+use super::stream::{Encoder, pieces, respond};
+use crate::engine::{Engine, Piece};
+use crate::error::Error;
+use crate::models::ModelError;
 use completion::{Generated, SampledToken, SequenceFinish};
 use scheduler::Event;
 
@@ -45,9 +44,9 @@ pub(super) async fn completions(
     served: Data<Served>,
 ) -> Result<HttpResponse, OpenAiError> {
     expect_json(&request)?;
-    let mut asked: CompletionRequest = wire::parse(&whole(body, served.max_body_bytes)?)?;
+    let mut asked: CompletionRequest = json::parse(&served.body(body)?)?;
     let name = asked.model.take();
-    let engine = served.models.named(name.as_deref())?;
+    let engine = served.models.named(name.as_deref()).map_err(Error::from)?;
     let stream = asked.stream.unwrap_or(false);
     let plan = asked.plan()?;
     let blank = Completion::new(name.as_deref().unwrap_or(engine.name()), now());
@@ -183,6 +182,6 @@ pub(super) async fn model(id: Path<String>, served: Data<Served>) -> Result<Http
     names.retain(|name| *name == *id);
     match names.first() {
         Some(name) => Ok(HttpResponse::Ok().json(ModelCard::new(name, served.started))),
-        None => Err(Error { kind: Kind::ModelNotFound, ..not_found(&id) }.into()),
+        None => Err(Error::from(ModelError::NotLoaded(id.into_inner())).into()),
     }
 }

@@ -4,7 +4,7 @@
 use actix_web::web::Data;
 use actix_web::{HttpResponse, Result};
 
-use super::server::Served;
+use super::request::Served;
 use crate::error::{Error, Kind};
 use crate::models::Models;
 

@@ -13,7 +13,7 @@ use crate::quality::{self, Gate};
 
 /// What is in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ModelFolder {
     /// A bundle, ready to load.
     Bundle(PathBuf),
     /// A checkpoint, to be built.
@@ -89,13 +89,13 @@ pub enum IntakeError {
 ///
 /// # Errors
 /// [`IntakeError::NoFolder`] or [`IntakeError::Neither`].
-pub fn identify(folder: &Path) -> Result<Source, IntakeError> {
+pub fn identify(folder: &Path) -> Result<ModelFolder, IntakeError> {
     if !folder.is_dir() {
         return Err(IntakeError::NoFolder(folder.to_owned()));
     }
     let source = |path: &Path| match () {
-        () if is_bundle(path) => Some(Source::Bundle(path.to_owned())),
-        () if is_checkpoint(path) => Some(Source::Checkpoint(path.to_owned())),
+        () if is_bundle(path) => Some(ModelFolder::Bundle(path.to_owned())),
+        () if is_checkpoint(path) => Some(ModelFolder::Checkpoint(path.to_owned())),
         () => None,
     };
     let mut entries: Vec<PathBuf> =
@@ -115,18 +115,18 @@ pub fn identify(folder: &Path) -> Result<Source, IntakeError> {
 /// # Errors
 /// See [`IntakeError`].
 pub fn open(
-    source: &Source,
+    source: &ModelFolder,
     options: &IntakeOptions,
     progress: &dyn Progress,
 ) -> Result<(PathBuf, Manifest), IntakeError> {
     match source {
-        Source::Bundle(path) => {
+        ModelFolder::Bundle(path) => {
             // It came from elsewhere, so every byte is compared with what was built; that also brings it into memory.
             let (path, manifest) = load(path)?;
             manifest.verify_checksums(&path)?;
             Ok((path, manifest))
         }
-        Source::Checkpoint(path) => {
+        ModelFolder::Checkpoint(path) => {
             let built = options.cache.join(cache_name(path, options)?);
             if is_bundle(&built)
                 && let Ok(found) = load(&built)
@@ -228,7 +228,7 @@ mod tests {
         let inner = folder.path().join("model");
         std::fs::create_dir(&inner).unwrap();
         std::fs::write(inner.join("config.json"), "{}").unwrap();
-        assert_eq!(identify(folder.path()).unwrap(), Source::Checkpoint(inner.clone()));
+        assert_eq!(identify(folder.path()).unwrap(), ModelFolder::Checkpoint(inner.clone()));
         let options = IntakeOptions::new(folder.path().into());
         let before = cache_name(&inner, &options).unwrap();
         assert_eq!(before, cache_name(&inner, &options).unwrap());

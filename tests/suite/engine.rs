@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use completion::SequenceFinish;
-use foretype::engine::{Completion, Engine, Generation};
+use foretype::engine::{Completion, Engine, Generation, Piece};
 use foretype::error::Kind;
 use foretype::metrics::Metrics;
-use scheduler::{Event, Finish};
+use scheduler::{Answer, Event, Finish};
 
 use crate::support::{fake_engine, faulty_engine, request_options};
 
@@ -119,17 +119,22 @@ fn a_full_queue_refuses_and_says_so() {
     assert!(metrics.render().contains(&format!("outcome=\"refused\"}} {}", busy.len())));
 }
 
+fn parts_and_answer<T: std::fmt::Debug>(mut pieces: Vec<Piece<T>>) -> (Vec<Event>, Answer<T>) {
+    let Some(Piece::Done(answer)) = pieces.pop() else { panic!("no answer came last") };
+    let event = |piece| if let Piece::Event(event) = piece { event } else { panic!("{piece:?}") };
+    (pieces.into_iter().map(event).collect(), answer)
+}
+
 #[test]
 fn streams_bring_the_answer_in_parts() {
     let engine = fake_engine();
     block_on(async {
         for input in ["h", "heat ex", "water and", "2"] {
-            let mut running = engine.start_completion(&completion(input)).unwrap();
-            let mut parts = Vec::new();
-            while let Some(Event::Suggestion(suggestion)) = running.event().await {
-                parts.push(suggestion);
-            }
-            let answer = running.finish().await.unwrap();
+            let pieces: Vec<_> = engine.start_completion(&completion(input)).unwrap().pieces().collect().await;
+            let (events, answer) = parts_and_answer(pieces);
+            let suggestion =
+                |event| if let Event::Suggestion(suggestion) = event { suggestion } else { panic!("{event:?}") };
+            let parts: Vec<_> = events.into_iter().map(suggestion).collect();
             assert_eq!(parts, answer.result.suggestions, "{input:?}");
             assert_eq!(parts, engine.complete(&completion(input)).await.unwrap().result.suggestions);
         }
@@ -140,12 +145,12 @@ fn streams_bring_the_answer_in_parts() {
             sequences: 4,
             ..Generation::default()
         };
-        let mut running = engine.start_generation(&generation).unwrap();
+        let (events, answer) = parts_and_answer(engine.start_generation(&generation).unwrap().pieces().collect().await);
         let mut texts = vec![String::new(); 4];
-        while let Some(Event::Token { sequence, token }) = running.event().await {
+        for event in events {
+            let Event::Token { sequence, token } = event else { panic!("{event:?}") };
             texts[sequence].push_str(&token.text);
         }
-        let answer = running.finish().await.unwrap();
         assert_eq!(answer.result.sequences.iter().map(|s| s.text.clone()).collect::<Vec<_>>(), texts);
     });
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use bundle::Quantization;
 use bundle::manifest::Manifest;
 use engine_build::BuildOptions;
-use foretype::models::folder::{self, IntakeError, IntakeOptions, Source};
+use foretype::models::folder::{self, IntakeError, IntakeOptions, ModelFolder};
 use foretype::quality::{self, Gate};
 
 use crate::support::{load, repository};
@@ -77,7 +77,7 @@ fn a_bare_checkpoint_is_served_in_int8_and_in_f32_from_one_cache() {
     let folder = tempfile::tempdir().unwrap();
     let open = |quantization, checkpoint: &str| {
         let options = IntakeOptions { quantization, ..IntakeOptions::new(folder.path().to_owned()) };
-        folder::open(&Source::Checkpoint(repository(checkpoint)), &options, &())
+        folder::open(&ModelFolder::Checkpoint(repository(checkpoint)), &options, &())
     };
     let (first, int8) = open(Quantization::Int8, "tests/goldens/plain").unwrap();
     assert!(int8.quality.is_some());

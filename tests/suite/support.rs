@@ -9,9 +9,10 @@ use backends::onnxruntime::{self, CpuLevel, Options};
 use bundle::Manifest;
 use completion::text::{Text, TokenId};
 use engine_build::BuildOptions;
-use foretype::engine::{Engine, EngineOptions, RequestOptions};
-use foretype::http::{self, ModelState, ServerOptions};
+use foretype::engine::{Engine, EngineOptions, EngineParts, RequestOptions};
+use foretype::http::{self, ServerOptions};
 use foretype::metrics::Metrics;
+use foretype::models::ModelState;
 use scheduler::backend::{Backend, Batch, KvCopy, Lane, Limits, Outputs, Page, Selected, SourceSlot};
 use scheduler::fake::{FakeBackend, FaultFn};
 use scheduler::{Loader, PoolOptions};
@@ -191,7 +192,7 @@ pub fn faulty_engine(
         };
         Ok(Box::new(FakeBackend::with_logits(limits.clone(), Box::new(logit)).with_faults(faults())))
     });
-    Engine::from_parts("fake", text, &load, options, metrics).unwrap()
+    Engine::start(EngineParts::new("fake", text, load).unwrap(), options, metrics).unwrap()
 }
 
 /// A server in its own thread, on a free port, until dropped.

@@ -74,7 +74,7 @@ pub fn complete_with(mut search: Search, mut next: impl FnMut(&[TokenId]) -> Dis
 }
 
 /// One way to complete the typed text.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Suggestion {
     /// The whole query; it starts with exactly what was typed.
     pub text: String,

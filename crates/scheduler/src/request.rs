@@ -43,8 +43,7 @@ pub enum Event {
 }
 
 /// Why an answer is as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
     /// The search ended by itself, and every suggestion is a complete query; or every sequence has ended.
     Complete,

@@ -29,7 +29,7 @@ const DEFAULT_FORWARD_COST: f64 = 4.0;
 pub struct JobId(pub u64);
 
 /// What a request cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Tokens of the typed text.
     pub typed_tokens: usize,

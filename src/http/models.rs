@@ -5,10 +5,9 @@ use actix_web::{HttpRequest, HttpResponse, Result};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::openapi::{LoadErrors, ModelErrors};
-use super::routes::{expect_json, whole};
-use super::server::Served;
-use super::wire;
+use super::json;
+use super::request::{Served, expect_json};
+use super::responses::{LoadErrors, ModelErrors};
 use crate::error::{Error, Kind};
 
 /// Models on one page of the list.
@@ -69,11 +68,11 @@ pub(super) async fn load(
     body: Result<Bytes>,
     served: Data<Served>,
 ) -> Result<HttpResponse, Error> {
-    served.models.shelf()?;
+    served.models.registry()?;
     expect_json(&request)?;
-    let LoadRequest { model_name, url } = wire::parse(&whole(body, served.max_body_bytes)?)?;
+    let LoadRequest { model_name, url } = json::parse(&served.body(body)?)?;
     let model = LoadedModel { model_name: model_name.clone(), model_url: url.clone() };
-    elsewhere(move || served.models.shelf()?.load(&model_name, &url)).await??;
+    elsewhere(move || served.models.registry()?.load(&model_name, &url)).await??;
     Ok(HttpResponse::Ok().json(model))
 }
 
@@ -83,14 +82,15 @@ pub(super) async fn load(
     ModelErrors,
 ))]
 pub(super) async fn list(query: Query<PageQuery>, served: Data<Served>) -> Result<HttpResponse, Error> {
-    let mut models = served.models.shelf()?.list();
+    let mut models = served.models.registry()?.ready();
     // The token is the last name of the page before, so that models may come and go between pages.
     if let Some(last) = &query.next_page_token {
         models.retain(|(name, _)| name > last);
     }
     let next_page_token = (models.len() > PAGE).then(|| models[PAGE - 1].0.clone());
     models.truncate(PAGE);
-    let models = models.into_iter().map(|(model_name, model_url)| LoadedModel { model_name, model_url }).collect();
+    let models =
+        models.into_iter().map(|(name, loaded)| LoadedModel { model_name: name, model_url: loaded.url }).collect();
     Ok(HttpResponse::Ok().json(LoadedModels { models, next_page_token }))
 }
 
@@ -99,7 +99,7 @@ pub(super) async fn list(query: Query<PageQuery>, served: Data<Served>) -> Resul
     responses((status = 200, description = "The model", body = LoadedModel), ModelErrors)
 )]
 pub(super) async fn get(name: Path<String>, served: Data<Served>) -> Result<HttpResponse, Error> {
-    let loaded = served.models.shelf()?.get(&name)?;
+    let loaded = served.models.registry()?.get(&name)?;
     Ok(HttpResponse::Ok().json(LoadedModel { model_name: name.into_inner(), model_url: loaded.url }))
 }
 
@@ -114,7 +114,7 @@ pub(super) async fn get(name: Path<String>, served: Data<Served>) -> Result<Http
     )
 )]
 pub(super) async fn unload(name: Path<String>, served: Data<Served>) -> Result<HttpResponse, Error> {
-    let loaded = served.models.shelf()?.unload(&name)?;
+    let loaded = served.models.registry()?.unload(&name)?;
     // The last holder waits for the model's threads to end.
     elsewhere(move || drop(loaded)).await?;
     Ok(HttpResponse::Ok().finish())

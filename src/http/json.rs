@@ -1,11 +1,10 @@
-//! Reading JSON bodies, with errors that name the field. Knows no schema: those are in [`super::suggest`], [`super::lmi`] and
-//! [`super::openai`].
+//! Reads JSON bodies, with errors that name the field, and writes JSON answers. Knows no schema.
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
 use serde::de::{Unexpected, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use crate::error::{Error, Kind};
@@ -30,8 +29,10 @@ impl OneOrMany {
     }
 }
 
-/// Reads an optional whole number. JSON doesn't tell 5 from 5.0, so neither does this.
-pub(super) fn whole<'de, D: Deserializer<'de>, T: TryFrom<i128>>(deserializer: D) -> Result<Option<T>, D::Error> {
+/// Reads an optional whole number. JSON doesn't tell 5 from 5.0, so neither does this function.
+pub(super) fn whole_number<'de, D: Deserializer<'de>, T: TryFrom<i128>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     struct Whole<T>(PhantomData<T>);
     impl<T: TryFrom<i128>> Whole<T> {
         fn fit<E: serde::de::Error>(&self, value: i128, said: Unexpected<'_>) -> Result<Option<T>, E> {
@@ -112,7 +113,7 @@ fn expect_object(text: &str) -> Result<(), Error> {
     })
 }
 
-/// A number for the engine: the nearest, but not one of the whole numbers that ranges end at where it is beside it.
+/// The `f32` nearest to a number, but not one of the whole numbers that ranges end at where it is beside it.
 pub(super) fn single(value: f64) -> f32 {
     let nearest = value as f32;
     match f64::from(nearest).total_cmp(&value) {
@@ -122,16 +123,35 @@ pub(super) fn single(value: f64) -> f32 {
     }
 }
 
-/// Refuses a value that this server has no use for, and says which it has.
+/// The error for a value that this server refuses; `right` says which it takes.
 pub(super) fn refused(field: &str, value: impl std::fmt::Display, right: &str) -> Error {
     Error::new(Kind::InvalidValue, format!("{field} is {value}; {right}"))
+}
+
+/// Writes an answer.
+///
+/// # Errors
+/// Internal ones, which are logged.
+pub(super) fn write(value: &impl Serialize) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(value).map_err(|error| {
+        tracing::error!(%error, "an answer can't be written");
+        Error::new(Kind::Internal, "the answer can't be written")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::suggest::Invocation;
     use proptest::prelude::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Invocation {
+        #[serde(rename = "input")]
+        _input: String,
+        #[serde(default, deserialize_with = "whole_number")]
+        suggestions: Option<usize>,
+    }
 
     #[test]
     fn errors_name_the_field() {
@@ -175,7 +195,7 @@ mod tests {
     #[test]
     fn the_smallest_whole_number_is_not_the_one_below() {
         #[derive(Debug, serde::Deserialize)]
-        struct Seed(#[serde(deserialize_with = "whole")] Option<i64>);
+        struct Seed(#[serde(deserialize_with = "whole_number")] Option<i64>);
         let seed = |number: &str| serde_json::from_str::<Seed>(number).map(|seed| seed.0).ok();
         assert_eq!(seed("-9223372036854775808"), Some(Some(i64::MIN)));
         assert_eq!(seed("-9223372036854775809"), None);

@@ -41,7 +41,7 @@ const WARMUP: Duration = Duration::from_secs(2);
 /// Answers that come later than this after the last key are not waited for.
 const DRAIN: Duration = Duration::from_secs(20);
 /// What turns foretype's memory off: no page more than one text needs, no distributions kept, nothing prepared while idle.
-const WITHOUT_TREE: &str = "--kv-pool-mib 0 --tree-mib 0 --no-lookahead";
+const WITHOUT_CACHE: &str = "--kv-pool-mib 0 --prefix-cache-mib 0 --no-lookahead";
 const NAME: &str = "peers-typeahead";
 
 /// Arguments of `typeahead`.
@@ -175,7 +175,7 @@ impl TypeaheadArgs {
         let model = own_model(&model, &self.setting, 64)?;
         let mut kinds = vec![
             ("foretype int8".to_owned(), Kind::Foretype("")),
-            ("foretype int8, tree off".to_owned(), Kind::Foretype(WITHOUT_TREE)),
+            ("foretype int8, prefix cache off".to_owned(), Kind::Foretype(WITHOUT_CACHE)),
         ];
         kinds.extend(
             wanted(&self.against)?.into_iter().map(|peer| (format!("{} wrapper", peer.name), Kind::Peer(peer))),

@@ -9,7 +9,7 @@ use completion::text::Method;
 /// Operators of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OperatorsChoice {
-    /// Those that suit the precision.
+    /// The operators that suit the precision.
     Auto,
     /// ONNX's own, which every runtime knows.
     Onnx,

@@ -58,10 +58,10 @@ pub struct ModelArgs {
     #[arg(long, env = "FORETYPE_KV_POOL_MIB", value_name = "MIB", default_value_t = 256)]
     kv_pool_mib: usize,
     /// Memory for next-token distributions kept from keystroke to keystroke, in MiB, shared among the replicas.
-    #[arg(long, env = "FORETYPE_TREE_MIB", value_name = "MIB", default_value_t = 128)]
-    tree_mib: usize,
-    /// Beginnings that a request follows at each number of new tokens; more find better suggestions and cost time. Default: 16, or
-    /// as many as the suggestions if these are more.
+    #[arg(long, env = "FORETYPE_PREFIX_CACHE_MIB", value_name = "MIB", default_value_t = 128)]
+    prefix_cache_mib: usize,
+    /// Beams of a search: prefixes that it expands at each number of new tokens; more give better suggestions and cost time.
+    /// Default: 16, or as many as the suggestions if these are more.
     #[arg(long, env = "FORETYPE_BEAMS", value_name = "N")]
     beams: Option<NonZero<usize>>,
     /// Most characters of an input.
@@ -99,7 +99,7 @@ pub struct ModelArgs {
     gpu: GpuArgs,
 }
 
-/// SageMaker ends invocations after 60 s; nothing may be asked to take longer.
+/// SageMaker ends invocations after 60 s.
 const MAX_DEADLINE: Duration = Duration::from_secs(60);
 
 impl ModelArgs {
@@ -137,12 +137,12 @@ impl ModelArgs {
         }
     }
 
-    /// Replicas, unless a server has reason for more.
+    /// The number of replicas that is asked for, or one.
     fn replicas(&self) -> usize {
         self.replicas.map_or(1, NonZero::get)
     }
 
-    /// The options with which a server loads a bundle: what nobody chose depends on how large the model is.
+    /// The options with which a server loads a bundle: the default number of replicas depends on the model's size.
     pub(super) fn for_server(&self, options: EngineOptions, bundle: &Path) -> EngineOptions {
         if self.replicas.is_some() || self.threads.is_some() {
             return options;
@@ -152,7 +152,7 @@ impl ModelArgs {
     }
 
     pub(super) fn engine(&self, backend: BackendOptions) -> EngineOptions {
-        let of_one = EngineOptions {
+        let one = EngineOptions {
             backend,
             requests: RequestOptions {
                 max_characters: self.max_characters,
@@ -167,12 +167,12 @@ impl ModelArgs {
                     step_tokens: self.step_tokens.get(),
                     replicas: 1,
                     lookahead: !self.no_lookahead,
-                    tree_bytes: self.tree_mib << 20,
+                    tree_bytes: self.prefix_cache_mib << 20,
                     hang_after: Duration::from_millis(self.hang_after_ms),
                 },
             },
         };
-        replicas::share(of_one, self.replicas())
+        replicas::share(one, self.replicas())
     }
 }
 
@@ -216,8 +216,8 @@ mod tests {
 
     #[test]
     fn replicas_that_are_asked_for_share_the_memory() {
-        let (replicas, _, pool, tree) = shares(&options(&["--replicas", "2"]));
-        assert_eq!((replicas, pool, tree), (2, 128, 64));
+        let (replicas, _, pool, cache) = shares(&options(&["--replicas", "2"]));
+        assert_eq!((replicas, pool, cache), (2, 128, 64));
         assert_eq!(shares(&options(&["--replicas", "2", "--threads", "3"])), (2, 3, 128, 64));
     }
 }

@@ -33,7 +33,7 @@ pub struct Completion {
 impl Model {
     /// The search for a request; everything that can be wrong with it is found here, before it is queued.
     pub(super) fn search(&self, completion: &Completion) -> Result<Search, Error> {
-        if self.source.is_some() {
+        if self.encoder_tokens.is_some() {
             let message = "this model reads whole texts and answers them; it can't complete what is being typed: send \
                            {\"inputs\": TEXT}, or use /v1/completions";
             return Err(Error::new(Kind::InvalidInput, message));

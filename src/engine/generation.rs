@@ -17,14 +17,13 @@ const MAX_STOP_BYTES: usize = 256;
 /// What to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generation {
-    /// What it goes on from, or what an encoder reads. It is tokenized as it is, as transformers would; if empty, the model's start token
-    /// stands in.
+    /// What is continued, or what an encoder reads, tokenized as transformers would; the model's start token if empty.
     pub prompt: String,
     /// Tokens of each sequence; 16 if absent. The context may end a sequence earlier.
     pub max_new_tokens: Option<usize>,
     /// 0 takes the best token each time.
     pub temperature: f32,
-    /// Only the best so many tokens are sampled from; 0 for all.
+    /// Tokens that are sampled from, best first; 0 for all.
     pub top_k: usize,
     /// Only the best tokens whose probabilities together reach this are sampled from.
     pub top_p: f32,
@@ -95,7 +94,7 @@ impl Model {
             let message = format!("the prompt has {characters} characters; at most {limit} are taken");
             return Err(Error::new(Kind::InputTooLong, message));
         }
-        match self.source {
+        match self.encoder_tokens {
             Some(limit) => {
                 let source = self.source_tokens(prompt, limit)?;
                 Ok(Prompt { tokens: self.text.prompt().to_vec(), source: Some(source) })
@@ -104,7 +103,7 @@ impl Model {
         }
     }
 
-    /// What the encoder reads.
+    /// The tokens that the encoder reads.
     fn source_tokens(&self, prompt: &str, limit: usize) -> Result<Arc<[TokenId]>, Error> {
         let tokens = self.text.encode_whole(prompt);
         if tokens.is_empty() {
@@ -117,7 +116,7 @@ impl Model {
         Ok(tokens.into())
     }
 
-    /// What a decoder that stands alone goes on from.
+    /// The tokens that a decoder without an encoder continues.
     fn prompt_tokens(&self, prompt: &str) -> Result<Vec<TokenId>, Error> {
         if !self.text.is_encodable(prompt) {
             return Err(Error::new(Kind::InvalidInput, "the prompt has characters that the model's vocabulary lacks"));
@@ -136,7 +135,7 @@ impl Model {
     }
 }
 
-/// Checks what a token is chosen by.
+/// Checks the parameters by which tokens are chosen.
 ///
 /// # Errors
 /// Names the field that is out of its range.

@@ -32,7 +32,7 @@ use self::model::{Model, check_session};
 pub use self::options::{
     DEFAULT_BEAMS, DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS, EngineOptions, MAX_SUGGESTIONS, RequestOptions,
 };
-use self::running::{Ending, Finisher, Source};
+use self::running::{AnswerSource, Ending, Finisher};
 pub use self::running::{Piece, Running, TaskResult};
 pub use self::tokenizer::{TokenizerError, read_text};
 use crate::error::Error;
@@ -99,7 +99,7 @@ impl Engine {
 
     /// Whether the model reads whole texts with an encoder and answers them; such a model completes no typed text.
     pub fn is_encoder_decoder(&self) -> bool {
-        self.model.source.is_some()
+        self.model.encoder_tokens.is_some()
     }
 
     /// Bytes of the model with all its caches full, roughly.
@@ -160,7 +160,7 @@ impl Engine {
         };
         if self.model.text.blocks(completion.input.as_bytes(), false) {
             let ending = Ending::new(Arc::clone(&self.metrics), received);
-            return Ok(Running { source: Source::Known(blocked()), events: None, finisher, ending });
+            return Ok(Running { source: AnswerSource::Known(blocked()), events: None, finisher, ending });
         }
         // Popular queries are merged into the whole answer, so no part of it is final before it is there.
         let events = (stream && self.popular.is_none()).then(|| search.suggestions_wanted());
@@ -192,7 +192,7 @@ impl Engine {
         let (reply, answer) = oneshot::channel();
         let request = Request { task, deadline, received, superseded, home: preferred_replica, events: sender, reply };
         self.pool.submit(request).inspect_err(|_| self.metrics.ended(metrics::Outcome::Refused))?;
-        let source = Source::Model { reply: answer, health: self.pool.watch_health() };
+        let source = AnswerSource::Model { reply: answer, health: self.pool.watch_health() };
         Ok(Running { source, events, finisher, ending: Ending::new(Arc::clone(&self.metrics), received) })
     }
 

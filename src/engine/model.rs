@@ -17,7 +17,7 @@ pub(super) struct Model {
     /// Positions of a request: prompt, typed text and new tokens.
     pub context: usize,
     /// Tokens that the encoder reads, in models that have one.
-    pub source: Option<usize>,
+    pub encoder_tokens: Option<usize>,
     /// How many of the best tokens a distribution lists.
     pub listed: usize,
     pub options: RequestOptions,
@@ -25,8 +25,8 @@ pub(super) struct Model {
 
 impl Model {
     pub(super) fn new(text: Text, limits: &Limits, options: RequestOptions) -> Self {
-        let source = limits.source.map(|source| source.tokens);
-        Self { text: Arc::new(text), context: limits.context, source, listed: limits.top_k, options }
+        let encoder_tokens = limits.source.map(|source| source.tokens);
+        Self { text: Arc::new(text), context: limits.context, encoder_tokens, listed: limits.top_k, options }
     }
 
     /// The time that a request gets.

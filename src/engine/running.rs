@@ -12,7 +12,7 @@ use completion::{Generated, Outcome, Product, Suggestion};
 use scheduler::{Answer, Event, Finish, Health, Refusal};
 
 /// Where an answer comes from.
-pub(super) enum Source {
+pub(super) enum AnswerSource {
     /// A model thread, while its engine is healthy.
     Model { reply: oneshot::Receiver<Result<Answer<Product>, Refusal>>, health: watch::Receiver<Health> },
     /// It was known without a model.
@@ -62,7 +62,7 @@ pub enum Piece<T> {
 
 /// A request that runs. Dropping it stops the work.
 pub struct Running<T> {
-    pub(super) source: Source,
+    pub(super) source: AnswerSource,
     /// Parts of the answer that come before it, if they were asked for.
     pub(super) events: Option<mpsc::Receiver<Event>>,
     pub(super) finisher: Finisher<T>,
@@ -192,7 +192,7 @@ impl Drop for Ending {
     }
 }
 
-impl Source {
+impl AnswerSource {
     async fn answer(self) -> Result<Answer<Product>, Refusal> {
         match self {
             Self::Known(answer) => Ok(answer),
@@ -242,7 +242,12 @@ mod tests {
             searched: Duration::ZERO,
         };
         let ending = Ending::new(Arc::new(metrics.model("fake")), Instant::now());
-        Running { source: Source::Known(answer), events: None, finisher: Box::new(std::convert::identity), ending }
+        Running {
+            source: AnswerSource::Known(answer),
+            events: None,
+            finisher: Box::new(std::convert::identity),
+            ending,
+        }
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub fn cost<'a>(rows: impl IntoIterator<Item = (&'a str, &'a [Keystroke])>) -> T
         "forwards",
         "positions",
         "for the typed text",
-        "nodes from the tree",
+        "nodes from the cache",
         "proven",
     ];
     let mut table = table(&header);

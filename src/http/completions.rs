@@ -78,21 +78,34 @@ fn with_end(pieces: impl Stream<Item = (usize, Piece<Generated>)>) -> impl Strea
     pieces.map(Some).chain(stream::iter([None]))
 }
 
+/// What was sent of a choice.
+#[derive(Clone, Default)]
+struct SentChoice {
+    characters: usize,
+    prompt: bool,
+}
+
 /// Chunks as OpenAI's clients expect them: server-sent events, the last of which says `[DONE]`.
 struct ChunkEncoder {
     /// A chunk without choices.
     blank: Completion,
     plan: Plan,
     usage: CompletionUsage,
-    /// Of each choice: characters sent, and whether the prompt was.
-    sent: Vec<(usize, bool)>,
+    /// What was sent of each choice.
+    sent: Vec<SentChoice>,
     failed: bool,
 }
 
 impl ChunkEncoder {
     fn new(blank: Completion, plan: Plan) -> Self {
         let choices = plan.generations.iter().map(|generation| generation.sequences).sum();
-        Self { blank, plan, usage: CompletionUsage::default(), sent: vec![(0, false); choices], failed: false }
+        Self {
+            blank,
+            plan,
+            usage: CompletionUsage::default(),
+            sent: vec![SentChoice::default(); choices],
+            failed: false,
+        }
     }
 
     fn write(&self, choices: Vec<Choice>, usage: Option<CompletionUsage>, out: &mut Vec<u8>) {
@@ -103,7 +116,7 @@ impl ChunkEncoder {
         let (index, text) = self.text(prompt, sequence, &token.text);
         let logprobs = self.plan.logprobs.then(|| {
             let mut logprobs = Logprobs::default();
-            logprobs.push(&token.text, token.logprob, &mut self.sent[index].0);
+            logprobs.push(&token.text, token.logprob, &mut self.sent[index].characters);
             logprobs
         });
         self.write(vec![Choice { index, text, logprobs, finish_reason: None }], None, out);
@@ -120,7 +133,7 @@ impl ChunkEncoder {
         // All prompts have the same number of sequences.
         let generation = &self.plan.generations[prompt];
         let index = prompt * generation.sequences + sequence;
-        let echo = self.plan.echo && !std::mem::replace(&mut self.sent[index].1, true);
+        let echo = self.plan.echo && !std::mem::replace(&mut self.sent[index].prompt, true);
         (index, format!("{}{text}", if echo { generation.prompt.as_str() } else { "" }))
     }
 }

@@ -121,7 +121,7 @@ pub fn open(
 ) -> Result<(PathBuf, Manifest), IntakeError> {
     match source {
         ModelFolder::Bundle(path) => {
-            // It came from elsewhere, so every byte is compared with what was built; that also brings it into memory.
+            // It came from elsewhere, so every byte is checked; that also reads the files into the page cache.
             let (path, manifest) = load(path)?;
             manifest.verify_checksums(&path)?;
             Ok((path, manifest))

@@ -1,4 +1,4 @@
-//! The models that a server holds: one, which it was started with, or several, which come and go by name within a budget.
+//! The models that a server holds: the one that it was started with, or several, loaded and unloaded by name.
 //!
 //! [`registry`] holds models by name, [`folder`] finds or builds the bundle of a folder, [`error`] is what can be wrong. Loading
 //! blocks, so callers with an event loop do it elsewhere. Knows no HTTP.
@@ -18,20 +18,20 @@ use crate::engine::Engine;
 /// What the server knows of the one model that it was started with.
 #[derive(Clone)]
 pub enum ModelState {
-    /// It is being built or loaded.
+    /// The model is being built or loaded.
     Loading,
-    /// It answers.
+    /// The model answers.
     Ready(Arc<Engine>),
-    /// It can't be loaded.
+    /// The model can't be loaded.
     Failed(String),
 }
 
 /// The models that a server holds.
 #[derive(Clone)]
 pub enum Models {
-    /// One, which it was started with.
+    /// The one that the server was started with.
     Single(watch::Receiver<ModelState>),
-    /// Several, by name.
+    /// Several models, by name.
     Multi(Arc<Registry>),
 }
 

@@ -30,7 +30,7 @@ pub struct Registry {
 /// A loaded model.
 #[derive(Clone)]
 pub struct Loaded {
-    /// The folder it came from.
+    /// The folder that it came from.
     pub url: String,
     /// The loaded engine.
     pub engine: Arc<Engine>,

@@ -51,7 +51,7 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 /// Whether the metrics say that no request runs, waits or holds anything.
 fn is_idle(metrics: &Metrics) -> bool {
     let text = metrics.render();
-    ["foretype_active_requests{", "foretype_queue_length{", "foretype_tree_holds{"]
+    ["foretype_active_requests{", "foretype_queue_length{", "foretype_prefix_cache_holds{"]
         .iter()
         .all(|name| text.lines().filter(|line| line.starts_with(name)).all(|line| line.ends_with(" 0")))
 }

@@ -1,4 +1,4 @@
-//! Replays of people typing: what the tree remembers must never change an answer, only its price.
+//! Replays of people typing: what the prefix cache holds must never change an answer, only its price.
 
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ fn replay(
         let typed: Vec<String> = typists.iter_mut().map(|typist| typist.next(&mut rng)).collect();
         let answers = run(&mut warm, typed.iter().map(|typed| search(text, typed, context)).collect());
         let bytes = warm.tree_stats().bytes;
-        assert!(bytes <= bound, "{bytes} bytes in the tree, bound {bound}");
+        assert!(bytes <= bound, "{bytes} bytes in the prefix cache, bound {bound}");
         for (typed, answer) in typed.iter().zip(answers) {
             cold.reset();
             let reference = run(&mut cold, vec![search(text, typed, context)]).remove(0);

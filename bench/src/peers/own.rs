@@ -1,4 +1,4 @@
-//! foretype's own engine in this process: the bundle's backend, without the server and without the tree.
+//! foretype's own engine in this process: the bundle's backend, without the server and without the prefix cache.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

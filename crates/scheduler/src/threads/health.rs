@@ -1,4 +1,4 @@
-//! Whether the engines work, and the watchdog that notices a forward which doesn't come back.
+//! Whether the engines work, and the watchdog that notices a step which doesn't come back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::observer::Observer;
+use crate::request::Failure;
 
 /// How often the watchdog looks.
 const WATCH_EVERY: Duration = Duration::from_millis(100);
@@ -16,15 +17,15 @@ const WATCH_EVERY: Duration = Duration::from_millis(100);
 /// The state of a model's engines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Real forwards have succeeded.
+    /// Real steps have succeeded.
     Ready,
     /// One failed, or doesn't come back.
-    Failed(String),
+    Failed(Failure),
 }
 
 #[derive(Clone, Debug, Default)]
 struct Replica {
-    failed: Option<String>,
+    failed: Option<Failure>,
     hangs: bool,
 }
 
@@ -57,7 +58,7 @@ impl Board {
     }
 
     /// Says that a replica failed, or (`None`) works.
-    pub(super) fn set_failed(&self, replica: usize, failed: Option<String>) {
+    pub(super) fn set_failed(&self, replica: usize, failed: Option<Failure>) {
         self.change(replica, |entry| entry.failed = failed);
     }
 
@@ -95,9 +96,8 @@ impl Board {
     fn change(&self, replica: usize, change: impl FnOnce(&mut Replica)) {
         let mut replicas = self.replicas.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut replicas[replica]);
-        let failed = replicas.iter().find_map(|entry| {
-            entry.failed.clone().or_else(|| entry.hangs.then(|| "a model step doesn't come back".to_owned()))
-        });
+        let failed =
+            replicas.iter().find_map(|entry| entry.failed.clone().or_else(|| entry.hangs.then_some(Failure::Hangs)));
         self.observer.healthy(failed.is_none());
         let health = failed.map_or(Health::Ready, Health::Failed);
         self.health.send_if_modified(|now| {
@@ -119,7 +119,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts looking for forwards that take longer than `limit`.
+    /// Starts looking for steps that take longer than `limit`.
     pub(super) fn start(board: Arc<Board>, limit: Duration) -> std::io::Result<Self> {
         let (stop, stopped) = sync_channel(0);
         let body = move || {

@@ -1,12 +1,12 @@
-//! The radix tree of everything the model has seen: one node a token path, with its KV page and next-token distribution.
+//! The radix prefix cache of everything the model has seen: one node a token path, with its KV page and next-token distribution.
 //!
-//! A keystroke's search asks for paths that the keystroke before it asked for too; what the tree still holds costs no forward.
+//! A keystroke's search asks for paths that the keystroke before it asked for too; what the prefix cache still holds costs no forward.
 //! Memory is bounded in bytes. When it is full the least recently used node gives up what it holds, leaves first: a node's
 //! ancestors are always used more recently than the node itself, so a kept page never lies behind a missing one for long, and
 //! whatever was given up is computed again when it is asked for. Nodes that a search refers to are held by a count; they may
 //! lose what they hold, never their place.
 //!
-//! The tree holds page numbers, not pages: copying keys and values is the scheduler's business. It is a pure data structure.
+//! The prefix cache holds page numbers, not pages: copying keys and values is the scheduler's business. It is a pure data structure.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::backend::Page;
 use completion::Distribution;
 use completion::text::TokenId;
 
-/// A place in the tree. Valid as long as the node is held or has not been evicted; reused afterwards.
+/// A place in the prefix cache. Valid as long as the node is held or has not been evicted; reused afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u32);
 
@@ -67,8 +67,8 @@ struct Node {
 
 /// Counters and sizes, for metrics and tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TreeStats {
-    /// Nodes in the tree.
+pub struct PrefixCacheStats {
+    /// Nodes in the prefix cache.
     pub nodes: usize,
     /// Pages in use.
     pub pages: usize,
@@ -80,8 +80,8 @@ pub struct TreeStats {
     pub holds: usize,
 }
 
-/// The tree. See the module's documentation.
-pub struct Tree {
+/// The prefix cache. See the module's documentation.
+pub struct PrefixCache {
     nodes: Vec<Node>,
     free_nodes: Vec<NodeId>,
     children: FxHashMap<(Above, TokenId), NodeId>,
@@ -98,8 +98,8 @@ pub struct Tree {
     holds: usize,
 }
 
-impl Tree {
-    /// An empty tree over `pages` pages of `page_bytes`, with at most `max_bytes` of nodes and distributions.
+impl PrefixCache {
+    /// An empty prefix cache over `pages` pages of `page_bytes`, with at most `max_bytes` of nodes and distributions.
     ///
     /// Nodes that are held stay, so the true bound is the larger of `max_bytes` and what the searches that run refer to, without
     /// their distributions.
@@ -163,7 +163,7 @@ impl Tree {
         id
     }
 
-    /// Ends one [`Tree::hold`].
+    /// Ends one [`PrefixCache::hold`].
     pub fn release(&mut self, node: NodeId) {
         let entry = &mut self.nodes[node.0 as usize];
         debug_assert!(entry.held > 0, "released more often than held");
@@ -259,10 +259,10 @@ impl Tree {
     }
 
     /// Counters and sizes.
-    pub fn stats(&self) -> TreeStats {
+    pub fn stats(&self) -> PrefixCacheStats {
         let pages = self.pages - self.free_pages.len();
         let nodes = self.nodes.len() - self.free_nodes.len();
-        TreeStats {
+        PrefixCacheStats {
             nodes,
             pages,
             bytes: self.bytes + pages * self.page_bytes,
@@ -340,5 +340,5 @@ impl Node {
 }
 
 #[cfg(test)]
-#[path = "tree_tests.rs"]
+#[path = "prefix_cache_tests.rs"]
 mod tests;

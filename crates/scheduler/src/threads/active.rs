@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::request::{Answer, Event, Finish, Refusal, Superseded};
-use super::scheduler::JobId;
+use crate::job::JobId;
+use crate::request::{Answer, Event, Finish, Refusal, Superseded};
 use completion::{Product, SequenceFinish, Task};
 
 /// A request that was taken on.

@@ -1,21 +1,21 @@
-//! What a forward costs beside its rows: measured once, when an engine is loaded.
+//! What a step costs beside its rows: measured once, when an engine is loaded.
 //!
 //! A small CPU computes every row for itself; a GPU, or a model whose weights don't fit a cache, computes a dozen in the time of
 //! one. How far a search computes ahead of what it waits for depends on it. The answers don't.
 
 use std::time::{Duration, Instant};
 
-use super::scheduler::Scheduler;
 use crate::backend::BackendError;
+use crate::scheduler::Scheduler;
 use completion::text::TokenId;
 
-/// Rows of the larger of the two forwards that are compared.
+/// Rows of the larger of the two steps that are compared.
 const MANY: usize = 16;
 /// Forwards of each kind, at least and at most; the quickest counts.
 const REPEATS: std::ops::RangeInclusive<usize> = 3..=15;
-/// Time for the forwards of one kind, beyond the least number: a large model should not start later for this.
+/// Time for the steps of one kind, beyond the least number: a large model should not start later for this.
 const BUDGET: Duration = Duration::from_millis(50);
-/// Warms the engine up and sets what a forward costs beside its rows, in rows. Returns that number.
+/// Warms the engine up and sets what a step costs beside its rows, in rows. Returns that number.
 ///
 /// # Errors
 /// The engine's.
@@ -40,7 +40,7 @@ pub fn calibrate(scheduler: &mut Scheduler, probe: TokenId) -> Result<f64, Backe
     Ok(cost)
 }
 
-/// From the times of a forward of one row and of one of many.
+/// From the times of a step of one row and of one of many.
 fn forward_cost(one: Duration, many: Duration) -> f64 {
     let (one, many) = (one.as_secs_f64(), many.as_secs_f64());
     let row = ((many - one) / (MANY - 1) as f64).max(1e-9);

@@ -7,16 +7,16 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long a request waits for its home, which may be about to take it on, before another replica that has nothing to do takes it: about
+/// How long a request waits for its preferred_replica, which may be about to take it on, before another replica that has nothing to do takes it: about
 /// what reading its text once more costs there.
-const HOMESICK: Duration = Duration::from_millis(5);
+const PREFERENCE: Duration = Duration::from_millis(5);
 
 /// What the policy needs to know of someone who waits.
 pub trait Waits {
     /// When it began to wait.
     fn received(&self) -> Instant;
     /// The replica it would best go to.
-    fn home(&self) -> usize;
+    fn preferred_replica(&self) -> usize;
     /// Whether waiting is of no use any more: nobody wants the answer, or its time is up.
     fn is_over(&self, now: Instant) -> bool;
 }
@@ -68,7 +68,7 @@ impl<T: Waits> Line<T> {
         oldest
     }
 
-    /// Takes the next for a replica: of those at home there if there are any, else of those whose home isn't `idle` and has let them
+    /// Takes the next for a replica: of those at preferred_replica there if there are any, else of those whose preferred_replica isn't `idle` and has let them
     /// wait for a while. Idle homes take their own.
     pub fn take(&mut self, replica: usize, idle: &[bool], now: Instant) -> Option<T> {
         let index = self.next(replica, idle, now)?;
@@ -81,20 +81,20 @@ impl<T: Waits> Line<T> {
     }
 
     fn next(&self, replica: usize, idle: &[bool], now: Instant) -> Option<usize> {
-        let at_home = |item: &T| item.home() == replica;
-        let abroad = |item: &T| is_neglected(item, idle) && now >= item.received() + HOMESICK;
+        let preferring = |item: &T| item.preferred_replica() == replica;
+        let neglected = |item: &T| prefers_a_busy_replica(item, idle) && now >= item.received() + PREFERENCE;
         let newest_first = self.is_overloaded(now);
         let find = |wanted: &dyn Fn(&T) -> bool| match newest_first {
             true => self.items.iter().rposition(wanted),
             false => self.items.iter().position(wanted),
         };
-        find(&at_home).or_else(|| find(&abroad))
+        find(&preferring).or_else(|| find(&neglected))
     }
 
-    /// When the first of those whose home isn't `idle` has waited long enough for another replica to take it; `None` if there are none.
-    pub fn may_leave_home(&self, idle: &[bool]) -> Option<Instant> {
-        let neglected = self.items.iter().filter(|item| is_neglected(*item, idle));
-        neglected.map(|item| item.received() + HOMESICK).min()
+    /// When the first of those whose preferred_replica isn't `idle` has waited long enough for another replica to take it; `None` if there are none.
+    pub fn may_change_replica(&self, idle: &[bool]) -> Option<Instant> {
+        let neglected = self.items.iter().filter(|item| prefers_a_busy_replica(*item, idle));
+        neglected.map(|item| item.received() + PREFERENCE).min()
     }
 
     /// Takes out all for whom waiting is over, oldest first.
@@ -117,9 +117,9 @@ impl<T: Waits> Line<T> {
     }
 }
 
-/// Whether someone's home has something else to do.
-fn is_neglected(item: &impl Waits, idle: &[bool]) -> bool {
-    !idle.get(item.home()).copied().unwrap_or(false)
+/// Whether someone's preferred_replica has something else to do.
+fn prefers_a_busy_replica(item: &impl Waits, idle: &[bool]) -> bool {
+    !idle.get(item.preferred_replica()).copied().unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -133,15 +133,15 @@ mod tests {
         id: u64,
         received: Instant,
         deadline: Instant,
-        home: usize,
+        preferred_replica: usize,
     }
 
     impl Waits for Someone {
         fn received(&self) -> Instant {
             self.received
         }
-        fn home(&self) -> usize {
-            self.home
+        fn preferred_replica(&self) -> usize {
+            self.preferred_replica
         }
         fn is_over(&self, now: Instant) -> bool {
             self.deadline <= now
@@ -151,7 +151,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn someone(id: u64, received: Instant) -> Someone {
-        Someone { id, received, deadline: received + 1000 * MS, home: 0 }
+        Someone { id, received, deadline: received + 1000 * MS, preferred_replica: 0 }
     }
 
     fn line(length: usize) -> Line<Someone> {
@@ -187,16 +187,16 @@ mod tests {
 
     #[test]
     fn replicas_take_their_own_first_and_after_a_while_help_busy_ones() {
-        let (start, later) = (Instant::now(), Instant::now() + HOMESICK);
+        let (start, later) = (Instant::now(), Instant::now() + PREFERENCE);
         let mut line = line(8);
-        for (id, home) in [(0, 1), (1, 0), (2, 1)] {
-            line.push(Someone { home, ..someone(id, start) }, start);
+        for (id, preferred_replica) in [(0, 1), (1, 0), (2, 1)] {
+            line.push(Someone { preferred_replica, ..someone(id, start) }, start);
         }
         assert_eq!(line.take(0, &[true, true], start).map(|s| s.id), Some(1));
         assert_eq!(line.take(0, &[true, true], later), None, "replica 1 is idle and will take them");
-        assert_eq!(line.may_leave_home(&[true, true]), None);
+        assert_eq!(line.may_change_replica(&[true, true]), None);
         assert_eq!(line.take(0, &[true, false], start), None, "replica 1 may be about to take them");
-        assert_eq!(line.may_leave_home(&[true, false]), Some(start + HOMESICK));
+        assert_eq!(line.may_change_replica(&[true, false]), Some(start + PREFERENCE));
         assert_eq!(line.take(0, &[true, false], later).map(|s| s.id), Some(0));
         assert_eq!(line.take(1, &[true, false], start).map(|s| s.id), Some(2));
     }
@@ -213,8 +213,10 @@ mod tests {
                 0..5 => {
                     pushed += 1;
                     let deadline = now + rng.random_range(1..400) * MS;
-                    let home = rng.random_range(0..2);
-                    line.push(Someone { deadline, home, ..someone(pushed, now) }, now).into_iter().collect()
+                    let preferred_replica = rng.random_range(0..2);
+                    line.push(Someone { deadline, preferred_replica, ..someone(pushed, now) }, now)
+                        .into_iter()
+                        .collect()
                 }
                 5..8 => {
                     let (replica, idle) = (rng.random_range(0..2), [rng.random_bool(0.5), rng.random_bool(0.5)]);

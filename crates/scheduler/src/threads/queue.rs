@@ -1,11 +1,11 @@
-//! The bounded queue between the HTTP threads and the model threads: the [`super::waiting`] line behind a lock.
+//! The bounded queue between the HTTP threads and the model threads: the [`crate::line`] line behind a lock.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::request::{Finish, Refusal, Request};
-use super::waiting::{Line, LineLimits};
+use crate::line::{Line, LineLimits};
 use crate::observer::Observer;
+use crate::request::{Finish, Refusal, Request};
 
 struct State {
     line: Line<Request>,
@@ -99,8 +99,8 @@ impl Queue {
             if called || is_over || is_closed || state.line.has(replica, &state.idle, now) {
                 break over;
             }
-            // Nobody calls when a request has waited long enough for its home.
-            let until = until.into_iter().chain(state.line.may_leave_home(&state.idle)).min();
+            // Nobody calls when a request has waited long enough for its preferred_replica.
+            let until = until.into_iter().chain(state.line.may_change_replica(&state.idle)).min();
             state = match until.map(|until| until.saturating_duration_since(now)) {
                 Some(left) => self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -135,7 +135,7 @@ impl Queue {
     /// Accepts nothing more. What waits and runs is answered, by `stop_by` at the latest if that is given.
     pub(super) fn close(&self, stop_by: Option<Instant>) {
         let mut state = self.lock();
-        state.closed = Some(Refusal::NotReady("it is being stopped".into()));
+        state.closed = Some(Refusal::Stopping);
         state.stop_by = stop_by.or(state.stop_by);
         drop(state);
         self.changed.notify_all();

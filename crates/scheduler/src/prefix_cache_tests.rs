@@ -1,4 +1,4 @@
-//! The tree under random use over a vocabulary of two tokens: everything it says about itself is recounted after every step.
+//! The prefix cache under random use over a vocabulary of two tokens: everything it says about itself is recounted after every step.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ fn distribution(full: bool) -> Arc<Distribution> {
     Arc::new(Distribution::from_logits(&[1, 0], &[1.0, 0.0], 1.3, full.then_some(&row[..]), 2))
 }
 
-impl Tree {
+impl PrefixCache {
     /// Recounts everything and compares.
     pub(crate) fn check(&self) {
         let free: HashSet<NodeId> = self.free_nodes.iter().copied().collect();
@@ -53,60 +53,60 @@ impl Tree {
 #[test]
 fn random_use_keeps_every_invariant() {
     let mut rng = StdRng::seed_from_u64(7);
-    let mut tree = Tree::new(12, 100, 30 * NODE_BYTES);
+    let mut cache = PrefixCache::new(12, 100, 30 * NODE_BYTES);
     let mut held: Vec<NodeId> = Vec::new();
     let mut path = Vec::new();
     for _ in 0..100_000 {
         match rng.random_range(0..100) {
             0..40 => {
                 let parent = (!held.is_empty() && rng.random_bool(0.8)).then(|| held[rng.random_range(0..held.len())]);
-                if held.len() < 40 && parent.is_none_or(|parent| tree.depth(parent) < 8) {
-                    held.push(tree.hold(parent, TokenId(rng.random_range(0..2))));
+                if held.len() < 40 && parent.is_none_or(|parent| cache.depth(parent) < 8) {
+                    held.push(cache.hold(parent, TokenId(rng.random_range(0..2))));
                 }
             }
             40..65 if !held.is_empty() => {
                 let node = held.swap_remove(rng.random_range(0..held.len()));
-                tree.release(node);
+                cache.release(node);
             }
             65..80 if !held.is_empty() => {
                 let node = held[rng.random_range(0..held.len())];
-                tree.path(node, &mut path);
-                tree.give_page(node, &path.iter().copied().collect());
+                cache.path(node, &mut path);
+                cache.give_page(node, &path.iter().copied().collect());
             }
             80..95 if !held.is_empty() => {
-                tree.give_next(held[rng.random_range(0..held.len())], distribution(rng.random_bool(0.3)));
+                cache.give_next(held[rng.random_range(0..held.len())], distribution(rng.random_bool(0.3)));
             }
-            _ if !held.is_empty() => tree.touch(held[rng.random_range(0..held.len())]),
+            _ if !held.is_empty() => cache.touch(held[rng.random_range(0..held.len())]),
             _ => {}
         }
-        tree.check();
+        cache.check();
     }
-    assert!(tree.stats().evicted > 1000, "the bounds were never reached: {:?}", tree.stats());
-    held.into_iter().for_each(|node| tree.release(node));
-    tree.check();
+    assert!(cache.stats().evicted > 1000, "the bounds were never reached: {:?}", cache.stats());
+    held.into_iter().for_each(|node| cache.release(node));
+    cache.check();
 }
 
 #[test]
 fn the_least_recently_used_leaf_goes_first_and_a_kept_path_stays() {
-    let mut tree = Tree::new(3, 1, 1 << 20);
-    let a = tree.hold(Above::Nothing, TokenId(0));
-    let b = tree.hold(Some(a), TokenId(0));
-    let c = tree.hold(Some(a), TokenId(1));
-    let pages = [a, b, c].map(|node| tree.give_page(node, &FxHashSet::default()).unwrap());
-    tree.touch(b);
-    let d = tree.hold(Some(b), TokenId(0));
-    assert_eq!(tree.give_page(d, &[a, b, d].into_iter().collect()), Some(pages[2]), "c was used longest ago");
-    assert_eq!(tree.page(c), None);
-    assert_eq!(tree.give_page(c, &[a, b, c, d].into_iter().collect()), None, "everything is kept");
-    assert_eq!(tree.give_page(d, &FxHashSet::default()), tree.page(d), "a page it has is given again");
+    let mut cache = PrefixCache::new(3, 1, 1 << 20);
+    let a = cache.hold(Above::Nothing, TokenId(0));
+    let b = cache.hold(Some(a), TokenId(0));
+    let c = cache.hold(Some(a), TokenId(1));
+    let pages = [a, b, c].map(|node| cache.give_page(node, &FxHashSet::default()).unwrap());
+    cache.touch(b);
+    let d = cache.hold(Some(b), TokenId(0));
+    assert_eq!(cache.give_page(d, &[a, b, d].into_iter().collect()), Some(pages[2]), "c was used longest ago");
+    assert_eq!(cache.page(c), None);
+    assert_eq!(cache.give_page(c, &[a, b, c, d].into_iter().collect()), None, "everything is kept");
+    assert_eq!(cache.give_page(d, &FxHashSet::default()), cache.page(d), "a page it has is given again");
 }
 
 #[test]
 fn a_whole_row_is_not_replaced_by_less() {
-    let mut tree = Tree::new(0, 1, 1 << 20);
-    let node = tree.hold(Above::Nothing, TokenId(0));
-    tree.give_next(node, distribution(true));
-    tree.give_next(node, distribution(false));
-    assert!(tree.next(node).unwrap().is_full());
-    tree.check();
+    let mut cache = PrefixCache::new(0, 1, 1 << 20);
+    let node = cache.hold(Above::Nothing, TokenId(0));
+    cache.give_next(node, distribution(true));
+    cache.give_next(node, distribution(false));
+    assert!(cache.next(node).unwrap().is_full());
+    cache.check();
 }

@@ -36,8 +36,10 @@
 pub mod cli;
 pub mod engine;
 pub mod error;
+#[cfg(feature = "workbench")]
 pub mod evaluate;
 pub mod http;
+#[cfg(feature = "workbench")]
 pub mod local_endpoint;
 pub mod metrics;
 pub mod models;

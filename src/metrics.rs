@@ -82,6 +82,7 @@ pub struct Metrics {
     prefix_cache_pages: IntGaugeVec,
     prefix_cache_evicted: IntCounterVec,
     prefix_cache_holds: IntGaugeVec,
+    cpu_info: IntGaugeVec,
 }
 
 /// One model's metrics.
@@ -161,6 +162,7 @@ impl Metrics {
                 "foretype_prefix_cache_evicted_total",
                 "Nodes of the prefix cache that lost a page or a distribution to eviction",
             ),
+            cpu_info: of(&["level"]).gauge("foretype_cpu_info", "The CPU level of foretype's kernels"),
             registry: registry.clone(),
         };
         let info = of(&["version"]).gauge("foretype_build_info", "The running version");
@@ -186,6 +188,11 @@ impl Metrics {
             metric.get_label().iter().any(|label| label.value() == Outcome::Cancelled.label())
         };
         all.filter(is_cancelled).map(|metric| metric.get_counter().get_value() as u64).sum()
+    }
+
+    /// Says that a model is computed at a CPU level.
+    pub fn cpu_level(&self, level: &str) {
+        self.cpu_info.with_label_values(&[level]).set(1);
     }
 
     /// Counts an HTTP request. `route` is the pattern, not the path, so that there are few.
@@ -325,6 +332,7 @@ mod tests {
         model.ended(Outcome::Complete);
         model.replica(0).stepped(StepReport { took: Duration::ZERO, rows: 3, positions: 7, lookahead: false });
         metrics.http_request("/ping", 200, 0.001);
+        metrics.cpu_level("avx2");
         let text = metrics.render();
         for line in [
             "foretype_requests_total{model=\"demo\",outcome=\"complete\"} 1",
@@ -333,6 +341,7 @@ mod tests {
             "foretype_http_requests_total{route=\"/ping\",status=\"200\"} 1",
             "process_resident_memory_bytes ",
             "foretype_build_info{version=",
+            "foretype_cpu_info{level=\"avx2\"} 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -110,7 +110,7 @@ impl HttpArgs {
                 rows.push(self.wrk(&server, clients)?);
             }
         } else {
-            println!("wrk is not installed: skipped");
+            require::skip("wrk", "it is not installed; bench/setup.sh installs it");
         }
         let title = "HTTP, JSON, queue and search without a model (fake engine, answers in memory)";
         Report::new(title, &rows).write(&self.results, NAME, &table(&rows))?;

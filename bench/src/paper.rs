@@ -107,7 +107,7 @@ impl PaperArgs {
                     continue;
                 }
                 if !tool.is_installed() {
-                    println!("{} is not installed: skipped", tool.name());
+                    require::skip(tool.name(), "it is not installed; bench/setup.sh installs it");
                     continue;
                 }
                 let bodies = logs.join(format!("bodies-{}-{clients}.jsonl", tool.name()));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
-use backends::onnxruntime::Options;
+use backends::onnxruntime::{CpuLevel, Options};
 use backends::options;
 use clap::Args;
 use completion::text::TokenId;
@@ -88,6 +88,7 @@ impl StepsArgs {
             library: self.onnxruntime.clone(),
             threads: self.threads.unwrap_or(cores),
             spin: false,
+            cpu_level: CpuLevel::detect(),
             lanes,
             chunk: self.past.max(1),
             pool_bytes: 0,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use backends::onnxruntime::CpuLevel;
 use tokio::sync::watch;
 
 use super::model_args::ModelArgs;
@@ -23,7 +24,8 @@ pub(super) fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics
             tracing::error!(%reason, folder = %folder.display(), "the model can't be loaded");
         }
     })?;
-    tracing::info!(folder = %folder.display(), elapsed_ms = started.elapsed().as_millis() as u64, "loaded");
+    let (cpu_level, elapsed_ms) = (engine.cpu_level().map(CpuLevel::name), started.elapsed().as_millis() as u64);
+    tracing::info!(folder = %folder.display(), cpu_level, elapsed_ms, "loaded");
     Ok(engine)
 }
 
@@ -57,7 +59,9 @@ impl Loading {
         }
         match loaded {
             Ok(engine) => {
-                tracing::info!(model = engine.name(), elapsed_ms = started.elapsed().as_millis() as u64, "ready");
+                let cpu_level = engine.cpu_level().map(CpuLevel::name);
+                let elapsed_ms = started.elapsed().as_millis() as u64;
+                tracing::info!(model = engine.name(), cpu_level, elapsed_ms, "ready");
                 let field = if engine.is_encoder_decoder() { "inputs" } else { "input" };
                 state.send_replace(ModelState::Ready(Arc::new(engine)));
                 self.print_url(field);

@@ -4,9 +4,11 @@
 mod build;
 mod choices;
 mod complete;
+#[cfg(feature = "workbench")]
 mod evaluate;
 pub mod gpu;
 mod loading;
+#[cfg(feature = "workbench")]
 mod local_endpoint;
 mod model_args;
 mod pack;
@@ -42,11 +44,21 @@ pub enum Command {
     /// Complete one text on the command line.
     Complete(complete::CompleteArgs),
     /// Type queries at a model, keystroke by keystroke, and measure quality and cost.
+    #[cfg(feature = "workbench")]
     Evaluate(Box<evaluate::EvaluateArgs>),
     /// Make the model.tar.gz that Amazon SageMaker unpacks for a container, from a bundle.
     Pack(pack::PackArgs),
     /// Speak Amazon SageMaker's runtime API in front of a server or container, to try client code without AWS.
+    #[cfg(feature = "workbench")]
     LocalEndpoint(local_endpoint::LocalEndpointArgs),
+    /// The commands that this build leaves out.
+    #[cfg(not(feature = "workbench"))]
+    #[command(name = "local-endpoint", alias = "evaluate", hide = true, disable_help_flag = true)]
+    LeftOut {
+        /// Whatever they were given.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        _arguments: Vec<String>,
+    },
 }
 
 impl Cli {
@@ -59,9 +71,17 @@ impl Cli {
             Command::Build(args) => args.run(),
             Command::Serve(args) => args.run(),
             Command::Complete(args) => args.run(),
+            #[cfg(feature = "workbench")]
             Command::Evaluate(args) => args.run(),
             Command::Pack(args) => args.run(),
+            #[cfg(feature = "workbench")]
             Command::LocalEndpoint(args) => args.run(),
+            #[cfg(not(feature = "workbench"))]
+            Command::LeftOut { .. } => {
+                Err("this build leaves out the commands evaluate and local-endpoint, as the container's does: build \
+                 foretype with the feature `workbench`, which is on by default, and run them from there"
+                    .into())
+            }
         }
     }
 }

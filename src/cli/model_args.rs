@@ -4,13 +4,13 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backends::onnxruntime;
+use backends::onnxruntime::{self, CpuLevel};
 use backends::options::BackendOptions;
 use bundle::manifest::WEIGHTS_FILE;
 use clap::Args;
 use scheduler::PoolOptions;
 
-use super::choices::{OperatorsChoice, QuantizeChoice};
+use super::choices::{OperatorsChoice, QuantizeChoice, cpu_level};
 use super::gpu::GpuArgs;
 use super::replicas;
 use crate::engine::{EngineOptions, RequestOptions};
@@ -46,6 +46,9 @@ pub struct ModelArgs {
     /// Let the model's threads spin while they wait: quicker steps, but cores stay busy for a while after each.
     #[arg(long, env = "FORETYPE_SPIN")]
     spin: bool,
+    /// The instructions of a model step on a CPU: auto (the best that this machine has), amx, avx512, avx2 or portable.
+    #[arg(long, env = "FORETYPE_CPU_LEVEL", value_name = "LEVEL", default_value = "auto", value_parser = cpu_level)]
+    cpu_level: CpuLevel,
     /// Rows that share one model step.
     #[arg(long, env = "FORETYPE_LANES", value_name = "N", default_value = "32")]
     lanes: NonZero<usize>,
@@ -129,6 +132,7 @@ impl ModelArgs {
             library: self.onnxruntime.clone(),
             threads: self.threads.map_or((cores() / self.replicas()).max(1), NonZero::get),
             spin: self.spin,
+            cpu_level: self.cpu_level,
             lanes: self.lanes.get(),
             chunk: self.chunk.get(),
             pool_bytes: self.kv_pool_mib << 20,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use backends::onnxruntime::CpuLevel;
 use backends::options;
 use bundle::extras::{BLOCKLIST_FILE, ExtrasError, read_blocklist};
 use bundle::manifest::{ENCODER_WEIGHTS_FILE, Manifest, WEIGHTS_FILE};
@@ -54,6 +55,8 @@ pub struct EngineParts {
     pub load: Loader,
     /// Bytes of the model with all its caches full.
     pub memory_bytes: u64,
+    /// The CPU level of its kernels, if foretype's kernels compute it.
+    pub cpu_level: Option<CpuLevel>,
 }
 
 impl EngineParts {
@@ -63,7 +66,7 @@ impl EngineParts {
     /// The loader's.
     pub fn new(name: &str, text: Text, load: Loader) -> Result<Self, EngineError> {
         let limits = load().map_err(EngineError::Model)?.limits().clone();
-        Ok(Self { name: name.to_owned(), text, popular: None, limits, load, memory_bytes: 0 })
+        Ok(Self { name: name.to_owned(), text, popular: None, limits, load, memory_bytes: 0, cpu_level: None })
     }
 
     /// Reads a bundle. No model is loaded yet.
@@ -76,7 +79,9 @@ impl EngineParts {
         let load: Loader = Arc::new(move || options::load(&folder, &owned, &backend));
         let limits = options::limits(manifest, &options.backend);
         let memory_bytes = memory_bytes(bundle, &limits, options);
-        Ok(Self { name: manifest.name.clone(), text, popular: Popular::open(bundle)?, limits, load, memory_bytes })
+        let (name, popular) = (manifest.name.clone(), Popular::open(bundle)?);
+        let cpu_level = options.backend.cpu_level(manifest);
+        Ok(Self { name, text, popular, limits, load, memory_bytes, cpu_level })
     }
 }
 

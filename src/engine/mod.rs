@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::completion::{Generated, Outcome, Product, Task};
+use backends::onnxruntime::CpuLevel;
 use bundle::manifest::Manifest;
 use rustc_hash::FxHasher;
 use scheduler::observer::Observer;
@@ -47,6 +48,7 @@ pub struct Engine {
     popular: Option<Arc<Popular>>,
     metrics: Arc<ModelMetrics>,
     memory_bytes: u64,
+    cpu_level: Option<CpuLevel>,
 }
 
 impl Engine {
@@ -68,13 +70,16 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Model`].
     pub fn start(parts: EngineParts, options: RequestOptions, metrics: &Arc<Metrics>) -> Result<Self, EngineError> {
-        let EngineParts { name, text, popular, limits, load, memory_bytes } = parts;
+        let EngineParts { name, text, popular, limits, load, memory_bytes, cpu_level } = parts;
+        if let Some(level) = cpu_level {
+            metrics.cpu_level(level.name());
+        }
         let metrics = Arc::new(metrics.model(&name));
         let observer: Arc<dyn Observer> = Arc::clone(&metrics) as _;
         let pool = Pool::start(&load, text.prompt()[0], options.pool, &observer).map_err(EngineError::Model)?;
         let model = Model::new(text, &limits, options);
         let popular = popular.map(Arc::new);
-        Ok(Self { name, model, pool, sessions: Mutex::default(), popular, metrics, memory_bytes })
+        Ok(Self { name, model, pool, sessions: Mutex::default(), popular, metrics, memory_bytes, cpu_level })
     }
 
     /// The model's name.
@@ -100,6 +105,11 @@ impl Engine {
     /// Bytes of the model with all its caches full, roughly.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
+    }
+
+    /// The CPU level of its kernels, if foretype's kernels compute it.
+    pub fn cpu_level(&self) -> Option<CpuLevel> {
+        self.cpu_level
     }
 
     /// Takes no more requests; what was accepted is answered, with what is found until then when `within` has passed.

@@ -14,7 +14,7 @@ use engine_build::{BuildError, BuildOptions, Progress, build_checked};
 
 use self::comparison::Comparison;
 use crate::engine::{TokenizerError, read_text};
-use backends::onnxruntime::{self, LoadError};
+use backends::onnxruntime::{self, CpuLevel, LoadError};
 use completion::text::TokenId;
 use scheduler::backend::{Backend, BackendError, Batch, Outputs, Selected};
 
@@ -195,6 +195,7 @@ fn settings(gate: &Gate) -> onnxruntime::Options {
         library: gate.library.clone(),
         threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         spin: false,
+        cpu_level: CpuLevel::detect(),
         lanes: 1,
         chunk: CHUNK,
         pool_bytes: 0,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backends::onnxruntime::{self, Options};
+use backends::onnxruntime::{self, CpuLevel, Options};
 use bundle::Manifest;
 use completion::text::{Text, TokenId};
 use engine_build::BuildOptions;
@@ -28,7 +28,15 @@ pub fn repository(path: &str) -> PathBuf {
 
 /// Small: tests run side by side.
 pub fn backend_options() -> Options {
-    Options { library: None, threads: 1, spin: false, lanes: 16, chunk: 64, pool_bytes: 16 << 20 }
+    Options {
+        library: None,
+        threads: 1,
+        spin: false,
+        cpu_level: CpuLevel::detect(),
+        lanes: 16,
+        chunk: 64,
+        pool_bytes: 16 << 20,
+    }
 }
 
 /// The server's defaults, near enough.
@@ -109,8 +117,8 @@ pub struct RaggedRow<'a> {
     pub past: usize,
 }
 
-/// Computes each row alone, then all of them together in one batch, where they are at different positions and have what came before from
-/// pages. Returns the largest difference of a logit, of each row at its last two positions.
+/// Computes each row alone, then all of them together in one batch, where they are at different positions and have what
+/// came before from pages. Returns the largest difference of a logit, of each row at its last two positions.
 pub fn ragged_difference(backend: &mut dyn Backend, rows: &[RaggedRow]) -> f32 {
     let (mut alone, mut loads, mut pages) = (Vec::new(), Vec::new(), 0);
     for (r, row) in rows.iter().enumerate() {

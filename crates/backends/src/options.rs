@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use bundle::manifest::Manifest;
+use bundle::manifest::{Manifest, Operators};
 
+use crate::onnxruntime::CpuLevel;
 use crate::onnxruntime::cuda::CudaOptions;
 use crate::{onnxruntime, tensorrt};
 use scheduler::backend::{Backend, Limits};
@@ -22,6 +23,16 @@ pub enum BackendOptions {
 impl From<onnxruntime::Options> for BackendOptions {
     fn from(options: onnxruntime::Options) -> Self {
         Self::OnnxRuntime(options)
+    }
+}
+
+impl BackendOptions {
+    /// The CPU level of the kernels that compute a bundle, if foretype's kernels do.
+    pub fn cpu_level(&self, manifest: &Manifest) -> Option<CpuLevel> {
+        match self {
+            Self::OnnxRuntime(options) if manifest.model.operators == Operators::Foretype => Some(options.cpu_level),
+            _ => None,
+        }
     }
 }
 

@@ -49,7 +49,7 @@ impl EncoderRunner {
             for (tensor, name) in self.outputs.iter().enumerate() {
                 context.set_address(name, DevicePtr(sources.in_slot(slot, tensor))).map_err(BackendError::engine)?;
             }
-            Ok(context.enqueue(tensorrt::Stream(sources.stream().raw())).map_err(BackendError::engine)?)
+            context.enqueue(tensorrt::Stream(sources.stream().raw())).map_err(BackendError::engine)
         }
     }
 

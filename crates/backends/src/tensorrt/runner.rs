@@ -165,7 +165,7 @@ impl TensorRtRunner {
 
     fn enqueue(context: &mut Context, buffers: &Buffers) -> Result<(), BackendError> {
         // SAFETY: stream and memory are as `prepare` says, and stay until the work is done.
-        Ok(unsafe { context.enqueue(tensorrt::Stream(buffers.stream().raw())) }.map_err(BackendError::engine)?)
+        unsafe { context.enqueue(tensorrt::Stream(buffers.stream().raw())) }.map_err(BackendError::engine)
     }
 
     /// Captures a run that was done before with the same shapes. `None` where that isn't possible.

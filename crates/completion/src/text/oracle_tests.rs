@@ -90,7 +90,7 @@ impl Oracle {
 /// The contents of `encoder.json` and `vocab.bpe`.
 fn gpt2_files() -> Option<(String, String)> {
     let Some(folder) = std::env::var_os("FORETYPE_GPT2_VOCAB").map(PathBuf::from) else {
-        println!("skipped: FORETYPE_GPT2_VOCAB isn't set");
+        require::skip("GPT-2's vocabulary", "FORETYPE_GPT2_VOCAB isn't set: run tools/gpt2_vocabulary.sh");
         return None;
     };
     let read = |name| std::fs::read_to_string(folder.join(name)).unwrap_or_else(|e| panic!("{folder:?}/{name}: {e}"));

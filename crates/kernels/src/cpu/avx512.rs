@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{Isa, LANES, Op, avx2};
-use crate::f28::{CODE, CODE_AT, HIGH, HIGH_AT, LOW};
-use crate::tile::{F28Tile, F32Tile, Int8Tile, f28_tile, f32_tile, int8_tile};
+use crate::isa::{Isa, Op};
+use crate::tile::{F32Tile, Int8Tile, f32_tile, int8_tile};
+use crate::vector::{LANES, Vector};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
@@ -19,9 +19,9 @@ pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
     unsafe { op.run::<Avx512>() }
 }
 
-/// Calls a tile of a height that is only known now. Low tiles take more panels together, for enough sums that don't wait for each
-/// other. So do high ones that are one of several: they wait for loads, where a single tile waits for memory, which gives most in one
-/// stream.
+/// Calls the tile function of a height. Low tiles take more panels together, for enough independent sums. So do high
+/// tiles if there are several: loads limit them, while memory limits a single tile, and one stream of memory is the
+/// fastest.
 macro_rules! by_height {
     ($tile:expr, $function:ident, $height_and_count:expr) => {
         match $height_and_count {
@@ -50,16 +50,14 @@ macro_rules! by_height {
     };
 }
 
-// SAFETY of every block below: the trait's condition is that the machine has AVX-512 VNNI, which is what these instructions need;
-// loads and stores are unaligned ones of exactly the lengths that the trait names.
-impl Isa for Avx512 {
+// SAFETY of every block below: the trait's condition is that the machine has AVX-512 VNNI, which is what these
+// instructions need; loads and stores are unaligned ones of exactly the lengths that the trait names.
+impl Vector for Avx512 {
     type F = __m512;
     type I = __m512i;
-    type Exponents = avx2::Exponents;
     type Quad = __m512i;
     const WORDS: usize = 1;
     const REGISTERS: usize = 32;
-    const UNPACKED_INPUTS: usize = 128;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {
@@ -204,42 +202,19 @@ impl Isa for Avx512 {
         // SAFETY: see above.
         unsafe { _mm512_dpbusd_epi32(sum, weights, x) }
     }
+}
 
-    #[inline(always)]
-    unsafe fn exponents(from: *const u8) -> Self::Exponents {
-        // SAFETY: see above; a machine with AVX-512 has AVX2.
-        unsafe { avx2::exponents(from) }
-    }
-    #[inline(always)]
-    unsafe fn unpack(block: *const u8, pair: usize, exponents: Self::Exponents) -> [__m512; 2] {
-        // SAFETY: as above.
-        unsafe {
-            let (codes, high) = (block.add(CODE_AT + CODE * pair), block.add(HIGH_AT + HIGH * pair));
-            let [a, b] = avx2::high_halves(codes, high, exponents);
-            let high = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b);
-            let low = _mm512_loadu_si512(block.add(LOW * pair).cast());
-            [
-                _mm512_castsi512_ps(_mm512_unpacklo_epi16(low, high)),
-                _mm512_castsi512_ps(_mm512_unpackhi_epi16(low, high)),
-            ]
-        }
-    }
-
-    // 32 registers: at most 28 sums, which leaves two for weights; rows come from the cache as they are multiplied. The f32 sums of
-    // int8 tiles are put aside while a group is multiplied.
+impl Isa for Avx512 {
+    // 32 registers: at most 28 sums, which leaves two for weights; rows come from the cache as they are multiplied. The
+    // f32 sums of int8 tiles are put aside while a group is multiplied.
     #[inline(always)]
     unsafe fn f32_tile(height: usize, tile: &F32Tile) {
         // SAFETY: passed on to the caller.
         unsafe { by_height!(tile, f32_tile, (height, tile.tiles)) }
     }
     #[inline(always)]
-    unsafe fn f28_tile(height: usize, tile: &F28Tile) {
-        // SAFETY: passed on to the caller.
-        unsafe { by_height!(tile, f28_tile, (height, 1)) }
-    }
-    #[inline(always)]
     unsafe fn int8_tile(height: usize, tile: &Int8Tile) {
         // SAFETY: passed on to the caller.
-        unsafe { by_height!(tile, int8_tile, (height, tile.turn.count)) }
+        unsafe { by_height!(tile, int8_tile, (height, tile.order.count)) }
     }
 }

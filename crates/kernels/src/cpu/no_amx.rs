@@ -1,7 +1,7 @@
 //! Where there is no AMX.
 
-use super::Isa;
 use crate::tile::Int8Tile;
+use crate::vector::Vector;
 
 /// Never: see `amx.rs`.
 pub(super) fn is_available() -> bool {
@@ -16,7 +16,7 @@ pub(crate) fn height(_rows: usize, _inputs: usize) -> Option<usize> {
     None
 }
 
-/// Nobody can have any.
+/// Cannot exist.
 pub(crate) enum Tiles {}
 
 impl Tiles {
@@ -28,7 +28,7 @@ impl Tiles {
 
     /// # Safety
     /// As in `amx.rs`.
-    pub(crate) unsafe fn multiply<S: Isa>(&self, _shape: (usize, usize), _tile: &Int8Tile) {
+    pub(crate) unsafe fn multiply<S: Vector>(&self, _count: usize, _tile: &Int8Tile) {
         match *self {}
     }
 }

@@ -1,8 +1,8 @@
 //! Plain Rust, for every other machine: arrays of 16, which the compiler turns into what vectors there are.
 
-use super::{Isa, LANES};
-use crate::f28;
-use crate::tile::{F28Tile, F32Tile, Int8Tile, f28_tile, f32_tile, int8_tile};
+use crate::isa::Isa;
+use crate::tile::{F32Tile, Int8Tile, f32_tile, int8_tile};
+use crate::vector::{LANES, Vector};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
@@ -11,14 +11,12 @@ fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; L
     std::array::from_fn(|lane| f(a[lane], b[lane]))
 }
 
-impl Isa for Portable {
+impl Vector for Portable {
     type F = [f32; LANES];
     type I = [i32; LANES];
-    type Exponents = [u8; LANES];
     type Quad = [u8; 4];
     const WORDS: usize = 1;
     const REGISTERS: usize = 8;
-    const UNPACKED_INPUTS: usize = 32;
 
     unsafe fn splat(x: f32) -> Self::F {
         [x; LANES]
@@ -102,32 +100,15 @@ impl Isa for Portable {
             sum[lane] + products.map(|(w, x)| (i32::from(w) - 128) * i32::from(x.cast_signed())).sum::<i32>()
         })
     }
+}
 
-    unsafe fn exponents(from: *const u8) -> Self::Exponents {
-        // SAFETY: the trait's condition: 16 bytes.
-        unsafe { from.cast::<Self::Exponents>().read() }
-    }
-    unsafe fn unpack(block: *const u8, pair: usize, exponents: Self::Exponents) -> [Self::F; 2] {
-        // SAFETY: the trait's condition: a block.
-        let block = unsafe { &*block.cast::<[u8; f28::BLOCK_BYTES]>() };
-        [0, 1].map(|input| std::array::from_fn(|lane| f28::weight(block, &exponents, 2 * pair + input, lane)))
-    }
-
+impl Isa for Portable {
     unsafe fn f32_tile(height: usize, tile: &F32Tile) {
         // SAFETY: passed on to the caller.
         unsafe {
             match height {
                 1 => f32_tile::<Self, 1, 1>(tile),
                 _ => f32_tile::<Self, 4, 1>(tile),
-            }
-        }
-    }
-    unsafe fn f28_tile(height: usize, tile: &F28Tile) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            match height {
-                1 => f28_tile::<Self, 1, 1>(tile),
-                _ => f28_tile::<Self, 4, 1>(tile),
             }
         }
     }

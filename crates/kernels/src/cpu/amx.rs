@@ -1,25 +1,25 @@
 //! AMX: registers that hold tiles of 16 rows of 64 bytes, and an instruction that multiplies two of them.
 //!
-//! The tile of weights is 16 quads of a panel, as they lie; that of rows has the inputs of a row side by side. What comes out is bit
-//! for bit what [`tile`](crate::tile) computes: integers within a group, then the groups in order.
+//! A tile of weights is 16 quads of a panel; a tile of rows has the inputs of a row side by side. The results equal
+//! those of [`tile`](crate::tile) bit for bit: integers within a group, then the groups in order.
 //!
-//! Rust has no stable intrinsics for tiles, so the instructions are written out. Compilers use these registers only where they
-//! are told to, so nothing else in the process changes them; the system keeps them for each thread.
+//! Rust has no stable intrinsics for tiles, so the instructions are written out. Compilers use these registers only
+//! where they are told to, so nothing else in the process changes them; the system keeps them for each thread.
 
 use std::mem::MaybeUninit;
 
-use super::{Isa, LANES};
 use crate::layout::{GROUP, PANEL, QUAD};
-use crate::math::prefetch_far;
+use crate::prefetch::prefetch_far;
 use crate::tile::{Int8Tile, MAX_HEIGHT, MAX_PANELS};
+use crate::vector::{LANES, Vector};
 
-/// Rows from which tiles are quicker than vectors: more than the highest tile of vectors has.
+/// Rows from which AMX is quicker than vectors.
 const MIN_ROWS: usize = 13;
 /// Inputs that one instruction multiplies: bytes of a tile's row.
 const DEPTH: usize = 64;
 /// How far ahead weights are fetched, in bytes.
 const AHEAD: usize = 8192;
-/// Tiles that take turns with the same weights: as many as have room for their sums beside them.
+/// Most tiles that are multiplied with the same weights: the nearest cache has room for their sums.
 pub(crate) const MAX_TILES: usize = 4;
 /// Bytes of a tile of weights.
 const TILE: usize = DEPTH * PANEL;
@@ -30,19 +30,20 @@ pub(super) fn is_available() -> bool {
     *ALLOWED
 }
 
-/// Rows of the tiles that `rows` rows are cut into, if tiles are the way to multiply them by a matrix of so many inputs.
+/// Rows of each tile that `rows` rows are cut into, if AMX is the best way to multiply them by a matrix of `inputs`
+/// inputs.
 pub(crate) fn height(rows: usize, inputs: usize) -> Option<usize> {
     (rows >= MIN_ROWS && inputs.is_multiple_of(DEPTH)).then(|| rows.div_ceil(rows.div_ceil(MAX_HEIGHT)))
 }
 
-/// What the processor says of itself: tiles, and products of bytes.
+/// Whether the processor has tiles and multiplies their bytes.
 fn has_tiles() -> bool {
     const TILES_AND_INT8: u32 = 1 << 24 | 1 << 25;
     std::arch::x86_64::__cpuid(0).eax >= 7
         && std::arch::x86_64::__cpuid_count(7, 0).edx & TILES_AND_INT8 == TILES_AND_INT8
 }
 
-/// Asks the system for the tile registers, which it saves only for processes that asked. It refuses where it has no room for them.
+/// Asks the system for the tile registers, which it saves only for processes that asked.
 #[cfg(target_os = "linux")]
 fn ask() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
@@ -56,8 +57,10 @@ fn ask() -> bool {
     false
 }
 
-/// Tile registers of a thread, set up; dropping it gives them back, so that a sleeping thread has none to be saved.
-pub(crate) struct Tiles(());
+/// A thread's configured tile registers. Dropping it releases them, so that the system needn't save them.
+pub(crate) struct Tiles {
+    height: usize,
+}
 
 #[repr(C, align(64))]
 struct Configuration {
@@ -81,23 +84,25 @@ impl Tiles {
         configuration.rows[6..8].fill((DEPTH / QUAD) as u8);
         // SAFETY: the machine has the instruction, which reads these 64 bytes.
         unsafe { std::arch::asm!("ldtilecfg [{}]", in(reg) &raw const configuration, options(nostack, readonly)) };
-        Self(())
+        Self { height }
     }
 
-    /// Runs a few tiles that lie one behind the other, `height` rows each, whose `rows` are `[tiles, quads / 16, height, 16]`; the other fields
-    /// have a dimension for the tiles in front, too.
+    /// Computes `count` consecutive tiles, whose `rows` are `[tiles, quads / 16, height, 16]`. The other fields have
+    /// the dimension `tiles` first, too.
     ///
     /// # Safety
-    /// The machine has `S`; `height` is the one that these were made with; the inputs are a multiple of 64; the tile's pointers are
+    /// The machine has `S`; the inputs are a multiple of 64; the tile's pointers are
     /// valid for the lengths beside them.
     #[inline(always)]
-    pub(crate) unsafe fn multiply<S: Isa>(&self, (height, count): (usize, usize), tile: &Int8Tile) {
+    pub(crate) unsafe fn multiply<S: Vector>(&self, count: usize, tile: &Int8Tile) {
+        let height = self.height;
         let steps = tile.quads * QUAD / DEPTH;
         let groups = steps.div_ceil(GROUP / DEPTH);
         // Written before it is read.
         let mut products = MaybeUninit::<Products>::uninit();
         let products = products.as_mut_ptr().cast::<i32>();
-        // SAFETY: the caller's promise; a panel beyond the last is replaced by the last, and `products` has room for four tiles.
+        // SAFETY: the caller's promise; a panel beyond the last is replaced by the last, and `products` has room for
+        // four tiles.
         unsafe {
             let panel = |p: usize| tile.weights.add(p.min(tile.panels - 1) * tile.quads * PANEL * QUAD);
             let weights: [*const u8; MAX_PANELS] = std::array::from_fn(panel);
@@ -141,8 +146,8 @@ impl Drop for Tiles {
 #[repr(align(64))]
 struct Products(#[expect(dead_code, reason = "room")] [i32; MAX_PANELS * MAX_HEIGHT * LANES]);
 
-/// Has a group of weights come nearer that is needed later, `ahead` bytes from the panels' beginnings, or as much less in the next
-/// panels as these are long.
+/// Fetches a group of weights that is needed later, `ahead` bytes from the panels' beginnings; behind their end the
+/// next panels begin.
 #[inline(always)]
 fn fetch(weights: [*const u8; MAX_PANELS], panel_bytes: usize, ahead: usize) {
     let ahead = if ahead < panel_bytes { ahead } else { ahead + (MAX_PANELS - 1) * panel_bytes };
@@ -156,7 +161,8 @@ fn fetch(weights: [*const u8; MAX_PANELS], panel_bytes: usize, ahead: usize) {
 /// Rows times four panels over `steps` times 64 inputs.
 ///
 /// # Safety
-/// The thread has [`Tiles`] of this height; `rows` and each panel's weights are valid for `steps` tiles; `products` has room for [`Products`].
+/// The thread has [`Tiles`] of this height; `rows` and each panel's weights are valid for `steps` tiles; `products` has
+/// room for [`Products`].
 #[inline(always)]
 unsafe fn sum_group(
     rows: *const u8,
@@ -166,8 +172,8 @@ unsafe fn sum_group(
     products: *mut i32,
 ) {
     let [a, b, c, d] = weights;
-    // SAFETY: reads what the caller promises and writes four tiles to `products`; prefetches may go anywhere. The tile registers
-    // are named as changed.
+    // SAFETY: reads what the caller promises and writes four tiles to `products`; prefetches may go anywhere. The tile
+    // registers are named as changed.
     unsafe {
         std::arch::asm!(
             "tilezero tmm0",

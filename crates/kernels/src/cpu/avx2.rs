@@ -1,11 +1,10 @@
 //! AVX2 with FMA: a vector is two registers.
 
 use std::arch::x86_64::*;
-use std::sync::LazyLock;
 
-use super::{Isa, LANES, Op};
-use crate::f28::{CODE, CODE_AT, HIGH, HIGH_AT, LOW};
-use crate::tile::{F28Tile, F32Tile, Int8Tile, f28_tile, f32_tile, int8_tile};
+use crate::isa::{Isa, Op};
+use crate::tile::{F32Tile, Int8Tile, f32_tile, int8_tile};
+use crate::vector::{LANES, Vector};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
@@ -20,55 +19,13 @@ pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
     unsafe { op.run::<Avx2>() }
 }
 
-/// Inputs without their signs, and for each the bits that turn a weight's byte into a signed number: that of the top alone, which takes
-/// the bias of 128 away, where the input is not negative, and the others where it is, which makes `-w - 1` of a weight `w`.
+/// Inputs without their signs, and for each the bits that turn a weight's byte into a signed number: that of the top
+/// alone, which takes the bias of 128 away, where the input is not negative, and the others where it is, which makes
+/// `-w - 1` of a weight `w`.
 #[derive(Clone, Copy)]
 pub(crate) struct Quad {
     magnitudes: __m256i,
     flips: __m256i,
-}
-
-/// What the exponents of an f28 panel are in a float's two high bytes, in either half of a register.
-#[derive(Clone, Copy)]
-pub(crate) struct Exponents {
-    /// The exponent's high seven bits, below the sign.
-    high: __m256i,
-    /// Its low bit, above the fraction.
-    low: __m256i,
-}
-
-/// As [`Isa::exponents`].
-///
-/// # Safety
-/// The machine has AVX2; 16 bytes can be read.
-#[inline(always)]
-pub(super) unsafe fn exponents(from: *const u8) -> Exponents {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let both = _mm256_broadcastsi128_si256(_mm_loadu_si128(from.cast()));
-        Exponents {
-            high: _mm256_and_si256(_mm256_srli_epi16::<1>(both), _mm256_set1_epi8(0x7f)),
-            low: _mm256_and_si256(_mm256_slli_epi16::<7>(both), _mm256_set1_epi8(-0x80)),
-        }
-    }
-}
-
-/// The high 16 bits of a pair's 32 weights: those of its first two groups of four outputs (see `f28::Place`), then of the others.
-///
-/// # Safety
-/// The machine has AVX2; the pair's codes and high bytes can be read.
-#[inline(always)]
-pub(super) unsafe fn high_halves(codes: *const u8, high: *const u8, exponents: Exponents) -> [__m256i; 2] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        // The low four bits of each byte in one half of the register, the high ones in the other.
-        let codes = _mm256_broadcastsi128_si256(_mm_loadu_si128(codes.cast()));
-        let codes = _mm256_and_si256(_mm256_srlv_epi64(codes, _mm256_set_epi64x(4, 4, 0, 0)), _mm256_set1_epi8(0xf));
-        let (high, sign) = (_mm256_loadu_si256(high.cast()), _mm256_set1_epi8(-0x80));
-        let fourth = _mm256_or_si256(_mm256_and_si256(high, sign), _mm256_shuffle_epi8(exponents.high, codes));
-        let third = _mm256_or_si256(_mm256_andnot_si256(sign, high), _mm256_shuffle_epi8(exponents.low, codes));
-        [_mm256_unpacklo_epi8(third, fourth), _mm256_unpackhi_epi8(third, fourth)]
-    }
 }
 
 /// Calls a 256-bit instruction for both halves.
@@ -79,16 +36,14 @@ macro_rules! halves {
     };
 }
 
-// SAFETY of every block below: the trait's condition is that the machine has AVX2 and FMA, which is what these instructions need;
-// loads and stores are unaligned ones of exactly the lengths that the trait names.
-impl Isa for Avx2 {
+// SAFETY of every block below: the trait's condition is that the machine has AVX2 and FMA, which is what these
+// instructions need; loads and stores are unaligned ones of exactly the lengths that the trait names.
+impl Vector for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
-    type Exponents = Exponents;
     type Quad = Quad;
     const WORDS: usize = 2;
     const REGISTERS: usize = 8;
-    const UNPACKED_INPUTS: usize = 32;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self::F {
@@ -223,8 +178,9 @@ impl Isa for Avx2 {
     }
     #[inline(always)]
     unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::Quad) -> Self::I {
-        // SAFETY: see above. The instruction for bytes takes one side without a sign and adds pairs in 16 bits, where 2 * 127 * 128 fits.
-        // An exclusive or moves the signs, because the instruction for signs would wait for the same units as the products.
+        // SAFETY: see above. The instruction for bytes takes one side without a sign and adds pairs in 16 bits, where 2
+        // * 127 * 128 fits. An exclusive or moves the signs, because the instruction for signs would wait for the same
+        // units as the products.
         unsafe {
             let part = |half: usize| {
                 let pairs = _mm256_maddubs_epi16(x.magnitudes, _mm256_xor_si256(weights[half], x.flips));
@@ -233,35 +189,9 @@ impl Isa for Avx2 {
             [part(0), part(1)]
         }
     }
+}
 
-    #[inline(always)]
-    unsafe fn exponents(from: *const u8) -> Self::Exponents {
-        // SAFETY: see above.
-        unsafe { exponents(from) }
-    }
-    #[inline(always)]
-    unsafe fn unpack(block: *const u8, pair: usize, exponents: Self::Exponents) -> [Self::F; 2] {
-        // SAFETY: see above; the offsets are those of the pair's parts of a block.
-        unsafe {
-            let (codes, high) = (block.add(CODE_AT + CODE * pair), block.add(HIGH_AT + HIGH * pair));
-            let [a, b] = high_halves(codes, high, exponents);
-            let low = block.add(LOW * pair);
-            let (low_a, low_b) = (_mm256_loadu_si256(low.cast()), _mm256_loadu_si256(low.add(LOW / 2).cast()));
-            let first = [_mm256_unpacklo_epi16(low_a, a), _mm256_unpacklo_epi16(low_b, b)];
-            let second = [_mm256_unpackhi_epi16(low_a, a), _mm256_unpackhi_epi16(low_b, b)];
-            [first.map(|half| _mm256_castsi256_ps(half)), second.map(|half| _mm256_castsi256_ps(half))]
-        }
-    }
-    /// AMD's processors get more out of memory so. Intel's ask for no more lines than the first cache can wait for, and get half.
-    #[inline(always)]
-    fn reads_past_caches() -> bool {
-        static AMD: LazyLock<bool> = LazyLock::new(|| {
-            let vendor = __cpuid(0);
-            [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == *b"AuthenticAMD"
-        });
-        *AMD
-    }
-
+impl Isa for Avx2 {
     // 16 registers: at most 5 rows of one panel. Fewer than 8 sums would wait for each other.
     #[inline(always)]
     unsafe fn f32_tile(height: usize, tile: &F32Tile) {
@@ -273,19 +203,6 @@ impl Isa for Avx2 {
                 3 => f32_tile::<Self, 3, 2>(tile),
                 4 => f32_tile::<Self, 4, 1>(tile),
                 _ => f32_tile::<Self, 5, 1>(tile),
-            }
-        }
-    }
-    #[inline(always)]
-    unsafe fn f28_tile(height: usize, tile: &F28Tile) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            match height {
-                1 => f28_tile::<Self, 1, 4>(tile),
-                2 => f28_tile::<Self, 2, 2>(tile),
-                3 => f28_tile::<Self, 3, 1>(tile),
-                4 => f28_tile::<Self, 4, 1>(tile),
-                _ => f28_tile::<Self, 5, 1>(tile),
             }
         }
     }

@@ -10,14 +10,16 @@
 //!    backends    ONNX Runtime, CUDA, TensorRT                         a crate; knows no HTTP
 //! ```
 //!
-//! A handler turns the body into an [`engine::Completion`] or an [`engine::Generation`]. The [`engine::Engine`] checks it, makes
-//! a [`completion::Task`] and queues it. A model thread steps all tasks together: each task asks for next-token distributions
-//! until it is done. The answer returns through a oneshot channel, and its parts, where they are streamed, through a second one.
-//! In a model with an encoder, the encoder reads a request's text once, before the first decoder step.
+//! A handler turns the body into an [`engine::Completion`] or an [`engine::Generation`]. The [`engine::Engine`] checks
+//! it, makes a [`completion::Task`] and queues it. A model thread steps all tasks together: each task asks for
+//! next-token distributions until it is done. The answer returns through a oneshot channel, and its parts, where they
+//! are streamed, through a second one. In a model with an encoder, the encoder reads a request's text once, before the
+//! first decoder step.
 //!
-//! Beside that path: [`metrics`] is everything that is counted, [`models`] what a server holds and how `--model` becomes a
-//! bundle, [`error`] what clients see, [`cli`] the commands, [`popular`] the most frequent queries. [`evaluate`] types queries at
-//! a model and measures, [`quality`] compares an int8 model with the f32 one, [`local_endpoint`] stands in for SageMaker.
+//! Beside that path: [`metrics`] is everything that is counted, [`models`] what a server holds and how `--model`
+//! becomes a bundle, [`error`] what clients see, [`cli`] the commands, [`popular`] the most frequent queries.
+//! [`evaluate`] types queries at a model and measures, [`quality`] compares an int8 model with the f32 one,
+//! [`local_endpoint`] stands in for SageMaker.
 //!
 //! # Invariants
 //!

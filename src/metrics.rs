@@ -1,7 +1,7 @@
 //! Every figure the server counts, in one typed struct, and its Prometheus text.
 //!
-//! A name, a unit and a help text stand here once. Who counts calls a field; nobody else names a metric. Figures of a model carry
-//! its name as label `model`, those of one of its replicas also `replica`.
+//! A name, a unit and a help text stand here once. Who counts calls a field; nobody else names a metric. Figures of a
+//! model carry its name as label `model`, those of one of its replicas also `replica`.
 
 use std::sync::Arc;
 use std::time::Duration;

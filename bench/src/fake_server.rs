@@ -1,4 +1,5 @@
-//! foretype's own server and scheduler over the fake engine, in this process: everything but the model, for measuring just that.
+//! foretype's own server and scheduler over the fake engine, in this process: everything but the model, for measuring
+//! just that.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -54,7 +55,8 @@ pub struct FakeServer {
 }
 
 impl FakeServer {
-    /// Starts it with the flags' defaults, but without preparing while idle: what is measured must not compete with that.
+    /// Starts it with the flags' defaults, but without preparing while idle: what is measured must not compete with
+    /// that.
     pub fn start(tokenizer: &Path) -> Result<Self> {
         let text = text(tokenizer)?;
         let vocab = text.vocab();

@@ -1,4 +1,5 @@
-//! `hot`: the hot paths, so many times, for `bench/check.sh` to count their instructions. Prints nothing and measures no time.
+//! `hot`: the hot paths, so many times, for `bench/check.sh` to count their instructions. Prints nothing and measures
+//! no time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

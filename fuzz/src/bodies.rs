@@ -1,7 +1,8 @@
-//! What each fuzz target does with its bytes. `tests/suite/fuzz.rs` runs the same functions on the checked-in corpus and on
-//! mutations of it, so they use nothing of the fuzzer.
+//! What each fuzz target does with its bytes. `tests/suite/fuzz.rs` runs the same functions on the checked-in corpus
+//! and on mutations of it, so they use nothing of the fuzzer.
 //!
-//! Whatever the bytes, nothing may panic, hang or ask for memory without bound; and where more is known than that, it is asserted.
+//! Whatever the bytes, nothing may panic, hang or ask for memory without bound; and where more is known than that, it
+//! is asserted.
 
 use std::path::Path;
 use std::sync::LazyLock;

@@ -37,8 +37,8 @@ pub struct EvaluateArgs {
     /// A file of query, tab, count lines for the method `popular`. Default: the bundle's own.
     #[arg(long, env = "FORETYPE_POPULAR", value_name = "FILE")]
     popular: Option<PathBuf>,
-    /// Queries of the first file to type with an empty prefix cache before each keystroke, to measure cold answers; 0 also leaves out the
-    /// measurement with lookahead.
+    /// Queries of the first file to type with an empty prefix cache before each keystroke, to measure cold answers; 0
+    /// also leaves out the measurement with lookahead.
     #[arg(long, env = "FORETYPE_COLD", value_name = "N", default_value_t = 20)]
     cold: usize,
     /// Where the report and the plot are written, beside being printed. Default: nowhere.

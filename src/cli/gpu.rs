@@ -32,7 +32,8 @@ pub struct GpuArgs {
     #[arg(long, env = "FORETYPE_NO_CUDA_GRAPHS")]
     no_cuda_graphs: bool,
     /// An option of ONNX Runtime's CUDA provider, as its documentation names it; may be given several times.
-    #[arg(long = "cuda-option", env = "FORETYPE_CUDA_OPTIONS", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = key_value)]
+    #[arg(long = "cuda-option", env = "FORETYPE_CUDA_OPTIONS", value_name = "KEY=VALUE", value_delimiter = ',',
+        value_parser = key_value)]
     cuda_options: Vec<(String, String)>,
 }
 

@@ -49,7 +49,8 @@ pub(super) struct Loading {
 }
 
 impl Loading {
-    /// Builds if needed, loads, and says where to point a client. A failure is one log line, and leaves `/ping` unhealthy.
+    /// Builds if needed, loads, and says where to point a client. A failure is one log line, and leaves `/ping`
+    /// unhealthy.
     pub(super) fn run(self, state: &watch::Sender<ModelState>) {
         let started = Instant::now();
         let loaded = self.load();

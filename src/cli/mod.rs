@@ -1,5 +1,5 @@
-//! The command line. Every flag is also an environment variable, and both are documented here, once: default and unit in the
-//! doc line that `--help` shows.
+//! The command line. Every flag is also an environment variable, and both are documented here, once: default and unit
+//! in the doc line that `--help` shows.
 
 mod build;
 mod choices;

@@ -33,7 +33,8 @@ pub struct ModelArgs {
     /// Operators of a graph that is built on start: ONNX's own, or foretype's fused ones for CPUs.
     #[arg(long, env = "FORETYPE_OPERATORS", value_enum, default_value = "auto")]
     operators: OperatorsChoice,
-    /// How weights are stored when a checkpoint is built on start: as they are, or in 8 bits if that changes the model little.
+    /// How weights are stored when a checkpoint is built on start: as they are, or in 8 bits if that changes the model
+    /// little.
     #[arg(long, env = "FORETYPE_QUANTIZE", value_enum, default_value = "none")]
     quantize: QuantizeChoice,
     /// The ONNX Runtime library (libonnxruntime.so). Default: looked for beside this binary.
@@ -60,8 +61,8 @@ pub struct ModelArgs {
     /// Memory for next-token distributions kept from keystroke to keystroke, in MiB, shared among the replicas.
     #[arg(long, env = "FORETYPE_PREFIX_CACHE_MIB", value_name = "MIB", default_value_t = 128)]
     prefix_cache_mib: usize,
-    /// Beams of a search: prefixes that it expands at each number of new tokens; more give better suggestions and cost time.
-    /// Default: 16, or as many as the suggestions if these are more.
+    /// Beams of a search: prefixes that it expands at each number of new tokens; more give better suggestions and cost
+    /// time. Default: 16, or as many as the suggestions if these are more.
     #[arg(long, env = "FORETYPE_BEAMS", value_name = "N")]
     beams: Option<NonZero<usize>>,
     /// Most characters of an input.
@@ -76,11 +77,12 @@ pub struct ModelArgs {
     /// Requests that share model steps; more wait. 1 works on one request at a time.
     #[arg(long, env = "FORETYPE_MAX_BATCH", value_name = "N", default_value = "64")]
     max_batch: NonZero<usize>,
-    /// Positions computed in one model step; longer inputs and crowds of new ones take several, so that nobody waits long.
+    /// Positions computed in one model step; longer inputs and crowds of new ones take several, so that nobody waits
+    /// long.
     #[arg(long, env = "FORETYPE_STEP_TOKENS", value_name = "TOKENS", default_value = "128")]
     step_tokens: NonZero<usize>,
-    /// Copies of the model that work side by side, each with its share of the threads and caches. Default: one; in `serve`, of a
-    /// model of at most 16 MiB on a CPU, one for each core, 8 at most, unless --threads is given.
+    /// Copies of the model that work side by side, each with its share of the threads and caches. Default: one; in
+    /// `serve`, of a model of at most 16 MiB on a CPU, one for each core, 8 at most, unless --threads is given.
     #[arg(long, env = "FORETYPE_REPLICAS", value_name = "N")]
     replicas: Option<NonZero<usize>>,
     /// Don't prepare, while idle, for the character that the first suggestion has next.

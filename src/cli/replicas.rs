@@ -3,12 +3,13 @@
 use crate::engine::EngineOptions;
 use backends::options::BackendOptions;
 
-/// Weights up to this size stay in a core's caches. A step of such a model is dozens of tasks of a few microseconds: handing them to
-/// a second thread costs about as much as it saves, so that thread runs a replica of its own. Larger models are limited by memory
-/// bandwidth, which one core can't use up.
+/// Weights up to this size stay in a core's caches. A step of such a model is dozens of tasks of a few microseconds:
+/// handing them to a second thread costs about as much as it saves, so that thread runs a replica of its own. Larger
+/// models are limited by memory bandwidth, which one core can't use up.
 pub(super) const SMALL_BYTES: u64 = 16 << 20;
 
-/// Most replicas by default. Each has lanes and a prefix cache of its own, so the next one costs more memory than it is worth.
+/// Most replicas by default. Each has lanes and a prefix cache of its own, so the next one costs more memory than it is
+/// worth.
 const MAX_REPLICAS: usize = 8;
 
 /// Divides the memory of one replica among several.

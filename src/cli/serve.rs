@@ -43,8 +43,8 @@ pub struct ServeArgs {
     /// Port to listen on; 0 takes a free one and prints it.
     #[arg(long, env = "FORETYPE_PORT", value_name = "PORT", default_value_t = 8080)]
     port: u16,
-    /// Socket file to listen on instead of a port, for a proxy on the same machine. Then a model folder that holds no model is
-    /// told by /ping and the log, as one that can't be loaded is.
+    /// Socket file to listen on instead of a port, for a proxy on the same machine. Then a model folder that holds no
+    /// model is told by /ping and the log, as one that can't be loaded is.
     #[arg(long, env = "FORETYPE_SOCKET", value_name = "FILE")]
     socket: Option<PathBuf>,
     /// HTTP threads.
@@ -107,8 +107,8 @@ impl ServeArgs {
             wait_for(&loader, UNLOAD);
         }
         tracing::info!(cancelled = metrics.cancelled(), "stopped");
-        // Everyone is answered, and the process ends without destructors. Engines are left as they are, because one may be in a
-        // step that hangs, or being loaded again, and neither can be interrupted.
+        // Everyone is answered, and the process ends without destructors. Engines are left as they are, because one may
+        // be in a step that hangs, or being loaded again, and neither can be interrupted.
         std::mem::forget(models);
         Ok(())
     }

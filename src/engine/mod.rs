@@ -1,7 +1,7 @@
 //! One loaded model, ready to complete: text side, model threads, limits. What HTTP and the command line both call.
 //!
-//! `load` reads its parts, `model` is what requests are checked against, `completion` and `generation` make their tasks, and
-//! `running` is a request until it is answered.
+//! `load` reads its parts, `model` is what requests are checked against, `completion` and `generation` make their
+//! tasks, and `running` is a request until it is answered.
 
 mod completion;
 mod generation;

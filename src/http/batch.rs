@@ -1,4 +1,5 @@
-//! A body of JSON Lines, as batch transforms send it: one line of answer for each line, in order, whatever is wrong with some.
+//! A body of JSON Lines, as batch transforms send it: one line of answer for each line, in order, whatever is wrong
+//! with some.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What a body of `POST /invocations` is, by its keys: `requestType` is about sessions, `input` is a typed text to complete,
-//! `inputs` a prompt to continue. Reads; answers nothing.
+//! What a body of `POST /invocations` is, by its keys: `requestType` is about sessions, `input` is a typed text to
+//! complete, `inputs` a prompt to continue. Reads; answers nothing.
 
 use std::borrow::Cow;
 
@@ -45,8 +45,8 @@ impl Body {
         }
     }
 
-    /// Makes it a request of a session, unless it names one itself. A list of prompts is no session's: they would supersede
-    /// each other.
+    /// Makes it a request of a session, unless it names one itself. A list of prompts is no session's: they would
+    /// supersede each other.
     pub fn set_session(&mut self, id: &str) {
         match self {
             Self::Session(_) => {}
@@ -87,7 +87,8 @@ fn read_shape(body: &[u8]) -> Result<Body, Error> {
     match keys {
         Keys { request_type: true, .. } => json::parse(body).map(Body::Session),
         Keys { input: true, inputs: true, .. } => shape(
-            "the body has both `input` and `inputs`; send `input` to complete a typed text or `inputs` to continue a prompt",
+            "the body has both `input` and `inputs`; send `input` to complete a typed text or `inputs` to continue \
+             a prompt",
         ),
         Keys { input: true, .. } => json::parse(body).map(Body::Suggest),
         Keys { inputs: true, .. } => json::parse(body).map(Box::new).map(Body::Generate),
@@ -163,7 +164,10 @@ mod tests {
         }
 
         #[test]
-        fn no_object_makes_it_panic(key in "input|inputs|requestType|parameters|stream|x", value in r#"[\[\]{}",:a-z0-9.\\-]{0,24}"#) {
+        fn no_object_makes_it_panic(
+            key in "input|inputs|requestType|parameters|stream|x",
+            value in r#"[\[\]{}",:a-z0-9.\\-]{0,24}"#,
+        ) {
             let _ = read(format!("{{\"{key}\":{value}}}").as_bytes());
         }
     }

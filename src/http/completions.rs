@@ -183,7 +183,8 @@ pub(super) async fn models(served: Data<Served>) -> HttpResponse {
 }
 
 /// A model, in OpenAI's schema
-#[utoipa::path(get, path = "/v1/models/{id}", params(("id" = String, Path, description = "The model's name", min_length = 1)),
+#[utoipa::path(get, path = "/v1/models/{id}", 
+    params(("id" = String, Path, description = "The model's name", min_length = 1)),
     responses(
         (status = 200, description = "The model", body = ModelCard),
         (status = 404, description = "There is no such model", body = openai::ErrorBody),

@@ -26,10 +26,10 @@ const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemak
 
 /// Completes typed texts and continues prompts
 ///
-/// A body with `input` is a typed text to complete, one with `inputs` are prompts to continue, one with `requestType` opens or
-/// closes a session. With `stream` the answer comes piece by piece as JSON Lines, or as server-sent events if the client accepts
-/// those. A body of JSON Lines has such objects, without `stream`, and is answered with as many lines in the same order; what is
-/// wrong with a line is in its place.
+/// A body with `input` is a typed text to complete, one with `inputs` are prompts to continue, one with `requestType`
+/// opens or closes a session. With `stream` the answer comes piece by piece as JSON Lines, or as server-sent events if
+/// the client accepts those. A body of JSON Lines has such objects, without `stream`, and is answered with as many
+/// lines in the same order; what is wrong with a line is in its place.
 #[utoipa::path(
     post,
     path = "/invocations",
@@ -43,9 +43,12 @@ const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemak
     request_body(content((Body = "application/json"), (String = "application/jsonlines"))),
     responses(
         (status = 200, description = "The answer", content(
-            (InvocationAnswer = "application/json"), (String = "application/jsonlines"), (ServerEvent = "text/event-stream")
+            (InvocationAnswer = "application/json"),
+            (String = "application/jsonlines"),
+            (ServerEvent = "text/event-stream")
         ), headers(
-            ("X-Amzn-SageMaker-New-Session-Id" = Option<String>, description = "A session that was opened, and when it expires"),
+            ("X-Amzn-SageMaker-New-Session-Id" = Option<String>,
+                description = "A session that was opened, and when it expires"),
             ("X-Amzn-SageMaker-Closed-Session-Id" = Option<String>, description = "A session that was closed"),
         )),
         InvocationErrors,
@@ -71,7 +74,9 @@ pub(super) async fn invocations(request: HttpRequest, body: Result<Bytes>, serve
     request_body(content((Body = "application/json"), (String = "application/jsonlines"))),
     responses(
         (status = 200, description = "The answer", content(
-            (InvocationAnswer = "application/json"), (String = "application/jsonlines"), (ServerEvent = "text/event-stream")
+            (InvocationAnswer = "application/json"),
+            (String = "application/jsonlines"),
+            (ServerEvent = "text/event-stream")
         )),
         InvocationErrors,
         ModelErrors,

@@ -54,7 +54,8 @@ pub(super) fn whole_number<'de, D: Deserializer<'de>, T: TryFrom<i128>>(
             if value.fract() != 0.0 {
                 return Err(E::invalid_type(Unexpected::Float(value), &self));
             }
-            // What is at the edge of i64 and no i64 was rounded to it. Larger ones end at the limits of i128, which fit nothing.
+            // What is at the edge of i64 and no i64 was rounded to it. Larger ones end at the limits of i128, which fit
+            // nothing.
             let beyond = value <= i64::MIN as f64;
             self.fit(if beyond { i128::MIN } else { value as i128 }, Unexpected::Float(value))
         }

@@ -1,5 +1,5 @@
-//! The schema of prompts, as Hugging Face's servers and the Large Model Inference containers speak it: `{"inputs", "parameters"}`,
-//! answered with `generated_text`. Says what it means to the engine; computes nothing.
+//! The schema of prompts, as Hugging Face's servers and the Large Model Inference containers speak it: `{"inputs",
+//! "parameters"}`, answered with `generated_text`. Says what it means to the engine; computes nothing.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -33,7 +33,8 @@ pub struct Request {
     #[schema(minimum = 1, maximum = 60_000)]
     #[serde(default, deserialize_with = "super::json::whole_number")]
     pub deadline_ms: Option<u64>,
-    /// Whose prompt this is: a newer request of a session takes the place of an older one that is still being worked on.
+    /// Whose prompt this is: a newer request of a session takes the place of an older one that is still being worked
+    /// on.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
     pub session: Option<String>,
 }
@@ -46,7 +47,8 @@ pub struct Parameters {
     #[schema(minimum = 1)]
     #[serde(default, deserialize_with = "super::json::whole_number")]
     pub max_new_tokens: Option<usize>,
-    /// Draw tokens at random; if false, the most probable one is taken and `temperature`, `top_k` and `top_p` mean nothing.
+    /// Draw tokens at random; if false, the most probable one is taken and `temperature`, `top_k` and `top_p` mean
+    /// nothing.
     pub do_sample: Option<bool>,
     /// Below 1 prefers probable tokens more; 1 if absent.
     #[schema(minimum = 0, maximum = 100)]
@@ -188,8 +190,8 @@ pub enum Reason {
 }
 
 impl Request {
-    /// What the request comes to for a model with room for `context` tokens. `draw_seed` gives a seed where one is wanted and
-    /// none is said.
+    /// What the request comes to for a model with room for `context` tokens. `draw_seed` gives a seed where one is
+    /// wanted and none is said.
     ///
     /// # Errors
     /// Names the field that asks for what isn't done, or that contradicts another.

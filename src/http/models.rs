@@ -1,4 +1,5 @@
-//! Models by name, as Amazon SageMaker's multi-model endpoints load and unload them. Loading blocks, so it happens elsewhere.
+//! Models by name, as Amazon SageMaker's multi-model endpoints load and unload them. Loading blocks, so it happens
+//! elsewhere.
 
 use actix_web::web::{self, Bytes, Data, Path, Query};
 use actix_web::{HttpRequest, HttpResponse, Result};
@@ -95,7 +96,8 @@ pub(super) async fn list(query: Query<PageQuery>, served: Data<Served>) -> Resul
 }
 
 /// A model that is loaded
-#[utoipa::path(get, path = "/models/{name}", params(("name" = String, Path, description = "The model's name", min_length = 1)),
+#[utoipa::path(get, path = "/models/{name}", 
+    params(("name" = String, Path, description = "The model's name", min_length = 1)),
     responses((status = 200, description = "The model", body = LoadedModel), ModelErrors)
 )]
 pub(super) async fn get(name: Path<String>, served: Data<Served>) -> Result<HttpResponse, Error> {
@@ -106,7 +108,8 @@ pub(super) async fn get(name: Path<String>, served: Data<Served>) -> Result<Http
 /// Unloads a model
 ///
 /// Requests that run are answered.
-#[utoipa::path(delete, path = "/models/{name}", params(("name" = String, Path, description = "The model's name", min_length = 1)),
+#[utoipa::path(delete, path = "/models/{name}", 
+    params(("name" = String, Path, description = "The model's name", min_length = 1)),
     responses(
         (status = 200, description = "It is gone"),
         (status = 409, description = "It is being loaded", body = super::errors::ErrorBody),

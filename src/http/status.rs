@@ -14,7 +14,8 @@ use scheduler::Health;
 
 /// Whether requests can be answered
 ///
-/// Healthy once a real forward has succeeded, and as long as the engine works. A server of models by name is healthy without any.
+/// Healthy once a real forward has succeeded, and as long as the engine works. A server of models by name is healthy
+/// without any.
 #[utoipa::path(method(get, head, post), path = "/ping", responses((status = 200, description = "Healthy"), PingErrors))]
 pub(super) async fn ping(served: Data<Served>) -> Result<HttpResponse, Error> {
     let unhealthy = |reason: String| Error::new(Kind::NotReady, reason);

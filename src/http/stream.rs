@@ -1,5 +1,5 @@
-//! Answers sent as they are made: what a running request does, turned into bytes by an encoder per schema. The engine's channel is
-//! the only buffer, and dropping the stream, as when the client leaves, stops the work.
+//! Answers sent as they are made: what a running request does, turned into bytes by an encoder per schema. The engine's
+//! channel is the only buffer, and dropping the stream, as when the client leaves, stops the work.
 
 use std::sync::Arc;
 
@@ -84,7 +84,8 @@ pub struct TokenLine {
     pub reply: Option<Reply>,
 }
 
-/// A prompt's continuation: a line a token. The last one has the whole, so a token waits until it is known whether another comes.
+/// A prompt's continuation: a line a token. The last one has the whole, so a token waits until it is known whether
+/// another comes.
 pub struct TokenEncoder {
     framing: Framing,
     generation: Generation,

@@ -1,4 +1,5 @@
-//! The schema of typed texts: `{"input": ...}`, answered with suggestions. Only its shape; ranges are the engine's business.
+//! The schema of typed texts: `{"input": ...}`, answered with suggestions. Only its shape; ranges are the engine's
+//! business.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,5 +1,5 @@
-//! What `--model` names: a bundle, a bare Hugging Face checkpoint, or a folder with one of them in it. A checkpoint is built into
-//! a cache on first use and found there afterwards.
+//! What `--model` names: a bundle, a bare Hugging Face checkpoint, or a folder with one of them in it. A checkpoint is
+//! built into a cache on first use and found there afterwards.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -55,12 +55,15 @@ impl IntakeOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum IntakeError {
     /// The folder doesn't exist.
-    #[error("there is no folder {}; --model names a bundle made by `foretype build`, or a Hugging Face checkpoint folder", .0.display())]
+    #[error(
+        "there is no folder {}; --model names a bundle made by `foretype build`, or a Hugging Face checkpoint folder",
+        .0.display()
+    )]
     NoFolder(PathBuf),
     /// It holds neither.
     #[error(
-        "{} holds neither a foretype bundle (manifest.json) nor a Hugging Face checkpoint (config.json), and no folder in it does; \
-         found: {found}",
+        "{} holds neither a foretype bundle (manifest.json) nor a Hugging Face checkpoint (config.json), and no folder \
+         in it does; found: {found}",
         path.display()
     )]
     Neither {
@@ -175,7 +178,8 @@ fn model_name(checkpoint: &Path) -> String {
 fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> Result<String, BuildError> {
     let build = build_options(checkpoint, PathBuf::new(), options);
     let operators = build.operators()?;
-    // Every field, by name: a new one doesn't compile until it is thought of here. The files are among the checkpoint's.
+    // Every field, by name: a new one doesn't compile until it is thought of here. The files are among the
+    // checkpoint's.
     let BuildOptions {
         checkpoint: _,
         out: _,

@@ -1,4 +1,5 @@
-//! Models by name, loaded on demand within a budget of memory. How a folder becomes an [`Engine`] is the loader's business.
+//! Models by name, loaded on demand within a budget of memory. How a folder becomes an [`Engine`] is the loader's
+//! business.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -1,7 +1,7 @@
 //! Builds of int8 bundles, compared with the same model in f32 before they take their place.
 //!
-//! Both models read the same texts, and at every token their next-token distributions are compared. A bundle that is beyond the
-//! bounds is refused, so that nobody serves a model that quantization broke without having said so.
+//! Both models read the same texts, and at every token their next-token distributions are compared. A bundle that is
+//! beyond the bounds is refused, so that nobody serves a model that quantization broke without having said so.
 
 mod comparison;
 
@@ -102,8 +102,8 @@ pub fn build(options: &BuildOptions, gate: &Gate, progress: &dyn Progress) -> Re
 /// The figures in a sentence.
 pub fn describe(quality: &Quality) -> String {
     format!(
-        "int8 against f32 on {} texts ({} positions): the same first token at {:.1} %, divergence {:.4} nats, perplexity {:.3} \
-         against {:.3}",
+        "int8 against f32 on {} texts ({} positions): the same first token at {:.1} %, divergence {:.4} nats, \
+         perplexity {:.3} against {:.3}",
         quality.texts,
         quality.positions,
         100.0 * quality.top1_agreement,
@@ -157,7 +157,8 @@ impl Reference {
 impl Drop for Reference {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
-            tracing::warn!(folder = %self.folder.display(), %error, "the f32 model for the comparison can't be removed");
+            let folder = self.folder.display();
+            tracing::warn!(%folder, %error, "the f32 model for the comparison can't be removed");
         }
     }
 }
@@ -222,7 +223,8 @@ fn spread(text: &str) -> Vec<String> {
     (0..count).map(|i| lines[i * lines.len() / count].to_owned()).collect()
 }
 
-/// Runs both models on one text after the prompt, cut to the context, and compares them from the prompt's last token on.
+/// Runs both models on one text after the prompt, cut to the context, and compares them from the prompt's last token
+/// on.
 fn read(
     models: &mut [Box<dyn Backend>; 2],
     prompt: &[TokenId],

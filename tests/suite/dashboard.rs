@@ -1,4 +1,5 @@
-//! The Grafana dashboard in `deploy/grafana` names only metrics in the list beside it, all of them, and each as its type allows.
+//! The Grafana dashboard in `deploy/grafana` names only metrics in the list beside it, all of them, and each as its
+//! type allows.
 
 use scheduler::observer::Observer as _;
 use std::collections::{BTreeMap, BTreeSet};

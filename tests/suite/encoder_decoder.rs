@@ -1,4 +1,5 @@
-//! Encoder-decoders against Hugging Face transformers, on tiny checkpoints of odd shapes; and what is peculiar to serving them.
+//! Encoder-decoders against Hugging Face transformers, on tiny checkpoints of odd shapes; and what is peculiar to
+//! serving them.
 
 use std::path::{Path, PathBuf};
 

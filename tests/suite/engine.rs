@@ -1,4 +1,5 @@
-//! One model's threads behind their queue, over the fake engine: sessions, streams, seeds, replicas, deadlines and who goes first.
+//! One model's threads behind their queue, over the fake engine: sessions, streams, seeds, replicas, deadlines and who
+//! goes first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -222,8 +223,8 @@ fn an_idle_engine_prepares_for_the_key_that_agrees() {
         texts.map(|text| agree(&engine, text))
     };
     let (prepared, plain) = (forwards(true), forwards(false));
-    // The second and third key are answered by this thread; the model thread has to prepare for the key after them too. A busy
-    // machine may not get to it in time, so it need not be so for every text.
+    // The second and third key are answered by this thread; the model thread has to prepare for the key after them too.
+    // A busy machine may not get to it in time, so it need not be so for every text.
     assert!((0..texts.len()).any(|text| prepared[text] == 0 && plain[text] > 0), "{prepared:?} {plain:?}");
 }
 

@@ -12,12 +12,13 @@ use bundle::{Dtype, Manifest, Operators};
 use crate::support::{RaggedRow, all_logits, backend_options, build, build_with, load, ragged_difference, repository};
 
 /// Largest difference of a logit from transformers' fp32 one. The goldens' weights are large, so that outputs vary:
-/// transformers itself is up to 2.2e-4 away from an fp64 computation, and the mildest mistake the goldens can tell is 4e-3.
+/// transformers itself is up to 2.2e-4 away from an fp64 computation, and the mildest mistake the goldens can tell is
+/// 4e-3.
 const TOLERANCE: f32 = 1e-3;
 /// The same for the newer families, whose goldens' weights are smaller.
 const FAMILY_TOLERANCE: f32 = 1e-4;
-/// The same for a bundle in f16, whose numbers have 11 bits. Not asked of GPT-2's goldens: their large weights over few numbers
-/// multiply the rounding.
+/// The same for a bundle in f16, whose numbers have 11 bits. Not asked of GPT-2's goldens: their large weights over few
+/// numbers multiply the rounding.
 const F16_TOLERANCE: f32 = 0.2;
 /// Largest difference of a logit that depends on the rows beside it.
 const RAGGED_TOLERANCE: f32 = 1e-4;
@@ -155,8 +156,8 @@ fn half_precision_is_near_transformers() {
     }
 }
 
-/// Rows at different positions, some with one token, some with many, some with keys and values that came from pages: each must
-/// compute what it computes alone.
+/// Rows at different positions, some with one token, some with many, some with keys and values that came from pages:
+/// each must compute what it computes alone.
 #[test]
 fn a_ragged_batch_equals_each_row_alone() {
     let forms = forms();

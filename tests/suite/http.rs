@@ -1,4 +1,5 @@
-//! The HTTP surface over a fake engine: every way to ask wrongly gets its own clear answer, and the server keeps serving.
+//! The HTTP surface over a fake engine: every way to ask wrongly gets its own clear answer, and the server keeps
+//! serving.
 
 use foretype::metrics::Metrics;
 use foretype::models::ModelState;

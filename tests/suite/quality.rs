@@ -1,4 +1,5 @@
-//! int8 bundles and the gate before them: what is near enough is kept with its figures, what isn't leaves everything as it was.
+//! int8 bundles and the gate before them: what is near enough is kept with its figures, what isn't leaves everything as
+//! it was.
 
 use std::path::Path;
 
@@ -41,7 +42,8 @@ fn the_demo_in_int8_is_near_the_demo() {
     load(&out, &manifest);
 }
 
-/// The goldens' weights are random and large. Without the usual scale attention is all or nothing, and small errors flip it.
+/// The goldens' weights are random and large. Without the usual scale attention is all or nothing, and small errors
+/// flip it.
 #[test]
 fn a_model_that_int8_changes_too_much_is_refused_unless_forced() {
     let folder = tempfile::tempdir().unwrap();

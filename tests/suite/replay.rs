@@ -96,7 +96,8 @@ fn compare(warm: &Outcome, cold: &Outcome) -> (bool, bool) {
     (false, explained && warm.suggestions.len() == cold.suggestions.len())
 }
 
-/// Types `keystrokes` characters at a scheduler that remembers and at one that forgets; returns how many answers were equal.
+/// Types `keystrokes` characters at a scheduler that remembers and at one that forgets; returns how many answers were
+/// equal.
 fn replay(
     text: &Arc<Text>,
     mut warm: Scheduler,

@@ -117,8 +117,8 @@ pub struct RaggedRow<'a> {
     pub past: usize,
 }
 
-/// Computes each row alone, then all of them together in one batch, where they are at different positions and have what came before from
-/// pages. Returns the largest difference of a logit, of each row at its last two positions.
+/// Computes each row alone, then all of them together in one batch, where they are at different positions and have what
+/// came before from pages. Returns the largest difference of a logit, of each row at its last two positions.
 pub fn ragged_difference(backend: &mut dyn Backend, rows: &[RaggedRow]) -> f32 {
     let (mut alone, mut loads, mut pages) = (Vec::new(), Vec::new(), 0);
     for (r, row) in rows.iter().enumerate() {

@@ -174,7 +174,8 @@ mod tests {
     #[test]
     fn neutral_values_are_fine_and_others_are_refused_by_name() {
         let fine = plan(
-            r#"{"prompt":["a","b"],"n":2,"best_of":2,"presence_penalty":0,"logit_bias":{},"suffix":"","user":"x","seed":-1}"#,
+            r#"{"prompt":["a","b"],"n":2,"best_of":2,"presence_penalty":0,"logit_bias":{},"suffix":"","user":"x",
+                "seed":-1}"#,
         )
         .unwrap();
         assert_eq!((fine.generations.len(), fine.generations[1].sequences), (2, 2));

@@ -47,6 +47,7 @@ test:
 	FORETYPE_TENSORRT_RTX="$$(realpath $(TARGET)/tensorrt-rtx)" \
 	FORETYPE_GPT2_VOCAB="$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)" \
 	    cargo test --workspace $(CHECKED)
+	tools/loom.sh $(TARGET)
 	tests/simulator/leaks.sh $(TARGET)
 	tools/check_graphs.sh $(TARGET)
 	tests/e2e/run.sh $(TARGET)/checked

@@ -1,8 +1,9 @@
-//! `tasks`: batches for an encoder-decoder as FLAN-T5 is asked them: a few inputs in one request, read whole and answered greedily.
-//! foretype stands behind its container's own entry point and nginx, transformers behind gunicorn and nginx, both in fp32.
+//! `tasks`: batches for an encoder-decoder as FLAN-T5 is asked them: a few inputs in one request, read whole and
+//! answered greedily. foretype stands behind its container's own entry point and nginx, transformers behind gunicorn
+//! and nginx, both in fp32.
 //!
-//! Rounds take turns as those of `grid` do: each sends every task to every server, while the others are stopped. Both get the same
-//! inputs, which were never sent before, so that their answers can be compared.
+//! Rounds take turns as those of `grid` do: each sends every task to every server, while the others are stopped. Both
+//! get the same inputs, which were never sent before, so that their answers can be compared.
 
 mod table;
 

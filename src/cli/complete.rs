@@ -5,8 +5,8 @@ use std::error::Error;
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::ModelArgs;
 use super::choices::MethodChoice;
+use super::model_args::ModelArgs;
 use super::progress::Bar;
 use crate::engine::{Completion, Engine};
 use crate::http::suggest::Suggestions;
@@ -38,9 +38,9 @@ pub struct CompleteArgs {
 
 impl CompleteArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        let source = self.model.source()?;
-        let (intake, options) = self.model.setup(&source)?;
-        let (path, manifest) = folder::open(&source, &intake, &Bar::default())?;
+        let folder = self.model.folder()?;
+        let (intake, options) = self.model.setup(&folder)?;
+        let (path, manifest) = folder::open(&folder, &intake, &Bar::default())?;
         let engine = Engine::load(&path, &manifest, &options, &Metrics::new())?;
         let completion = Completion {
             input: self.text,

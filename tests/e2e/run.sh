@@ -40,7 +40,7 @@ check_api --max-examples 150
 stop_server
 
 # Folders of models aren't made up: the two that tests may load are loaded here.
-start --multi-model --kv-pool-mib 32 --tree-mib 32
+start --multi-model --kv-pool-mib 32 --prefix-cache-mib 32
 "$venv/bin/python" "$here/by_name.py" "$url" "$PWD/models/demo"
 check_api --max-examples 60 --include-path-regex '^/(models|v1/models|ping|metrics)'
 stop_server

@@ -1,18 +1,19 @@
-//! One model's threads behind their queue, over the fake engine: sessions, streams, seeds, replicas, deadlines and who goes first.
+//! One model's threads behind their queue, over the fake engine: sessions, streams, seeds, replicas, deadlines and who
+//! goes first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use completion::SequenceFinish;
-use foretype::engine::{Completion, Engine, Generation};
+use foretype::engine::{Completion, Engine, Generation, Piece};
 use foretype::error::Kind;
 use foretype::metrics::Metrics;
-use scheduler::{Event, Finish};
+use scheduler::{Answer, Event, Finish};
 
 use crate::support::{fake_engine, faulty_engine, request_options};
 
@@ -119,17 +120,22 @@ fn a_full_queue_refuses_and_says_so() {
     assert!(metrics.render().contains(&format!("outcome=\"refused\"}} {}", busy.len())));
 }
 
+fn parts_and_answer<T: std::fmt::Debug>(mut pieces: Vec<Piece<T>>) -> (Vec<Event>, Answer<T>) {
+    let Some(Piece::Done(answer)) = pieces.pop() else { panic!("no answer came last") };
+    let event = |piece| if let Piece::Event(event) = piece { event } else { panic!("{piece:?}") };
+    (pieces.into_iter().map(event).collect(), answer)
+}
+
 #[test]
 fn streams_bring_the_answer_in_parts() {
     let engine = fake_engine();
     block_on(async {
         for input in ["h", "heat ex", "water and", "2"] {
-            let mut running = engine.start_completion(&completion(input)).unwrap();
-            let mut parts = Vec::new();
-            while let Some(Event::Suggestion(suggestion)) = running.event().await {
-                parts.push(suggestion);
-            }
-            let answer = running.finish().await.unwrap();
+            let pieces: Vec<_> = engine.start_completion(&completion(input)).unwrap().pieces().collect().await;
+            let (events, answer) = parts_and_answer(pieces);
+            let suggestion =
+                |event| if let Event::Suggestion(suggestion) = event { suggestion } else { panic!("{event:?}") };
+            let parts: Vec<_> = events.into_iter().map(suggestion).collect();
             assert_eq!(parts, answer.result.suggestions, "{input:?}");
             assert_eq!(parts, engine.complete(&completion(input)).await.unwrap().result.suggestions);
         }
@@ -140,12 +146,12 @@ fn streams_bring_the_answer_in_parts() {
             sequences: 4,
             ..Generation::default()
         };
-        let mut running = engine.start_generation(&generation).unwrap();
+        let (events, answer) = parts_and_answer(engine.start_generation(&generation).unwrap().pieces().collect().await);
         let mut texts = vec![String::new(); 4];
-        while let Some(Event::Token { sequence, token }) = running.event().await {
+        for event in events {
+            let Event::Token { sequence, token } = event else { panic!("{event:?}") };
             texts[sequence].push_str(&token.text);
         }
-        let answer = running.finish().await.unwrap();
         assert_eq!(answer.result.sequences.iter().map(|s| s.text.clone()).collect::<Vec<_>>(), texts);
     });
 }
@@ -218,8 +224,8 @@ fn an_idle_engine_prepares_for_the_key_that_agrees() {
         texts.map(|text| agree(&engine, text))
     };
     let (plain, until) = (forwards(false), Instant::now() + Duration::from_secs(60));
-    // The second and third key are answered by this thread; the model thread has to prepare for the key after them too. A busy
-    // machine may not get to it in time, so one text of all tries is enough.
+    // The second and third key are answered by this thread; the model thread has to prepare for the key after them too.
+    // A busy machine may not get to it in time, so one text of all tries is enough.
     loop {
         let prepared = forwards(true);
         if (0..texts.len()).any(|text| prepared[text] == 0 && plain[text] > 0) {
@@ -231,9 +237,9 @@ fn an_idle_engine_prepares_for_the_key_that_agrees() {
 
 #[test]
 fn many_threads_that_type_get_the_answers_that_one_gets() {
-    // A small tree forgets, and each thread finds the engine parked, at work, or being visited.
+    // A small prefix cache forgets, and each thread finds the engine parked, at work, or being visited.
     let mut options = request_options();
-    options.pool.tree_bytes = 1 << 16;
+    options.pool.prefix_cache_bytes = 1 << 16;
     let (alone, crowd) = (fake_engine(), faulty_engine(|| Box::new(|_| None), options, &Metrics::new()));
     let texts = ["heat exchanger", "water and", "2 hea", "wire", "zinc cell"];
     let keys: Vec<&str> = texts.iter().flat_map(|text| (1..=text.len()).map(|end| &text[..end])).collect();

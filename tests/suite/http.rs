@@ -1,7 +1,8 @@
-//! The HTTP surface over a fake engine: every way to ask wrongly gets its own clear answer, and the server keeps serving.
+//! The HTTP surface over a fake engine: every way to ask wrongly gets its own clear answer, and the server keeps
+//! serving.
 
-use foretype::http::ModelState;
 use foretype::metrics::Metrics;
+use foretype::models::ModelState;
 
 use crate::support::{TestServer, fake_engine, faulty_engine, request_options};
 

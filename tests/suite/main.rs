@@ -1,6 +1,6 @@
-//! The integration tests, one binary. They need ONNX Runtime beside the test binary (`tools/setup.sh` puts it there) and nothing
-//! else: no network and no fixed port. Tests wait for conditions, with limits that a busy machine doesn't reach. What needs more is
-//! named as skipped (the crate `require`).
+//! The integration tests, one binary. They need ONNX Runtime beside the test binary (`tools/setup.sh` puts it there)
+//! and nothing else: no network and no fixed port. Tests wait for conditions, with limits that a busy machine doesn't
+//! reach. What needs more is named as skipped (the crate `require`).
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 

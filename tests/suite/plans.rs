@@ -1,5 +1,5 @@
-//! `foretype build --target`: TensorRT plans as a person builds them. With NVIDIA's own TensorRT-RTX, which needs no GPU for it:
-//! `FORETYPE_TENSORRT_RTX` names its folder, as `tools/tensorrt_rtx.sh` fetches it; `make test` does that.
+//! `foretype build --target`: TensorRT plans as a person builds them. With NVIDIA's own TensorRT-RTX, which needs no
+//! GPU for it: `FORETYPE_TENSORRT_RTX` names its folder, as `tools/tensorrt_rtx.sh` fetches it; `make test` does that.
 
 use std::path::Path;
 #[cfg(feature = "tensorrt")]

@@ -1,4 +1,4 @@
-//! Replays of people typing: what the tree remembers must never change an answer, only its price.
+//! Replays of people typing: what the prefix cache holds must never change an answer, only its price.
 
 use std::sync::Arc;
 
@@ -96,7 +96,8 @@ fn compare(warm: &Outcome, cold: &Outcome) -> (bool, bool) {
     (false, explained && warm.suggestions.len() == cold.suggestions.len())
 }
 
-/// Types `keystrokes` characters at a scheduler that remembers and at one that forgets; returns how many answers were equal.
+/// Types `keystrokes` characters at a scheduler that remembers and at one that forgets; returns how many answers were
+/// equal.
 fn replay(
     text: &Arc<Text>,
     mut warm: Scheduler,
@@ -118,8 +119,8 @@ fn replay(
     for _ in 0..keystrokes / USERS {
         let typed: Vec<String> = typists.iter_mut().map(|typist| typist.next(&mut rng)).collect();
         let answers = run(&mut warm, typed.iter().map(|typed| search(text, typed, context)).collect());
-        let bytes = warm.tree_stats().bytes;
-        assert!(bytes <= bound, "{bytes} bytes in the tree, bound {bound}");
+        let bytes = warm.prefix_cache_stats().bytes;
+        assert!(bytes <= bound, "{bytes} bytes in the prefix cache, bound {bound}");
         for (typed, answer) in typed.iter().zip(answers) {
             cold.reset();
             let reference = run(&mut cold, vec![search(text, typed, context)]).remove(0);

@@ -1,5 +1,5 @@
-//! A tokenizer of T5's kind that knows no language: a SentencePiece unigram model of all short runs of letters, so that nothing has to
-//! be downloaded.
+//! A tokenizer of T5's kind that knows no language: a SentencePiece unigram model of all short runs of letters, so that
+//! nothing has to be downloaded.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,8 @@ const SENTINELS: usize = 100;
 /// SentencePiece's space.
 const SPACE: char = '\u{2581}';
 
-/// `tokenizer.json`: words are cut into pieces of up to three letters, a few tokens a word as other languages than English have them.
+/// `tokenizer.json`: words are cut into pieces of up to three letters, a few tokens a word as other languages than
+/// English have them.
 pub(super) fn tokenizer() -> Value {
     let special = ["<pad>", "</s>", "<unk>"].map(str::to_owned);
     let pieces: Vec<String> = special.iter().cloned().chain(runs()).take(PIECES).collect();

@@ -22,6 +22,15 @@ impl Distribution {
         Self { ids: ids.into(), log_probs: normalised(logits), row: row.map(normalised), logsumexp, vocab }
     }
 
+    /// From the logits of the whole vocabulary, natural logarithms of unnormalised probabilities. `[vocab]`
+    pub fn from_row(logits: &[f32]) -> Self {
+        let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
+        ids.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
+        let best: Vec<f32> = ids.iter().map(|&id| logits[id as usize]).collect();
+        let logsumexp = log_sum(logits.iter().map(|&x| f64::from(x))) as f32;
+        Self::from_logits(&ids, &best, logsumexp, Some(logits), logits.len())
+    }
+
     /// The best tokens with their log-probabilities, best first.
     pub fn best(&self) -> impl ExactSizeIterator<Item = (u32, f32)> {
         self.ids.iter().copied().zip(self.log_probs.iter().copied())

@@ -106,6 +106,19 @@ impl Paths {
         node.parent.map(|parent| (parent, node.token))
     }
 
+    /// The tokens from position 0 to a node.
+    pub fn tokens(&self, node: NodeIndex) -> Vec<TokenId> {
+        let mut tokens = Vec::with_capacity(self.depth(node));
+        let mut above = node;
+        while let Some((parent, token)) = self.step_to(above) {
+            tokens.push(token);
+            above = parent;
+        }
+        tokens.extend(self.prompt().iter().rev());
+        tokens.reverse();
+        tokens
+    }
+
     /// Positions from the prompt's first token to the node's, inclusive.
     pub fn depth(&self, node: NodeIndex) -> usize {
         self.nodes[node.0].depth

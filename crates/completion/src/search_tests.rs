@@ -43,14 +43,7 @@ fn run_speculating(mut search: Search, count: usize, model: impl Fn(&[u32]) -> A
     loop {
         search.speculate(count);
         for wanted in search.paths().wanted().iter().take(at_once).copied().collect::<Vec<_>>() {
-            let mut path = Vec::new();
-            let mut node = wanted.node;
-            while let Some((parent, token)) = search.paths().step_to(node) {
-                path.push(token.0);
-                node = parent;
-            }
-            path.extend(search.paths().prompt().iter().rev().map(|token| token.0));
-            path.reverse();
+            let path: Vec<u32> = search.paths().tokens(wanted.node).iter().map(|token| token.0).collect();
             search.paths_mut().supply(wanted.node, model(&path));
         }
         if search.is_done() {

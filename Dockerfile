@@ -13,7 +13,7 @@ ARG TENSORRT_IMAGE=name-one-with-build-arg-tensorrt-image
 
 # ---- what the binary loads at run time; its own stage, because it changes with its version only
 FROM ${RUST_IMAGE} AS onnxruntime
-COPY tools/setup.sh tools/tensorrt_headers.sh /build/tools/
+COPY tools/install.sh tools/setup.sh tools/tensorrt_headers.sh /build/tools/
 RUN /build/tools/setup.sh /onnxruntime && rm -rf /var/lib/apt/lists/*
 
 # ---- the binary
@@ -29,18 +29,19 @@ COPY crates/completion/Cargo.toml crates/completion/
 COPY crates/kernels/Cargo.toml crates/kernels/
 COPY crates/scheduler/Cargo.toml crates/scheduler/
 COPY crates/tensorrt-rs/Cargo.toml crates/tensorrt-rs/
+COPY tests/require/Cargo.toml tests/require/
 # hadolint ignore=DL4006
 RUN mkdir -p src bench/src tests/suite \
-    && for crate in engine-build crates/*; do mkdir "$crate/src" && touch "$crate/src/lib.rs"; done \
+    && for crate in engine-build crates/* tests/require; do mkdir "$crate/src" && touch "$crate/src/lib.rs"; done \
     && echo 'fn main() {}' | tee src/main.rs bench/src/main.rs tests/suite/main.rs >src/lib.rs \
-    && cargo build --release --locked --features tensorrt \
+    && cargo build --release --locked --no-default-features --features tensorrt \
     && rm -rf src engine-build/src crates/*/src
 COPY engine-build/src engine-build/src
 COPY crates crates
 COPY src src
 # Cargo goes by times, and these files may be older than the empty ones were.
 RUN find src engine-build/src crates -name '*.rs' -exec touch {} + \
-    && cargo build --release --locked --features tensorrt \
+    && cargo build --release --locked --no-default-features --features tensorrt \
     && strip --strip-debug -o /foretype target/release/foretype
 
 # ---- CPU

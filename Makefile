@@ -2,6 +2,7 @@
 #
 #   make serve         set everything up and serve the demo model on port 8080
 #   make test          set everything up and pass all tests
+#   make test-long     the same with all cases of the random tests, of which `make test` runs a tenth
 #   make test-container  build the image and try it as Amazon SageMaker would
 #   make local-endpoint  SageMaker's runtime API on port 8081, in front of what `make serve` serves
 #   make lint          formatting, clippy, documentation, licences and advisories, shell scripts
@@ -29,26 +30,34 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fuzz page-picture demo-model goldens
+.PHONY: serve test test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
 	cargo build $(RELEASE)
 	$(TARGET)/release/foretype serve --model models/demo --page --port $(PORT)
 
-# `checked` is the release profile with overflow checks and debug assertions.
+# `checked` is the release profile with overflow checks and debug assertions. What is left out is named at the end (tests/require).
+test: export FORETYPE_SKIPPED = $(abspath $(TARGET)/skipped.txt)
 test:
 	tools/setup.sh $(TARGET)/checked
+	: >$(FORETYPE_SKIPPED)
 	cargo build $(CHECKED)
 	tools/tensorrt_rtx.sh $(TARGET)/tensorrt-rtx
 	FORETYPE_TENSORRT_RTX="$$(realpath $(TARGET)/tensorrt-rtx)" \
 	FORETYPE_GPT2_VOCAB="$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)" \
 	    cargo test --workspace $(CHECKED)
+	tools/loom.sh $(TARGET)
 	tests/simulator/leaks.sh $(TARGET)
 	tools/check_graphs.sh $(TARGET)
 	tests/e2e/run.sh $(TARGET)/checked
 	tests/docs/run.sh $(TARGET)/checked
 	tests/page/run.sh $(TARGET)
+	@sort -u $(FORETYPE_SKIPPED) | sed 's/^/skipped: /'
+	@echo "all tests passed; $$(sort -u $(FORETYPE_SKIPPED) | wc -l) skipped"
+
+test-long: export FORETYPE_LONG = 1
+test-long: test
 
 test-container:
 	tests/container/run.sh $(TARGET)

@@ -13,12 +13,9 @@ readonly tolerance=5
 
 say() { printf 'bench-check: %s\n' "$*"; }
 
-if ! command -v valgrind >/dev/null; then
-    say "installing valgrind"
-    as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
-    as_root apt-get update -qq
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends valgrind >/dev/null
-fi
+# shellcheck source=tools/install.sh
+. tools/install.sh
+needs valgrind command -v valgrind
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 

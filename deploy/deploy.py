@@ -260,15 +260,13 @@ def delete(aws, args):
 def local(_aws, args):
     """The image on this machine, with SageMaker's runtime API in front of it."""
     container = f"foretype-local-{args.port}"
-    network = ["--network", args.network] if args.network else ["-p", f"{args.port}:8081", "-p", f"{args.container_port}:8080"]
+    network = ["--network", args.network] if args.network else ["-p", f"{args.container_port}:8080"]
     inner = args.container_port if args.network == "host" else 8080
-    outer = args.port if args.network == "host" else 8081
     commands = [
         ["docker", "run", "--detach", "--rm", "--name", container, *network, "--env", f"SAGEMAKER_BIND_TO_PORT={inner}"]
         + [word for key, value in args.env for word in ("--env", f"{key}={value}")]
         + ["--volume", f"{args.model}:/opt/ml/model:ro", args.image, "serve"],
-        ["docker", "exec", container, "foretype", "local-endpoint", "--host", "0.0.0.0", "--port", str(outer)]
-        + ["--target", f"http://127.0.0.1:{inner}"],
+        [args.foretype, "local-endpoint", "--port", str(args.port), "--target", f"http://127.0.0.1:{args.container_port}"],
     ]
     if args.dry_run:
         for command in commands:
@@ -335,6 +333,7 @@ def parser():
     made.add_argument("--model", required=True, help="absolute path of a bundle or checkpoint")
     made.add_argument("--port", type=int, default=8081, help="of the runtime API (%(default)s)")
     made.add_argument("--container-port", type=int, default=8080, help="of the container itself (%(default)s)")
+    made.add_argument("--foretype", default="target/release/foretype", help="the binary whose local-endpoint it is (%(default)s)")
     made.add_argument("--network", help="docker network, such as host")
     made.add_argument("--env", type=pair, action="append", default=[], metavar="K=V")
     return top

@@ -1,8 +1,9 @@
-//! The one error type that reaches a client, and the rule for it: a [`Kind`] that programs can match on, and a message that says
-//! what was wrong and what would be right. Internal details are logged once, where the failure is handled, and never sent.
+//! The one error type that reaches a client, and the rule for it: a [`Kind`] that programs can match on, and a message
+//! that says what was wrong and what would be right. Internal details are logged once, where the failure is handled,
+//! and never sent.
 //!
-//! Libraries inside this crate have their own `thiserror` enums; they become an [`Error`] at the edge, in [`crate::engine`] and
-//! [`crate::http`]. The HTTP status of each kind is in [`crate::http::errors`].
+//! Libraries inside this crate have their own `thiserror` enums; they become an [`Error`] at the edge, in
+//! [`crate::engine`] and [`crate::http`]. The HTTP status of each kind is in [`crate::http::errors`].
 
 use completion::text::query::QueryError;
 use scheduler::Refusal;
@@ -79,7 +80,7 @@ impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         let kind = match &refusal {
             Refusal::Busy(_) => Kind::Overloaded,
-            Refusal::NotReady(_) => Kind::NotReady,
+            Refusal::Unhealthy(_) | Refusal::Interrupted | Refusal::Stopping => Kind::NotReady,
             Refusal::Failed => Kind::Internal,
         };
         Self::new(kind, refusal.to_string())

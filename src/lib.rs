@@ -3,39 +3,31 @@
 //! # The way of a request
 //!
 //! ```text
-//! http      routes, wire types, errors                          async, knows no tensors
-//!  engine   one loaded model: checks a request, makes its task
-//!   text      tokenizer, half-typed tokens                      pure
-//!   complete  the tasks: search and sampling, state machines    pure
-//!   schedule  tree, lanes, plan, scheduler, who waits           pure
-//!             pool, worker: queue, deadlines, who went away     one OS thread owns each engine
-//!             parked: searches that the tree has all of         on the HTTP thread, while that one waits
-//!    model    the `Backend` trait; ONNX Runtime, a fake         knows no HTTP
+//! http           routes, handlers, wire types, errors                 async, knows no tensors
+//!  engine        one loaded model: checks a request, makes its task
+//!   scheduler    prefix cache, plan, queue; model threads            a crate; answers don't depend on its state
+//!    completion  search and sampling as state machines, tokenizer     a crate; no threads, clocks or I/O
+//!    backends    ONNX Runtime, CUDA, TensorRT                         a crate; knows no HTTP
 //! ```
 //!
-//! In a model with an encoder, the scheduler has the encoder read a request's source into a slot before its first row; rows name the slot.
+//! A handler turns the body into an [`engine::Completion`] or an [`engine::Generation`]. The [`engine::Engine`] checks
+//! it, makes a [`completion::Task`] and queues it. A model thread steps all tasks together: each task asks for
+//! next-token distributions until it is done. The answer returns through a oneshot channel, and its parts, where they
+//! are streamed, through a second one. In a model with an encoder, the encoder reads a request's text once, before the
+//! first decoder step.
 //!
-//! An HTTP handler turns the body into an [`engine::Completion`] or an [`engine::Generation`]; the [`engine::Engine`] checks it,
-//! makes a [`complete::Task`] and queues it; a model thread steps all tasks together, each asking for next-token distributions
-//! until it is done; the answer goes back through a oneshot channel, and its parts, if someone wants them early, through another.
-//! A search that an idle engine's tree has all of is done before it would be queued, on the HTTP thread: that wakes nobody.
-//!
-//! Beside that path: [`metrics`] is everything that is counted, [`models`] is what a server holds, [`bundle`] finds or builds what
-//! `--model` names, [`error`] is what clients get to see, [`cli`] the commands, [`popular`] the most frequent queries, [`evaluate`]
-//! types queries at a model and measures, [`quality`] compares an int8 model with the f32 one when it is built,
+//! Beside that path: [`metrics`] is everything that is counted, [`models`] what a server holds and how `--model`
+//! becomes a bundle, [`error`] what clients see, [`cli`] the commands, [`popular`] the most frequent queries.
+//! [`evaluate`] types queries at a model and measures, [`quality`] compares an int8 model with the f32 one,
 //! [`local_endpoint`] stands in for SageMaker.
-//! The bundle's format and its builder are the crate `engine-build`; the arithmetic of a step on a CPU is the crate `kernels`.
 //!
 //! # Invariants
 //!
-//! * `text`, `complete` and what `schedule` calls pure have no async, threads, clocks or I/O.
-//! * Only its model thread computes with a [`model::Backend`]. While that thread waits, one that brings a search may use its loop and
-//!   the tree, never the engine.
+//! * Only its model thread computes with a [`scheduler::backend::Backend`].
 //! * Every queue is bounded, and a full one is an ordinary error.
-//! * What the tree holds, and what shares a forward, never changes an answer, only its price.
-//! * Every request that was accepted is answered, whatever becomes of the engine.
-//! * `unsafe` is where memory meets native code: `model/onnxruntime/raw.rs` and `operators/context.rs` beside it, and where devices
-//!   are driven: `model/cuda`, `model/tensorrt` and `model/onnxruntime/cuda.rs`.
+//! * The prefix cache and the sharing of steps never change an answer, only its cost.
+//! * Every accepted request is answered, also when its engine fails.
+//! * Nothing here is `unsafe`: the crates `backends`, `kernels` and `tensorrt-rs` are where memory meets native code.
 //!
 //! # Deliberately absent
 //!
@@ -44,8 +36,10 @@
 pub mod cli;
 pub mod engine;
 pub mod error;
+#[cfg(feature = "workbench")]
 pub mod evaluate;
 pub mod http;
+#[cfg(feature = "workbench")]
 pub mod local_endpoint;
 pub mod metrics;
 pub mod models;

@@ -18,8 +18,8 @@ fn main() {
     end(i32::from(done.is_err()))
 }
 
-/// Ends the process without running the destructors of native libraries. A thread may be inside ONNX Runtime, loading a model
-/// that nobody needs any more, and would crash if the library were torn down beneath it.
+/// Ends the process without running the destructors of native libraries. A thread may be inside ONNX Runtime, loading a
+/// model that nobody needs any more, and would crash if the library were torn down beneath it.
 fn end(code: i32) -> ! {
     let _ = std::io::stdout().flush();
     signal_hook::low_level::exit(code)

@@ -1,7 +1,7 @@
 //! Every figure the server counts, in one typed struct, and its Prometheus text.
 //!
-//! A name, a unit and a help text stand here once. Who counts calls a field; nobody else names a metric. Figures of a model carry
-//! its name as label `model`, those of one of its replicas also `replica`.
+//! A name, a unit and a help text stand here once. Who counts calls a field; nobody else names a metric. Figures of a
+//! model carry its name as label `model`, those of one of its replicas also `replica`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use prometheus::{
     TextEncoder,
 };
 use scheduler::observer::{Observer, ReplicaObserver, StepReport};
-use scheduler::tree::TreeStats;
+use scheduler::prefix_cache::PrefixCacheStats;
 
 /// Bounds of histograms of times, in seconds: from a step of a tiny model to the longest request.
 const SECONDS: [f64; 19] = [
@@ -77,11 +77,12 @@ pub struct Metrics {
     saved: IntCounterVec,
     wasted: IntCounterVec,
     lookahead: IntCounterVec,
-    tree_bytes: IntGaugeVec,
-    tree_nodes: IntGaugeVec,
-    tree_pages: IntGaugeVec,
-    tree_evicted: IntCounterVec,
-    tree_holds: IntGaugeVec,
+    prefix_cache_bytes: IntGaugeVec,
+    prefix_cache_nodes: IntGaugeVec,
+    prefix_cache_pages: IntGaugeVec,
+    prefix_cache_evicted: IntCounterVec,
+    prefix_cache_holds: IntGaugeVec,
+    cpu_info: IntGaugeVec,
 }
 
 /// One model's metrics.
@@ -107,85 +108,64 @@ struct ReplicaMetrics {
     saved: IntCounter,
     wasted: IntCounter,
     lookahead: IntCounter,
-    tree_bytes: IntGauge,
-    tree_nodes: IntGauge,
-    tree_pages: IntGauge,
-    tree_evicted: IntCounter,
-    tree_holds: IntGauge,
+    prefix_cache_bytes: IntGauge,
+    prefix_cache_nodes: IntGauge,
+    prefix_cache_pages: IntGauge,
+    prefix_cache_evicted: IntCounter,
+    prefix_cache_holds: IntGauge,
 }
 
 impl Metrics {
     /// All metrics at zero, those of the process and of the build included.
     pub fn new() -> Arc<Self> {
         let registry = Registry::new();
-        let r = &registry;
-        let model = &["model"];
-        let replica = &["model", "replica"];
+        let of = |labels| Family { registry: &registry, labels };
+        let (model, replica) = (of(&["model"]), of(&["model", "replica"]));
         let metrics = Self {
-            http_requests: counter(r, "foretype_http_requests_total", "HTTP requests", &["route", "status"]),
-            http_seconds: seconds(
-                r,
-                "foretype_http_request_seconds",
-                "From an HTTP request to its answer's head",
-                &["route"],
-            ),
-            requests: counter(
-                r,
-                "foretype_requests_total",
-                "Requests to a model, by how they ended",
-                &["model", "outcome"],
-            ),
-            queue_seconds: seconds(r, "foretype_queue_seconds", "From receiving a request to taking it on", model),
-            queue_length: gauge(r, "foretype_queue_length", "Requests that wait", model),
-            first_seconds: seconds(
-                r,
+            http_requests: of(&["route", "status"]).counter("foretype_http_requests_total", "HTTP requests"),
+            http_seconds: of(&["route"])
+                .seconds("foretype_http_request_seconds", "From an HTTP request to its answer's head"),
+            requests: of(&["model", "outcome"])
+                .counter("foretype_requests_total", "Requests to a model, by how they ended"),
+            queue_seconds: model.seconds("foretype_queue_seconds", "From receiving a request to taking it on"),
+            queue_length: model.gauge("foretype_queue_length", "Requests that wait"),
+            first_seconds: model.seconds(
                 "foretype_first_suggestion_seconds",
                 "From receiving a request to its first final suggestion or token",
-                model,
             ),
-            request_seconds: seconds(r, "foretype_request_seconds", "From receiving a request to its answer", model),
-            healthy: gauge(r, "foretype_engine_healthy", "1 while the engine works, 0 when it failed", model),
-            restarts: counter(r, "foretype_engine_restarts_total", "Engines loaded again after a failure", model),
-            active: gauge(r, "foretype_active_requests", "Requests that share model steps", replica),
-            step_seconds: seconds(
-                r,
-                "foretype_step_seconds",
-                "A model step, copies of keys and values included",
-                replica,
-            ),
-            step_rows: histogram(r, "foretype_step_rows", "Rows of a model step", replica, &ROWS),
-            computed: counter(r, "foretype_positions_computed_total", "Positions computed for requests", replica),
-            saved: counter(
-                r,
+            request_seconds: model.seconds("foretype_request_seconds", "From receiving a request to its answer"),
+            healthy: model.gauge("foretype_engine_healthy", "1 while the engine works, 0 when it failed"),
+            restarts: model.counter("foretype_engine_restarts_total", "Engines loaded again after a failure"),
+            active: replica.gauge("foretype_active_requests", "Requests that share model steps"),
+            step_seconds: replica.seconds("foretype_step_seconds", "A model step, copies of keys and values included"),
+            step_rows: replica.histogram("foretype_step_rows", "Rows of a model step", &ROWS),
+            computed: replica.counter("foretype_positions_computed_total", "Positions computed for requests"),
+            saved: replica.counter(
                 "foretype_positions_saved_total",
-                "Distributions that requests found in the tree or in another request's row",
-                replica,
+                "Distributions that requests found in the prefix cache or in another request's row",
             ),
-            wasted: counter(
-                r,
+            wasted: replica.counter(
                 "foretype_positions_wasted_total",
                 "Positions computed for requests that were cancelled or superseded",
-                replica,
             ),
-            lookahead: counter(
-                r,
+            lookahead: replica.counter(
                 "foretype_positions_lookahead_total",
                 "Positions computed while idle, for a keystroke that may come",
-                replica,
             ),
-            tree_bytes: gauge(r, "foretype_tree_bytes", "Bytes of the tree of prefixes, pages included", replica),
-            tree_nodes: gauge(r, "foretype_tree_nodes", "Nodes of the tree of prefixes", replica),
-            tree_pages: gauge(r, "foretype_tree_pages", "Pages of keys and values in use", replica),
-            tree_holds: gauge(r, "foretype_tree_holds", "Places in the tree that running requests hold", replica),
-            tree_evicted: counter(
-                r,
-                "foretype_tree_evicted_total",
-                "Nodes of the tree that gave up a page or a distribution",
-                replica,
+            prefix_cache_bytes: replica
+                .gauge("foretype_prefix_cache_bytes", "Bytes of the prefix cache, pages included"),
+            prefix_cache_nodes: replica.gauge("foretype_prefix_cache_nodes", "Nodes of the prefix cache"),
+            prefix_cache_pages: replica.gauge("foretype_prefix_cache_pages", "Pages of keys and values in use"),
+            prefix_cache_holds: replica
+                .gauge("foretype_prefix_cache_holds", "Nodes of the prefix cache that running requests hold"),
+            prefix_cache_evicted: replica.counter(
+                "foretype_prefix_cache_evicted_total",
+                "Nodes of the prefix cache that lost a page or a distribution to eviction",
             ),
+            cpu_info: of(&["level"]).gauge("foretype_cpu_info", "The CPU level of foretype's kernels"),
             registry: registry.clone(),
         };
-        let info = gauge(r, "foretype_build_info", "The running version", &["version"]);
+        let info = of(&["version"]).gauge("foretype_build_info", "The running version");
         info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         // Refused only if registered before; the registry is new.
         let _ = registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()));
@@ -208,6 +188,11 @@ impl Metrics {
             metric.get_label().iter().any(|label| label.value() == Outcome::Cancelled.label())
         };
         all.filter(is_cancelled).map(|metric| metric.get_counter().get_value() as u64).sum()
+    }
+
+    /// Says that a model is computed at a CPU level.
+    pub fn cpu_level(&self, level: &str) {
+        self.cpu_info.with_label_values(&[level]).set(1);
     }
 
     /// Counts an HTTP request. `route` is the pattern, not the path, so that there are few.
@@ -251,11 +236,11 @@ impl Observer for ModelMetrics {
             saved: m.saved.with_label_values(label),
             wasted: m.wasted.with_label_values(label),
             lookahead: m.lookahead.with_label_values(label),
-            tree_bytes: m.tree_bytes.with_label_values(label),
-            tree_nodes: m.tree_nodes.with_label_values(label),
-            tree_pages: m.tree_pages.with_label_values(label),
-            tree_evicted: m.tree_evicted.with_label_values(label),
-            tree_holds: m.tree_holds.with_label_values(label),
+            prefix_cache_bytes: m.prefix_cache_bytes.with_label_values(label),
+            prefix_cache_nodes: m.prefix_cache_nodes.with_label_values(label),
+            prefix_cache_pages: m.prefix_cache_pages.with_label_values(label),
+            prefix_cache_evicted: m.prefix_cache_evicted.with_label_values(label),
+            prefix_cache_holds: m.prefix_cache_holds.with_label_values(label),
         })
     }
 
@@ -291,12 +276,12 @@ impl ReplicaObserver for ReplicaMetrics {
         if step.lookahead { &self.lookahead } else { &self.computed }.inc_by(step.positions);
     }
 
-    fn prefix_cache(&self, cache: &TreeStats, evicted: u64) {
-        self.tree_bytes.set(cache.bytes as i64);
-        self.tree_nodes.set(cache.nodes as i64);
-        self.tree_pages.set(cache.pages as i64);
-        self.tree_holds.set(cache.holds as i64);
-        self.tree_evicted.inc_by(evicted);
+    fn prefix_cache(&self, cache: &PrefixCacheStats, evicted: u64) {
+        self.prefix_cache_bytes.set(cache.bytes as i64);
+        self.prefix_cache_nodes.set(cache.nodes as i64);
+        self.prefix_cache_pages.set(cache.pages as i64);
+        self.prefix_cache_holds.set(cache.holds as i64);
+        self.prefix_cache_evicted.inc_by(evicted);
     }
 
     fn ended(&self, saved: usize, wasted: usize) {
@@ -305,20 +290,29 @@ impl ReplicaObserver for ReplicaMetrics {
     }
 }
 
-fn counter(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-    register(registry, IntCounterVec::new(Opts::new(name, help), labels))
+/// Metrics of the same labels.
+struct Family<'a> {
+    registry: &'a Registry,
+    labels: &'a [&'a str],
 }
 
-fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
-    register(registry, IntGaugeVec::new(Opts::new(name, help), labels))
-}
+impl Family<'_> {
+    fn counter(&self, name: &str, help: &str) -> IntCounterVec {
+        register(self.registry, IntCounterVec::new(Opts::new(name, help), self.labels))
+    }
 
-fn seconds(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
-    histogram(registry, name, help, labels, &SECONDS)
-}
+    fn gauge(&self, name: &str, help: &str) -> IntGaugeVec {
+        register(self.registry, IntGaugeVec::new(Opts::new(name, help), self.labels))
+    }
 
-fn histogram(registry: &Registry, name: &str, help: &str, labels: &[&str], bounds: &[f64]) -> HistogramVec {
-    register(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(bounds.to_vec()), labels))
+    fn seconds(&self, name: &str, help: &str) -> HistogramVec {
+        self.histogram(name, help, &SECONDS)
+    }
+
+    fn histogram(&self, name: &str, help: &str, bounds: &[f64]) -> HistogramVec {
+        let options = HistogramOpts::new(name, help).buckets(bounds.to_vec());
+        register(self.registry, HistogramVec::new(options, self.labels))
+    }
 }
 
 fn register<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
@@ -338,6 +332,7 @@ mod tests {
         model.ended(Outcome::Complete);
         model.replica(0).stepped(StepReport { took: Duration::ZERO, rows: 3, positions: 7, lookahead: false });
         metrics.http_request("/ping", 200, 0.001);
+        metrics.cpu_level("avx2");
         let text = metrics.render();
         for line in [
             "foretype_requests_total{model=\"demo\",outcome=\"complete\"} 1",
@@ -346,6 +341,7 @@ mod tests {
             "foretype_http_requests_total{route=\"/ping\",status=\"200\"} 1",
             "process_resident_memory_bytes ",
             "foretype_build_info{version=",
+            "foretype_cpu_info{level=\"avx2\"} 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

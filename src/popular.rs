@@ -47,8 +47,8 @@ impl Popular {
         Ok(Self { map: Map::new(bytes).map_err(|e| wrong(e.to_string()))? })
     }
 
-    /// The most frequent queries that begin with `typed` and say more than it, each with its share among all that begin so.
-    /// Looks at all of these: for very short texts over millions of queries that takes milliseconds.
+    /// The most frequent queries that begin with `typed` and say more than it, each with its share among all that begin
+    /// so. Looks at all of these: for very short texts over millions of queries that takes milliseconds.
     pub fn best(&self, typed: &str, count: usize) -> Vec<(String, f64)> {
         let mut stream = self.map.search(Str::new(typed).starts_with()).into_stream();
         let (mut total, mut best) = (0u64, std::collections::BinaryHeap::new());

@@ -7,18 +7,21 @@ tools/tensorrt_headers.sh "${CARGO_TARGET_DIR:-target}/tensorrt-headers"
 tools/tensorrt_bindings.sh --check
 cargo fmt --all --check
 cargo fmt --manifest-path fuzz/Cargo.toml --check
-cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
-RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --document-private-items
+# One profile and one set of features: build scripts and macros are those of `make test`, and rustdoc reads what clippy has checked.
+cargo clippy --profile checked --workspace --all-targets --all-features --locked -- -D warnings
+RUSTDOCFLAGS='-D warnings' cargo doc --profile checked --workspace --all-features --no-deps --locked --document-private-items
 
 if ! command -v cargo-deny >/dev/null; then
-    cargo install cargo-deny --locked --quiet
+    # Without optimisation: to compile it takes longer than its work.
+    cargo install cargo-deny --locked --quiet --debug
 fi
 # Advisories need a database from the internet; the rest is decided by the lock file alone.
 # `deny` looks at every platform; what this one does not build has to be fetched first.
 cargo fetch --locked --quiet
 cargo deny --offline check bans licenses sources
 
-if ! command -v shellcheck >/dev/null; then
-    if [ "$(id -u)" = 0 ]; then apt-get install -y -qq shellcheck >/dev/null; else sudo apt-get install -y -qq shellcheck >/dev/null; fi
-fi
-git ls-files -z '*.sh' .ci/run nginx/serve | xargs -0 shellcheck
+# shellcheck source=tools/install.sh
+. tools/install.sh
+needs shellcheck command -v shellcheck
+bench/tables.py --check
+git ls-files -z '*.sh' .ci/run nginx/serve | xargs -0 shellcheck --external-sources

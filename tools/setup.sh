@@ -11,27 +11,13 @@ cd "$(dirname "$0")/.."
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
-}
-
-# apt_install COMMAND... PACKAGE: installs PACKAGE if any COMMAND fails.
-needs_package() {
-    local package=$1
-    shift
-    if "$@" >/dev/null 2>&1; then return; fi
-    command -v apt-get >/dev/null || { say "$package is missing; install it and run this again"; exit 1; }
-    say "installing $package"
-    [ -n "${apt_updated:-}" ] || as_root apt-get update -qq
-    apt_updated=1
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null
-}
-
-needs_package gcc cc --version
-needs_package g++ c++ --version
-needs_package libc6-dev test -e /usr/include/stdio.h
-needs_package python3 python3 --version
-needs_package python3-venv python3 -c 'import ensurepip, venv'
+# shellcheck source=tools/install.sh
+. tools/install.sh
+needs gcc cc --version
+needs g++ c++ --version
+needs libc6-dev test -e /usr/include/stdio.h
+needs python3 python3 --version
+needs python3-venv python3 -c 'import ensurepip, venv'
 command -v cargo >/dev/null || { say "the Rust toolchain is missing; install it with rustup, as its web site says"; exit 1; }
 
 tools/tensorrt_headers.sh "${CARGO_TARGET_DIR:-target}/tensorrt-headers"

@@ -18,10 +18,8 @@ read -r -a peers <<<"${PEERS:-torch onnxruntime ctranslate2 openvino llama}"
 
 say() { printf 'peers: %s\n' "$*" >&2; }
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
-}
-
+# shellcheck source=tools/install.sh
+. "$here/../../tools/install.sh"
 # The last line of a log that says something, as the reason.
 reason() { { grep -v '^[[:space:]]*$' "$1" || echo 'it said nothing'; } | tail -n 1 | cut -c 1-200; }
 
@@ -31,7 +29,7 @@ site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path
 make_environment() {
     local name=$1 venv=$2 list=$here/requirements/$1.txt
     # llama.cpp comes as source.
-    if [ "$name" = llama ] && ! command -v g++ >/dev/null; then as_root apt-get install -y -qq g++ || return; fi
+    if [ "$name" = llama ]; then needs g++ command -v g++ || return; fi
     python3 -m venv "$venv" || return
     if [ "$name" = torch ] && [ -n "${FORETYPE_TORCH_VENV:-}" ]; then
         site_packages "$FORETYPE_TORCH_VENV" >"$(site_packages "$venv")/lent.pth" || return

@@ -1,5 +1,6 @@
-//! What two threads take to pass a few bytes to and fro over a connection: the machine's part of every request, which is waking a
-//! thread twice and the network's code in the kernel. And what a server takes to answer a request that is sent in the same way.
+//! What two threads take to pass a few bytes to and fro over a connection: the machine's part of every request, which
+//! is waking a thread twice and the network's code in the kernel. And what a server takes to answer a request that is
+//! sent in the same way.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

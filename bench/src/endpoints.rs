@@ -1,5 +1,5 @@
-//! Servers as they are deployed, for one model: foretype behind its container's own entry point and nginx, others behind gunicorn
-//! and nginx. A run measures one of them at a time, while the rest are stopped.
+//! Servers as they are deployed, for one model: foretype behind its container's own entry point and nginx, others
+//! behind gunicorn and nginx. A run measures one of them at a time, while the rest are stopped.
 
 use std::fs;
 use std::path::{Path, PathBuf};

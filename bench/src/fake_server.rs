@@ -1,4 +1,5 @@
-//! foretype's own server and scheduler over the fake engine, in this process: everything but the model, for measuring just that.
+//! foretype's own server and scheduler over the fake engine, in this process: everything but the model, for measuring
+//! just that.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -7,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use completion::text::{Text, TokenId};
-use foretype::engine::{Engine, RequestOptions};
-use foretype::http::{self, ModelState, ServerOptions};
+use foretype::engine::{Engine, EngineParts, RequestOptions};
+use foretype::http::{self, ServerOptions};
 use foretype::metrics::Metrics;
+use foretype::models::ModelState;
 use scheduler::backend::Limits;
 use scheduler::fake::FakeBackend;
 use scheduler::{Loader, PoolOptions};
@@ -53,13 +55,14 @@ pub struct FakeServer {
 }
 
 impl FakeServer {
-    /// Starts it with the flags' defaults, but without preparing while idle: what is measured must not compete with that.
+    /// Starts it with the flags' defaults, but without preparing while idle: what is measured must not compete with
+    /// that.
     pub fn start(tokenizer: &Path) -> Result<Self> {
         let text = text(tokenizer)?;
         let vocab = text.vocab();
         let load: Loader = Arc::new(move || Ok(Box::new(backend(vocab))));
         let metrics = Metrics::new();
-        let engine = Engine::from_parts("fake", text, &load, request_options(), &metrics)?;
+        let engine = Engine::start(EngineParts::new("fake", text, load)?, request_options(), &metrics)?;
         let (state, model) = watch::channel(ModelState::Ready(Arc::new(engine)));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -100,7 +103,7 @@ fn request_options() -> RequestOptions {
             step_tokens: 128,
             replicas: 1,
             lookahead: false,
-            tree_bytes: 128 << 20,
+            prefix_cache_bytes: 128 << 20,
             hang_after: Duration::from_secs(5),
         },
     }

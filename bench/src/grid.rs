@@ -1,8 +1,9 @@
-//! `grid`: latency of open-ended generation by the lengths of prompt and answer: one client, one sequence drawn at random, through the
-//! live endpoint. foretype stands behind its container's own entry point and nginx, transformers behind gunicorn and nginx.
+//! `grid`: latency of open-ended generation by the lengths of prompt and answer: one client, one sequence drawn at
+//! random, through the live endpoint. foretype stands behind its container's own entry point and nginx, transformers
+//! behind gunicorn and nginx.
 //!
-//! Rounds take turns: each sends every cell to every server once, with a prompt that was never sent before, while the others are
-//! stopped. So a machine that gets slower slows all of them.
+//! Rounds take turns: each sends every cell to every server once, with a prompt that was never sent before, while the
+//! others are stopped. So a machine that gets slower slows all of them.
 
 mod cells;
 mod table;

@@ -1,4 +1,5 @@
-//! `hot`: the hot paths, so many times, for `bench/check.sh` to count their instructions. Prints nothing and measures no time.
+//! `hot`: the hot paths, so many times, for `bench/check.sh` to count their instructions. Prints nothing and measures
+//! no time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ const TYPED: &str = "wireless charging";
 enum HotPath {
     /// A request over HTTP whose answer is in memory: both sides of the connection, JSON, queue, search.
     Http,
-    /// Searches whose nodes are all in the tree: the replay that a keystroke is.
+    /// Searches whose nodes are all in the prefix cache: the replay that a keystroke is.
     Replay,
 }
 
@@ -72,7 +73,7 @@ fn replay(tokenizer: &Path, times: usize) -> Result<()> {
             after_first = scheduler.positions_computed();
         }
     }
-    ensure!(scheduler.positions_computed() == after_first, "a replay computed positions: the tree forgot some");
+    ensure!(scheduler.positions_computed() == after_first, "a replay computed positions: the prefix cache forgot some");
     Ok(())
 }
 

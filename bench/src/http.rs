@@ -1,7 +1,7 @@
-//! `http`: what HTTP, JSON, queue and search cost beside the model: foretype's own server over the fake engine, whose answers are
-//! in memory after the first. One client for the latency, many for the throughput; client and server share the machine. A search
-//! is answered by the HTTP thread, from memory; a generation always goes through the queue to the model thread and back. What passing
-//! bytes to and fro takes by itself stands beside them.
+//! `http`: what HTTP, JSON, queue and search cost beside the model: foretype's own server over the fake engine, whose
+//! answers are in memory after the first. One client for the latency, many for the throughput; client and server share
+//! the machine. A search is answered by the HTTP thread, from memory; a generation always goes through the queue to the
+//! model thread and back. What passing bytes to and fro takes by itself stands beside them.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -110,14 +110,15 @@ impl HttpArgs {
                 rows.push(self.wrk(&server, clients)?);
             }
         } else {
-            println!("wrk is not installed: skipped");
+            require::skip("wrk", "it is not installed; bench/setup.sh installs it");
         }
         let title = "HTTP, JSON, queue and search without a model (fake engine, answers in memory)";
         Report::new(title, &rows).write(&self.results, NAME, &table(&rows))?;
         report::write_csv(&self.results, NAME, &rows)
     }
 
-    /// One client, one request after the other, as [`echo`] passes its bytes: with nothing between the system and what is measured.
+    /// One client, one request after the other, as [`echo`] passes its bytes: with nothing between the system and what
+    /// is measured.
     fn one(&self, server: &FakeServer, asked: Asked) -> Result<Row> {
         let (bytes, time) = (asked.request(), self.time());
         let client = || echo::requests(server.address, &bytes, time);

@@ -1,5 +1,5 @@
-//! How many people a server sustains: more and more until a number isn't, then the gap halved. Pure: it names the next number, and
-//! who tries it keeps what came of it.
+//! How many people a server sustains: more and more until a number isn't, then the gap halved. Pure: it names the next
+//! number, and who tries it keeps what came of it.
 
 /// Which numbers are tried.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,8 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// The next number, from the largest that was `sustained` (0 if none was) and the smallest that `failed`. `None` at the end.
+    /// The next number, from the largest that was `sustained` (0 if none was) and the smallest that `failed`. `None` at
+    /// the end.
     pub fn next(&self, sustained: usize, failed: Option<usize>) -> Option<usize> {
         match failed {
             None if sustained == 0 => Some(self.from.clamp(1, self.to.max(1))),

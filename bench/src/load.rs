@@ -1,7 +1,7 @@
 //! `load`: a closed loop. Each of N clients sends its next request when its last is answered.
 //!
-//! Two servers of one model take turns: requests sharing model steps, and one request at a time. They get the same texts. While
-//! one is measured, the other is stopped, so that nothing it does while idle counts.
+//! Two servers of one model take turns: requests sharing model steps, and one request at a time. They get the same
+//! texts. While one is measured, the other is stopped, so that nothing it does while idle counts.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -81,8 +81,8 @@ struct Row {
     positions_per_request: f64,
     /// Positions that were known, of all that were wanted.
     saved_share: f64,
-    /// From the server's metrics, where it has them.
-    /// Positions that the server computed, those of requests under way included: throughput without the edges of a short cell.
+    /// From the server's metrics, where it has them. Positions that the server computed, those of requests under way
+    /// included: throughput without the edges of a short cell.
     positions_per_second: Option<f64>,
     rows_per_step: Option<f64>,
     /// QPS against one request at a time at the same concurrency.
@@ -218,7 +218,8 @@ impl LoadArgs {
             ratio: None,
         };
         println!(
-            "{} {:7} {suggestions:2} suggestions, {concurrency:2} clients: {:7.2} QPS, mean {:.1} ms, p99 {:.1} ms ({})",
+            "{} {:7} {suggestions:2} suggestions, {concurrency:2} clients: {:7.2} QPS, mean {:.1} ms, \
+             p99 {:.1} ms ({})",
             model.name.text(),
             row.mode,
             row.qps,

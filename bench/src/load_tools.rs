@@ -1,4 +1,5 @@
-//! Load generators that people know: wrk, and JMeter with the plan in `bench/jmeter`. Each posts the bodies of a file in turn.
+//! Load generators that people know: wrk, and JMeter with the plan in `bench/jmeter`. Each posts the bodies of a file
+//! in turn.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,19 +1,19 @@
 //! `foretype-bench`: loads a foretype server as people and machines do, and measures it.
 //!
 //! * [`checkpoint`] writes random models of real shapes, so that no download is needed.
-//! * [`load`] is a closed loop: a number of clients, each sending its next request when the last is answered; [`steps`] times
-//!   single model steps without a server.
+//! * [`load`] is a closed loop: a number of clients, each sending its next request when the last is answered; [`steps`]
+//!   times single model steps without a server.
 //! * [`typing`] is an open loop of people who type: a keystroke is sent when it is typed, answered or not.
 //! * [`overload`] sends more than the server can answer and checks that it degrades as it should.
-//! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who type; [`grid`]
-//!   does it by the lengths of prompts and answers, [`tasks`] for an encoder-decoder's batches.
+//! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who
+//!   type; [`grid`] does it by the lengths of prompts and answers, [`tasks`] for an encoder-decoder's batches.
 //! * [`http`] measures everything but the model, [`hot`] is what `bench/check.sh` counts instructions of.
 //!
-//! Beneath them: [`server`] starts and ends servers, [`wrapper`] those of others, [`endpoints`] both as they are deployed,
-//! [`fake_server`] one without a model; [`client`]
-//! speaks HTTP, [`load_tools`] runs wrk and JMeter, [`workload`] makes texts; [`ladder`] chooses how many are tried; [`latency`], [`tally`] and [`summary`] count,
-//! [`bandwidth`] reads memory, [`metrics`] reads what the server says of itself, [`report`] and [`plot`] write results, [`machine`]
-//! says where.
+//! Beneath them: [`server`] starts and ends servers, [`wrapper`] those of others, [`endpoints`] both as they are
+//! deployed, [`fake_server`] one without a model; [`client`] speaks HTTP, [`load_tools`] runs wrk and JMeter,
+//! [`workload`] makes texts; [`ladder`] chooses how many are tried; [`latency`], [`tally`] and [`summary`] count,
+//! [`bandwidth`] reads memory, [`metrics`] reads what the server says of itself, [`report`] and [`plot`] write results,
+//! [`machine`] says where.
 //!
 //! Deliberately absent: any policy of the server. What is measured is what a client sees.
 

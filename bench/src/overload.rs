@@ -1,7 +1,7 @@
 //! `overload`: several times the load that the server can answer, as an open loop, while a prober asks for its health.
 //!
-//! What must hold: every request gets an answer, 200 or 429; `/ping` stays quick; memory stays within a bound; and afterwards
-//! the server is what it was before. A bound that is broken makes the command fail.
+//! What must hold: every request gets an answer, 200 or 429; `/ping` stays quick; memory stays within a bound; and
+//! afterwards the server is what it was before. A bound that is broken makes the command fail.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -280,7 +280,8 @@ impl Prober {
     }
 }
 
-/// Latency counts from when a ping was due, so that one that takes long is not one sample of many that should have been.
+/// Latency counts from when a ping was due, so that one that takes long is not one sample of many that should have
+/// been.
 async fn probe(address: SocketAddr, stop: &AtomicBool, pings: &mut Pings) {
     let mut connection = None;
     let mut due = Instant::now();

@@ -1,7 +1,9 @@
-//! `paper`: the paper case's own workload on whole servers. Ten candidates, 42 tokens in all, prompts of 10 tokens, in a closed loop
-//! at a few numbers of clients: foretype in int8 against the status quo and against an ONNX Runtime wrapper, all behind nginx.
+//! `paper`: the paper case's own workload on whole servers. Ten candidates, 42 tokens in all, prompts of 10 tokens, in
+//! a closed loop at a few numbers of clients: foretype in int8 against the status quo and against an ONNX Runtime
+//! wrapper, all behind nginx.
 //!
-//! foretype searches for the ten most probable continuations where the others sample ten: both compute ten rows of 32 steps.
+//! foretype searches for the ten most probable continuations where the others sample ten: both compute ten rows of 32
+//! steps.
 
 use std::fs;
 use std::io::Write;
@@ -105,7 +107,7 @@ impl PaperArgs {
                     continue;
                 }
                 if !tool.is_installed() {
-                    println!("{} is not installed: skipped", tool.name());
+                    require::skip(tool.name(), "it is not installed; bench/setup.sh installs it");
                     continue;
                 }
                 let bodies = logs.join(format!("bodies-{}-{clients}.jsonl", tool.name()));
@@ -203,7 +205,8 @@ impl PaperArgs {
     fn write(&self, rows: &[Row]) -> Result<()> {
         let folder = &self.setting.results;
         let title = format!(
-            "The paper case: {CANDIDATES} candidates, {TOTAL_TOKENS} tokens in all, prompts of {PROMPT_TOKENS} tokens, closed loop"
+            "The paper case: {CANDIDATES} candidates, {TOTAL_TOKENS} tokens in all, prompts of {PROMPT_TOKENS} \
+             tokens, closed loop"
         );
         Report::new(title, rows).write(folder, NAME, &table(rows))?;
         report::write_csv(folder, NAME, rows)?;

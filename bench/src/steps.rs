@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
-use backends::onnxruntime::Options;
+use backends::onnxruntime::{CpuLevel, Options};
 use backends::options;
 use clap::Args;
 use completion::text::TokenId;
 use foretype::cli::gpu::GpuArgs;
-use foretype::models::folder::Source;
+use foretype::models::folder::ModelFolder;
 use scheduler::backend::{Backend, Batch, Outputs, Selected};
 use serde::Serialize;
 
@@ -88,11 +88,12 @@ impl StepsArgs {
             library: self.onnxruntime.clone(),
             threads: self.threads.unwrap_or(cores),
             spin: false,
+            cpu_level: CpuLevel::detect(),
             lanes,
             chunk: self.past.max(1),
             pool_bytes: 0,
         };
-        let source = Source::Bundle(model.bundle.clone());
+        let source = ModelFolder::Bundle(model.bundle.clone());
         let (engine, _) = self.engine.choose(&source, &self.setting.cache, onnxruntime).map_err(anyhow::Error::msg)?;
         let mut backend = options::load(&model.bundle, &model.manifest, &engine).map_err(anyhow::Error::msg)?;
         forward(&mut *backend, lanes, 0, self.past)?;

@@ -1,8 +1,9 @@
-//! `tasks`: batches for an encoder-decoder as FLAN-T5 is asked them: a few inputs in one request, read whole and answered greedily.
-//! foretype stands behind its container's own entry point and nginx, transformers behind gunicorn and nginx, both in fp32.
+//! `tasks`: batches for an encoder-decoder as FLAN-T5 is asked them: a few inputs in one request, read whole and
+//! answered greedily. foretype stands behind its container's own entry point and nginx, transformers behind gunicorn
+//! and nginx, both in fp32.
 //!
-//! Rounds take turns as those of `grid` do: each sends every task to every server, while the others are stopped. Both get the same
-//! inputs, which were never sent before, so that their answers can be compared.
+//! Rounds take turns as those of `grid` do: each sends every task to every server, while the others are stopped. Both
+//! get the same inputs, which were never sent before, so that their answers can be compared.
 
 mod table;
 
@@ -91,7 +92,7 @@ impl TasksArgs {
         let (bundle, manifest) = self.endpoints.bundle(&self.checkpoint, longest, Precision::Fp32)?;
         ensure!(manifest.model.source.is_some(), "{} has no encoder", self.checkpoint.display());
         let text = foretype::engine::read_text(&bundle, &manifest)?;
-        let length = |words: &str| text.encode_whole(words).len();
+        let length = |words: &str| text.encode_with_special_tokens(words).len();
         let own = self.endpoints.own(&bundle, Precision::Fp32).await?;
         let peer = self.endpoints.peer(&SEQ2SEQ, &self.checkpoint).await?;
         let sides = [own, peer];

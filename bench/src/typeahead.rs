@@ -1,9 +1,9 @@
-//! `typeahead`: the work that people who type really cause, on whole servers. foretype against itself without its memory, and
-//! against other engines in the obvious wrapper: the typed text in, ten candidates out, for every key.
+//! `typeahead`: the work that people who type really cause, on whole servers. foretype against itself without its
+//! memory, and against other engines in the obvious wrapper: the typed text in, ten candidates out, for every key.
 //!
-//! Three measures. One person types a query, and half-way goes on along the first suggestion: the latency of keys that agree with
-//! it. How many people can type like that at once, at the speed of `typing`'s, with the 99th percentile of a key within a bound. And
-//! how many who agree with nothing: whole held-out queries, `typing`'s own.
+//! Three measures. One person types a query, and half-way goes on along the first suggestion: the latency of keys that
+//! agree with it. How many people can type like that at once, at the speed of `typing`'s, with the 99th percentile of a
+//! key within a bound. And how many who agree with nothing: whole held-out queries, `typing`'s own.
 
 mod replay;
 mod table;
@@ -40,8 +40,9 @@ const SECONDS_PER_TEXT: f64 = 2.0;
 const WARMUP: Duration = Duration::from_secs(2);
 /// Answers that come later than this after the last key are not waited for.
 const DRAIN: Duration = Duration::from_secs(20);
-/// What turns foretype's memory off: no page more than one text needs, no distributions kept, nothing prepared while idle.
-const WITHOUT_TREE: &str = "--kv-pool-mib 0 --tree-mib 0 --no-lookahead";
+/// What turns foretype's memory off: no page more than one text needs, no distributions kept, nothing prepared while
+/// idle.
+const WITHOUT_CACHE: &str = "--kv-pool-mib 0 --prefix-cache-mib 0 --no-lookahead";
 const NAME: &str = "peers-typeahead";
 
 /// Arguments of `typeahead`.
@@ -175,7 +176,7 @@ impl TypeaheadArgs {
         let model = own_model(&model, &self.setting, 64)?;
         let mut kinds = vec![
             ("foretype int8".to_owned(), Kind::Foretype("")),
-            ("foretype int8, tree off".to_owned(), Kind::Foretype(WITHOUT_TREE)),
+            ("foretype int8, prefix cache off".to_owned(), Kind::Foretype(WITHOUT_CACHE)),
         ];
         kinds.extend(
             wanted(&self.against)?.into_iter().map(|peer| (format!("{} wrapper", peer.name), Kind::Peer(peer))),

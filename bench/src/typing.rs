@@ -1,6 +1,7 @@
-//! `typing`: people who type, as an open loop. Each keystroke sends the whole text typed so far when it is typed, whether or not
-//! the last was answered, and its latency counts from the instant it was due. How many people can type is found by doubling,
-//! then halving the gap; each trial has a server of its own, so that none answers from another's memory.
+//! `typing`: people who type, as an open loop. Each keystroke sends the whole text typed so far when it is typed,
+//! whether or not the last was answered, and its latency counts from the instant it was due. How many people can type
+//! is found by doubling, then halving the gap; each trial has a server of its own, so that none answers from another's
+//! memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -93,7 +94,8 @@ struct Row {
     empty_share: f64,
     failed: u64,
     outcomes: String,
-    /// From the server's metrics, where it has them: of the positions computed, those for requests that were then dropped.
+    /// From the server's metrics, where it has them: of the positions computed, those for requests that were then
+    /// dropped.
     wasted_share: Option<f64>,
     lookahead_positions: Option<f64>,
     rows_per_step: Option<f64>,
@@ -202,7 +204,8 @@ impl TypingArgs {
         }
         let row = self.row(people, &seen, reading.as_ref());
         println!(
-            "{people:4} people, {:6.1} keystrokes/s: p50 {:.1} ms, p95 {:.1} ms, p99 {:.1} ms, superseded {}, sustained: {} ({}{})",
+            "{people:4} people, {:6.1} keystrokes/s: p50 {:.1} ms, p95 {:.1} ms, p99 {:.1} ms, superseded {}, \
+             sustained: {} ({}{})",
             row.per_second,
             row.p50_ms,
             row.p95_ms,
@@ -262,7 +265,8 @@ impl Seen {
     }
 }
 
-/// All keystrokes of all people, by when they are due. `next` is the text that someone types next, from its first character to its last.
+/// All keystrokes of all people, by when they are due. `next` is the text that someone types next, from its first
+/// character to its last.
 pub fn schedule(mut next: impl FnMut() -> String, people: usize, warmup: Duration, until: Duration) -> Vec<Keystroke> {
     let mut keystrokes = Vec::new();
     for person in 0..people {

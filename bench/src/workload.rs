@@ -1,6 +1,7 @@
 //! Texts to send: seeded, and never the same twice, so that no answer comes from a memory of its own question.
 //!
-//! Texts that begin alike still share what the server keeps of their beginnings, as people's texts do; reports say how much.
+//! Texts that begin alike still share what the server keeps of their beginnings, as people's texts do; reports say how
+//! much.
 
 use std::collections::HashSet;
 use std::path::Path;

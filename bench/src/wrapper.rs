@@ -1,5 +1,5 @@
-//! Servers to compare with foretype's: an engine of someone else behind `bench/peers/app.py` or `app_seq2seq.py`, gunicorn with one worker and nginx,
-//! as such services are put together; and foretype behind the same nginx.
+//! Servers to compare with foretype's: an engine of someone else behind `bench/peers/app.py` or `app_seq2seq.py`,
+//! gunicorn with one worker and nginx, as such services are put together; and foretype behind the same nginx.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -198,10 +198,11 @@ fn nginx() -> Option<PathBuf> {
 fn configuration(port: u16, upstream: SocketAddr) -> String {
     format!(
         "worker_processes 1;\npid nginx.pid;\nevents {{ worker_connections 1024; }}\nhttp {{\n    access_log off;\n    \
-         client_body_temp_path body;\n    proxy_temp_path proxy;\n    fastcgi_temp_path fastcgi;\n    uwsgi_temp_path uwsgi;\n    \
-         scgi_temp_path scgi;\n    upstream model {{ server {upstream}; keepalive 16; }}\n    server {{\n        \
+         client_body_temp_path body;\n    proxy_temp_path proxy;\n    fastcgi_temp_path fastcgi;\n    \
+         uwsgi_temp_path uwsgi;\n    scgi_temp_path scgi;\n    \
+         upstream model {{ server {upstream}; keepalive 16; }}\n    server {{\n        \
          listen 127.0.0.1:{port};\n        client_max_body_size 5m;\n        location / {{\n            \
-         proxy_pass http://model;\n            proxy_http_version 1.1;\n            proxy_set_header Connection \"\";\n            \
-         proxy_read_timeout 120s;\n        }}\n    }}\n}}\n"
+         proxy_pass http://model;\n            proxy_http_version 1.1;\n            \
+         proxy_set_header Connection \"\";\n            proxy_read_timeout 120s;\n        }}\n    }}\n}}\n"
     )
 }

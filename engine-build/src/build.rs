@@ -13,7 +13,7 @@ use crate::checkpoint::config::ConfigError;
 use crate::checkpoint::{Configs, Folder, Tensor, Weights};
 use crate::error::BuildError;
 use crate::families::{GraphOptions, Model, Shape};
-use crate::fuse::{compact, fuse};
+use crate::fuse::fuse;
 use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
 use crate::output::PartialBundle;
@@ -26,9 +26,6 @@ use bundle::manifest::{
 
 /// Positions that a query needs by default: the KV cache's size, and so most of a lane's memory.
 const DEFAULT_CONTEXT: u32 = 128;
-
-/// From so many bytes of f32 matrices on, they are stored in fewer bits.
-const COMPACT_FROM_BYTES: u64 = 64 << 20;
 
 /// Candidates per position by default.
 const DEFAULT_TOP_K: u32 = 64;
@@ -54,9 +51,6 @@ pub struct BuildOptions {
     pub operators: Option<Operators>,
     /// How the graph's matrices are stored. As they are by default.
     pub quantization: Quantization,
-    /// Models whose f32 matrices are of at least so many bytes have them in 28 bits a weight, without loss, where foretype's own
-    /// operators read them. 64 MiB by default: smaller ones fit into caches, where unpacking costs more than reading.
-    pub compact_from_bytes: u64,
     /// Terms that are never suggested; see [`extras::read_blocklist`]. None by default.
     pub blocklist: Option<PathBuf>,
     /// Popular queries; see [`extras::read_popular`]. None by default.
@@ -76,7 +70,6 @@ impl BuildOptions {
             dtype: Dtype::F32,
             operators: None,
             quantization: Quantization::None,
-            compact_from_bytes: COMPACT_FROM_BYTES,
             blocklist: None,
             popular: None,
         }
@@ -174,10 +167,7 @@ pub fn build_checked(
     let source = source_info(graph.parameters.iter().chain(encoder.iter().flat_map(|encoder| &encoder.parameters)));
     let graph = match operators {
         Operators::Onnx => graph,
-        Operators::Foretype => {
-            let graph = fuse(graph, shape.vocab, options.quantization);
-            compact(graph, &weights, options.compact_from_bytes, progress)?
-        }
+        Operators::Foretype => fuse(graph, shape.vocab, options.quantization),
     };
     let mut graphs = vec![(GRAPH_FILE, WEIGHTS_FILE, graph)];
     graphs.extend(encoder.map(|encoder| (ENCODER_FILE, ENCODER_WEIGHTS_FILE, encoder)));

@@ -3,7 +3,6 @@
 //!
 //! A matrix W of inputs x outputs is used as `y = x W`. [`LANES`] outputs make a panel; the last panel is filled up with zeros.
 //! * f32: `[panels, inputs, 16]`, element `[p, i, l] = W[i, 16 p + l]`.
-//! * f28: u8 `[panels, bytes]`, the same without loss in 28 bits a weight, and their exceptions, u8 `[n, 8]`: see [`kernels::f28`].
 //! * int8: u8 `[panels, ceil(inputs / 4), 16, 4]`, element `[p, j, l, c] = 128 + q[4 j + c, 16 p + l]`, and f32 scales
 //!   `[16 panels]`: `W[i, o]` is about `q[i, o] * scale[o]`, with q in -127..=127.
 //!
@@ -12,7 +11,7 @@
 
 use std::ops::Range;
 
-use kernels::{f28, layout};
+use kernels::layout;
 
 use crate::checkpoint::Weights;
 use crate::error::WeightsError;
@@ -37,7 +36,6 @@ const BLOCK_ELEMENTS: u64 = 8 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     F32,
-    F28,
     Int8,
 }
 
@@ -65,11 +63,6 @@ impl Panels {
         vec![self.count(), self.inputs, LANES]
     }
 
-    /// The packed tensor's shape in f28.
-    pub(crate) fn shape_f28(&self) -> Vec<u64> {
-        vec![self.count(), f28::panel_bytes(self.inputs as usize) as u64]
-    }
-
     /// The packed tensor's shape in int8.
     pub(crate) fn shape_int8(&self) -> Vec<u64> {
         vec![self.count(), self.inputs.div_ceil(GROUP), LANES, GROUP]
@@ -80,8 +73,7 @@ impl Panels {
         vec![self.count() * LANES]
     }
 
-    /// Hands the packed matrix to `emit` in order and in pieces. Returns the bytes of what belongs to it: f32 scales for int8, the
-    /// exceptions of f28.
+    /// Hands the packed matrix to `emit` in order and in pieces. Returns the bytes of its f32 scales, which only int8 has.
     pub(crate) fn pack<E: From<WeightsError>>(
         &self,
         (source, form): (&Source, Form),
@@ -98,30 +90,16 @@ impl Panels {
         panels_at_once: u64,
         mut emit: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Vec<u8>, E> {
-        let (mut packed, mut scales, mut exceptions) = (Vec::new(), Vec::<f32>::new(), Vec::new());
+        let (mut packed, mut scales) = (Vec::new(), Vec::<f32>::new());
         self.each_panel(source, weights, panels_at_once, |panel| {
             packed.clear();
             match form {
                 Form::F32 => panel.f32(self.inputs as usize, &mut packed),
-                Form::F28 => f28::pack(&panel.rows(self.inputs as usize), &mut packed, &mut exceptions),
                 Form::Int8 => scales.extend(panel.int8(self.inputs as usize, &mut packed)),
             }
             emit(&packed)
         })?;
-        Ok(if form == Form::Int8 { scales.iter().flat_map(|scale| scale.to_le_bytes()).collect() } else { exceptions })
-    }
-
-    /// Weights that f28 would have as exceptions; nothing if it can't have the matrix. Reads all of it.
-    pub(crate) fn f28_exceptions(&self, source: &Source, weights: &Weights) -> Result<Option<u64>, WeightsError> {
-        if !f28::fits(self.inputs as usize) {
-            return Ok(None);
-        }
-        let mut count = 0;
-        self.each_panel(source, weights, self.panels_at_once(), |panel| {
-            count += f28::count_exceptions(&panel.rows(self.inputs as usize)) as u64;
-            Ok::<_, WeightsError>(())
-        })?;
-        Ok(Some(count))
+        Ok(scales.iter().flat_map(|scale| scale.to_le_bytes()).collect())
     }
 
     fn panels_at_once(&self) -> u64 {
@@ -335,26 +313,6 @@ mod tests {
                     }
                 }
             }
-        }
-
-        /// The panels are those of f32 in the other form.
-        #[test]
-        fn f28_panels_are_packed_f32_panels((panels, values) in matrices(), at_once in 1..4_u64) {
-            let panels = Panels { inputs: 8, stored_outputs: 11, first: 1, outputs: 10, ..panels };
-            let values: Vec<f32> = values.into_iter().cycle().take(88).collect();
-            let shape = if panels.output_rows { [11, 8] } else { [8, 11] };
-            let (_folder, weights, source) = checkpoint(&values, shape);
-            let plain = floats(&pack(&panels, (&source, Form::F32), &weights, at_once).0);
-            let (packed, exceptions) = pack(&panels, (&source, Form::F28), &weights, at_once);
-            let (mut expected, mut found) = (Vec::new(), Vec::new());
-            plain.chunks(8 * LANES as usize).for_each(|panel| f28::pack(panel, &mut expected, &mut found));
-            prop_assert_eq!(packed.len() as u64, panels.shape_f28().iter().product::<u64>());
-            prop_assert_eq!(packed, expected);
-            prop_assert_eq!(&exceptions, &found);
-            let count = (found.len() / f28::EXCEPTION_BYTES) as u64;
-            prop_assert_eq!(panels.f28_exceptions(&source, &weights).expect("read"), Some(count));
-            let other = Panels { inputs: 9, ..panels };
-            prop_assert_eq!(other.f28_exceptions(&source, &weights).expect("read"), None);
         }
 
         /// Every weight is within half a step of its scale, the largest of an output is 127 steps, and the rest is zero.

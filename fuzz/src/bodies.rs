@@ -1,7 +1,8 @@
-//! What each fuzz target does with its bytes. `tests/suite/fuzz.rs` runs the same functions on the checked-in corpus and on
-//! mutations of it, so they use nothing of the fuzzer.
+//! What each fuzz target does with its bytes. `tests/suite/fuzz.rs` runs the same functions on the checked-in corpus
+//! and on mutations of it, so they use nothing of the fuzzer.
 //!
-//! Whatever the bytes, nothing may panic, hang or ask for memory without bound; and where more is known than that, it is asserted.
+//! Whatever the bytes, nothing may panic, hang or ask for memory without bound; and where more is known than that, it
+//! is asserted.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -14,7 +15,7 @@ use foretype::engine::Completion;
 use foretype::error::Error;
 use foretype::http::openai::CompletionRequest;
 use foretype::http::suggest::Invocation;
-use foretype::http::{body, lines, wire};
+use foretype::http::{body, json, lines};
 
 /// A target: its name, which is its corpus' folder, and what it does.
 pub type Target = (&'static str, fn(&[u8]));
@@ -57,12 +58,12 @@ fn json_lines(data: &[u8]) -> Result<(), Error> {
 
 /// The body of `POST /v1/completions`.
 fn completion(data: &[u8]) -> Result<(), Error> {
-    wire::parse::<CompletionRequest>(data)?.plan().map(drop)
+    json::parse::<CompletionRequest>(data)?.plan().map(drop)
 }
 
 /// The body of `POST /invocations`.
 fn invocation(body: &[u8]) -> Result<(), Error> {
-    let completion = Completion::from(wire::parse::<Invocation>(body)?);
+    let completion = Completion::from(json::parse::<Invocation>(body)?);
     drop(Query::new(&completion.input, CHARACTERS));
     Ok(())
 }

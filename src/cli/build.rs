@@ -1,4 +1,5 @@
-//! `foretype build`: checkpoint in, bundle out. With a TensorRT target also a plan, and then a bundle may go in as well.
+//! `foretype build`: checkpoint in, bundle out. With a TensorRT target also a plan, and then a bundle may go in as
+//! well.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -38,8 +39,8 @@ pub struct BuildArgs {
     /// Operators of the graph: ONNX's own, or foretype's fused ones for CPUs.
     #[arg(long, env = "FORETYPE_OPERATORS", value_enum, default_value = "auto")]
     operators: OperatorsChoice,
-    /// How weights are stored: as they are, or in 8 bits, for CPUs. An 8-bit model is compared with the one it is made from, and
-    /// refused if it is too different.
+    /// How weights are stored: as they are, or in 8 bits, for CPUs. An 8-bit model is compared with the one it is made
+    /// from, and refused if it is too different.
     #[arg(long, env = "FORETYPE_QUANTIZE", value_enum, default_value = "none")]
     quantize: QuantizeChoice,
     /// Texts on which an 8-bit model is compared, one a line. Default: the popular queries, or English sentences.
@@ -51,7 +52,8 @@ pub struct BuildArgs {
     /// The ONNX Runtime library (libonnxruntime.so), for the comparison. Default: looked for beside this binary.
     #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
     onnxruntime: Option<PathBuf>,
-    /// Terms that are never suggested, one a line, as whole words; a `*` at the end stands for any ending. Default: none.
+    /// Terms that are never suggested, one a line, as whole words; a `*` at the end stands for any ending. Default:
+    /// none.
     #[arg(long, env = "FORETYPE_BLOCKLIST", value_name = "FILE")]
     blocklist: Option<PathBuf>,
     /// Popular queries to merge with the model's suggestions: lines of query, tab, count. Default: none.

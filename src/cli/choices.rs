@@ -1,6 +1,7 @@
 //! What people choose, in the words of the command line.
 
 use backends::choice::Wanted;
+use backends::onnxruntime::CpuLevel;
 use bundle::{Operators, Quantization};
 use clap::ValueEnum;
 use completion::text::Method;
@@ -8,7 +9,7 @@ use completion::text::Method;
 /// Operators of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OperatorsChoice {
-    /// Those that suit the precision.
+    /// The operators that suit the precision.
     Auto,
     /// ONNX's own, which every runtime knows.
     Onnx,
@@ -89,5 +90,39 @@ impl From<MethodChoice> for Method {
             MethodChoice::Healed => Self::Healed,
             MethodChoice::Naive => Self::Naive,
         }
+    }
+}
+
+/// The CPU level of that name, or the best one for `auto`.
+///
+/// # Errors
+/// There is no such level, or this machine lacks it.
+pub fn cpu_level(name: &str) -> Result<CpuLevel, String> {
+    if name == "auto" {
+        return Ok(CpuLevel::detect());
+    }
+    let list = |levels: &mut dyn Iterator<Item = CpuLevel>| levels.map(CpuLevel::name).collect::<Vec<_>>().join(", ");
+    let mut all = CpuLevel::ALL.into_iter();
+    match all.clone().find(|level| level.name() == name) {
+        Some(level) if level.is_available() => Ok(level),
+        Some(_) => Err(format!("this machine's CPU lacks it; it has {}", list(&mut CpuLevel::available()))),
+        None => Err(format!("the levels are auto, {}", list(&mut all))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_level_is_one_that_this_machine_has() {
+        assert_eq!(cpu_level("auto"), Ok(CpuLevel::detect()));
+        for level in CpuLevel::ALL {
+            match cpu_level(level.name()) {
+                Ok(found) => assert!(found == level && level.is_available()),
+                Err(reason) => assert!(!level.is_available() && reason.ends_with("portable"), "{reason}"),
+            }
+        }
+        assert_eq!(cpu_level("sse"), Err("the levels are auto, amx, avx512, avx2, portable".to_owned()));
     }
 }

@@ -5,14 +5,14 @@ use std::error::Error;
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::ModelArgs;
 use super::choices::MethodChoice;
+use super::model_args::ModelArgs;
 use super::progress::Bar;
 use crate::engine::{Completion, Engine};
 use crate::http::suggest::Suggestions;
 use crate::metrics::Metrics;
 use crate::models::folder;
-use completion::Outcome;
+use completion::Completions;
 use scheduler::Answer;
 
 /// Arguments of `complete`.
@@ -38,9 +38,9 @@ pub struct CompleteArgs {
 
 impl CompleteArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        let source = self.model.source()?;
-        let (intake, options) = self.model.setup(&source)?;
-        let (path, manifest) = folder::open(&source, &intake, &Bar::default())?;
+        let folder = self.model.folder()?;
+        let (intake, options) = self.model.setup(&folder)?;
+        let (path, manifest) = folder::open(&folder, &intake, &Bar::default())?;
         let engine = Engine::load(&path, &manifest, &options, &Metrics::new())?;
         let completion = Completion {
             input: self.text,
@@ -61,7 +61,7 @@ impl CompleteArgs {
     }
 }
 
-fn print_table(answer: &Answer<Outcome>) {
+fn print_table(answer: &Answer<Completions>) {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["", "suggestion", "probability", "log p"]);
     for (index, suggestion) in answer.result.suggestions.iter().enumerate() {

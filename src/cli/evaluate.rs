@@ -9,7 +9,7 @@ use bundle::manifest::Manifest;
 use clap::Args;
 use indicatif::ProgressBar;
 
-use super::ModelArgs;
+use super::model_args::ModelArgs;
 use super::progress::Bar;
 use crate::engine::read_text;
 use crate::engine::{DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS};
@@ -19,8 +19,8 @@ use crate::evaluate::{Contender, Replay, ReplayOptions};
 use crate::models::folder;
 use crate::popular::Popular;
 use backends::options;
-use scheduler::calibrate::calibrate;
 use scheduler::scheduler::Scheduler;
+use scheduler::threads::calibrate::calibrate;
 
 /// Arguments of `evaluate`.
 #[derive(Clone, Debug, Args)]
@@ -37,8 +37,8 @@ pub struct EvaluateArgs {
     /// A file of query, tab, count lines for the method `popular`. Default: the bundle's own.
     #[arg(long, env = "FORETYPE_POPULAR", value_name = "FILE")]
     popular: Option<PathBuf>,
-    /// Queries of the first file to type with an empty tree before each keystroke, to measure cold answers; 0 also leaves out the
-    /// measurement with lookahead.
+    /// Queries of the first file to type with an empty prefix cache before each keystroke, to measure cold answers; 0
+    /// also leaves out the measurement with lookahead.
     #[arg(long, env = "FORETYPE_COLD", value_name = "N", default_value_t = 20)]
     cold: usize,
     /// Where the report and the plot are written, beside being printed. Default: nowhere.
@@ -50,13 +50,13 @@ pub struct EvaluateArgs {
 
 impl EvaluateArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        let source = self.model.source()?;
-        let (intake, options) = self.model.setup(&source)?;
-        let (path, manifest) = folder::open(&source, &intake, &Bar::default())?;
+        let folder = self.model.folder()?;
+        let (intake, options) = self.model.setup(&folder)?;
+        let (path, manifest) = folder::open(&folder, &intake, &Bar::default())?;
         let text = Arc::new(read_text(&path, &manifest)?);
         let backend = options::load(&path, &manifest, &options.backend)?;
         let context = backend.limits().context;
-        let mut scheduler = Scheduler::new(backend, options.requests.pool.tree_bytes);
+        let mut scheduler = Scheduler::new(backend, options.requests.pool.prefix_cache_bytes);
         calibrate(&mut scheduler, text.prompt()[0])?;
         let popular = match &self.popular {
             Some(file) => Some(Popular::from_counts(bundle::extras::read_popular(file)?)?),

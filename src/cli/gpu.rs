@@ -6,7 +6,7 @@ use bundle::manifest::{Dtype, Manifest};
 use clap::Args;
 
 use super::choices::BackendChoice;
-use crate::models::folder::Source;
+use crate::models::folder::ModelFolder;
 use backends::choice::{Chosen, Device, Places, choose, find};
 use backends::onnxruntime::cuda::CudaOptions;
 use backends::options::BackendOptions;
@@ -32,7 +32,8 @@ pub struct GpuArgs {
     #[arg(long, env = "FORETYPE_NO_CUDA_GRAPHS")]
     no_cuda_graphs: bool,
     /// An option of ONNX Runtime's CUDA provider, as its documentation names it; may be given several times.
-    #[arg(long = "cuda-option", env = "FORETYPE_CUDA_OPTIONS", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = key_value)]
+    #[arg(long = "cuda-option", env = "FORETYPE_CUDA_OPTIONS", value_name = "KEY=VALUE", value_delimiter = ',',
+        value_parser = key_value)]
     cuda_options: Vec<(String, String)>,
 }
 
@@ -50,17 +51,17 @@ impl GpuArgs {
     /// What was asked for can't be had, and why.
     pub fn choose(
         &self,
-        source: &Source,
+        folder: &ModelFolder,
         cache: &Path,
         onnxruntime: onnxruntime::Options,
     ) -> Result<(BackendOptions, bool), String> {
         // Whatever is wrong with the bundle is said when it is opened.
-        let about: (Option<Dtype>, bool) = match source {
-            Source::Bundle(path) => {
+        let about: (Option<Dtype>, bool) = match folder {
+            ModelFolder::Bundle(path) => {
                 let model = Manifest::load(path).ok().map(|manifest| manifest.model);
                 (model.as_ref().map(|model| model.dtype), model.is_some_and(|model| model.source.is_some()))
             }
-            Source::Checkpoint(path) => (None, engine_build::is_encoder_decoder(path)),
+            ModelFolder::Checkpoint(path) => (None, engine_build::is_encoder_decoder(path)),
         };
         let places = Places { driver: self.cuda_driver.as_deref(), library: self.tensorrt.as_deref() };
         let facts = find(places, self.device, about);

@@ -1,7 +1,7 @@
 //! `foretype pack`: the archive that Amazon SageMaker unpacks into `/opt/ml/model`.
 //!
-//! The same bundle gives the same bytes: entries in order of their names, without owners and times, and plain files only, because
-//! SageMaker refuses archives with links. Every file is compared with the manifest before it is packed.
+//! The same bundle gives the same bytes: entries in order of their names, without owners and times, and plain files
+//! only, because SageMaker refuses archives with links. Every file is compared with the manifest before it is packed.
 
 use std::error::Error;
 use std::fs::File;
@@ -129,7 +129,8 @@ mod tests {
         assert!(error.contains("x.json"), "a plan without its record is none: {error}");
         let record = |sha256: &str| {
             format!(
-                r#"{{"format": 1, "flavour": "tensorrt-rtx", "version": "1.7.1", "architectures": [86], "tool": "t", "graph": [],
+                r#"{{"format": 1, "flavour": "tensorrt-rtx", "version": "1.7.1", "architectures": [86], "tool": "t",
+                    "graph": [],
                     "shapes": {{"prefill": {{"batch": [1, 1, 1], "tokens": [1, 1, 1], "select": [1, 1, 1]}},
                                 "decode": {{"batch": [1, 1, 1], "tokens": [1, 1, 1], "select": [1, 1, 1]}}}},
                     "plan": {{"path": "x.plan", "bytes": 6, "sha256": "{sha256}"}}}}"#

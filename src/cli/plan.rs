@@ -20,7 +20,8 @@ pub(super) struct PlanArgs {
     #[arg(long, env = "FORETYPE_BUILD_TARGET", value_name = "TARGET", default_value = "onnxruntime",
         value_parser = ["onnxruntime", "tensorrt", "tensorrt-rtx"])]
     target: String,
-    /// GPU architectures that the plan is for, such as 75,86,89, or `current`: this machine's. TensorRT builds for no other.
+    /// GPU architectures that the plan is for, such as 75,86,89, or `current`: this machine's. TensorRT builds for no
+    /// other.
     #[arg(long, env = "FORETYPE_SM", value_name = "LIST", default_value = "current", value_parser = architectures)]
     sm: Architectures,
     /// Rows of a step with any number of tokens: the fewest, what the plan is quickest at, the most.

@@ -1,27 +1,28 @@
-//! How many copies of a model work side by side where nobody says, and what each gets of the memory. Pure.
+//! How many replicas a model gets by default, and each one's share of the memory. Pure.
 
 use crate::engine::EngineOptions;
 use backends::options::BackendOptions;
 
-/// Weights up to this stay in a core's caches. A step of such a model is dozens of pieces of work of a few microseconds, and handing
-/// them to a second thread costs about what it brings; beside it, that thread searches for others. What is larger waits for memory,
-/// which all cores together read sooner, and one person's wait is shortest when they do.
-const SMALL_BYTES: u64 = 16 << 20;
+/// Weights up to this size stay in a core's caches. A step of such a model is dozens of tasks of a few microseconds:
+/// handing them to a second thread costs about as much as it saves, so that thread runs a replica of its own. Larger
+/// models are limited by memory bandwidth, which one core can't use up.
+pub(super) const SMALL_BYTES: u64 = 16 << 20;
 
-/// More copies than this bring less than their memory is worth: each has lanes of its own, and learns what the others know.
-const MOST: usize = 8;
+/// Most replicas by default. Each has lanes and a prefix cache of its own, so the next one costs more memory than it is
+/// worth.
+const MAX_REPLICAS: usize = 8;
 
-/// Makes replicas of the one that has all memory, which they share.
-pub(super) fn share(mut of_one: EngineOptions, replicas: usize) -> EngineOptions {
-    let pool_bytes = match &mut of_one.backend {
+/// Divides the memory of one replica among several.
+pub(super) fn share(mut one: EngineOptions, replicas: usize) -> EngineOptions {
+    let pool_bytes = match &mut one.backend {
         BackendOptions::OnnxRuntime(engine) | BackendOptions::OnnxRuntimeCuda(engine, _) => &mut engine.pool_bytes,
         BackendOptions::TensorRt(engine) => &mut engine.pool_bytes,
     };
     *pool_bytes /= replicas;
-    let pool = &mut of_one.requests.pool;
+    let pool = &mut one.requests.pool;
     pool.replicas = replicas;
-    pool.tree_bytes /= replicas;
-    of_one
+    pool.prefix_cache_bytes /= replicas;
+    one
 }
 
 /// Spreads a small model on a CPU over the cores: a replica for each, with one thread.
@@ -31,47 +32,5 @@ pub(super) fn spread(mut options: EngineOptions, weights_bytes: u64, cores: usiz
         return options;
     }
     engine.threads = 1;
-    share(options, cores.clamp(1, MOST))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::ModelArgs;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Arguments {
-        #[command(flatten)]
-        model: ModelArgs,
-    }
-
-    fn options(arguments: &[&str]) -> EngineOptions {
-        let Arguments { model } = Arguments::parse_from(["foretype"].iter().chain(arguments));
-        model.engine(model.onnxruntime().into())
-    }
-
-    /// Replicas, threads of each, MiB of each for keys and values, and for distributions.
-    fn shares(options: &EngineOptions) -> (usize, usize, usize, usize) {
-        let BackendOptions::OnnxRuntime(engine) = &options.backend else { panic!("the CPU was asked for") };
-        let pool = &options.requests.pool;
-        (pool.replicas, engine.threads, engine.pool_bytes >> 20, pool.tree_bytes >> 20)
-    }
-
-    #[test]
-    fn small_models_get_a_replica_for_each_core_and_large_ones_all_threads() {
-        let four = ["--threads", "4"];
-        assert_eq!(shares(&options(&four)), (1, 4, 256, 128));
-        assert_eq!(shares(&spread(options(&four), 2 << 20, 4)), (4, 1, 64, 32));
-        assert_eq!(shares(&spread(options(&four), SMALL_BYTES, 1)), (1, 1, 256, 128));
-        assert_eq!(shares(&spread(options(&four), 2 << 20, 64)), (8, 1, 32, 16));
-        assert_eq!(shares(&spread(options(&four), SMALL_BYTES + 1, 4)), (1, 4, 256, 128));
-    }
-
-    #[test]
-    fn replicas_that_are_asked_for_share_the_memory() {
-        let (replicas, _, pool, tree) = shares(&options(&["--replicas", "2"]));
-        assert_eq!((replicas, pool, tree), (2, 128, 64));
-        assert_eq!(shares(&options(&["--replicas", "2", "--threads", "3"])), (2, 3, 128, 64));
-    }
+    share(options, cores.clamp(1, MAX_REPLICAS))
 }

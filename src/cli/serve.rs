@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::num::NonZero;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -16,14 +16,12 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use super::ModelArgs;
-use super::progress::Bar;
-use crate::engine::{Engine, EngineError};
-use crate::error::{Error as ClientError, Kind};
-use crate::http::{self, Listener, ModelState, ServerOptions};
+use super::loading::{Loading, load_folder};
+use super::model_args::ModelArgs;
+use crate::http::{self, Listener, ServerOptions};
 use crate::metrics::Metrics;
-use crate::models::folder::{self, IntakeError, Source};
-use crate::models::{Models, Shelf, ShelfLimits};
+use crate::models::folder::ModelFolder;
+use crate::models::{ModelState, Models, Registry, RegistryLimits};
 
 /// Arguments of `serve`.
 #[derive(Clone, Debug, Args)]
@@ -45,8 +43,8 @@ pub struct ServeArgs {
     /// Port to listen on; 0 takes a free one and prints it.
     #[arg(long, env = "FORETYPE_PORT", value_name = "PORT", default_value_t = 8080)]
     port: u16,
-    /// Socket file to listen on instead of a port, for a proxy on the same machine. Then a model folder that holds no model is
-    /// told by /ping and the log, as one that can't be loaded is.
+    /// Socket file to listen on instead of a port, for a proxy on the same machine. Then a model folder that holds no
+    /// model is told by /ping and the log, as one that can't be loaded is.
     #[arg(long, env = "FORETYPE_SOCKET", value_name = "FILE")]
     socket: Option<PathBuf>,
     /// HTTP threads.
@@ -62,15 +60,15 @@ pub struct ServeArgs {
 
 impl ServeArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        let source = (!self.multi_model).then(|| self.model.source().map_err(|e| e.to_string()));
+        let folder = (!self.multi_model).then(|| self.model.folder().map_err(|e| e.to_string()));
         // To a person, what can be told at once is told before anything listens.
-        if let (None, Some(Err(reason))) = (&self.socket, &source) {
+        if let (None, Some(Err(reason))) = (&self.socket, &folder) {
             return Err(reason.clone().into());
         }
-        actix_web::rt::System::new().block_on(self.serve(source))
+        actix_web::rt::System::new().block_on(self.serve(folder))
     }
 
-    async fn serve(self, source: Option<Result<Source, String>>) -> Result<(), Box<dyn Error>> {
+    async fn serve(self, folder: Option<Result<ModelFolder, String>>) -> Result<(), Box<dyn Error>> {
         // Both are caught before anyone can connect, and so before anyone can know that there is a server to stop.
         let stops = Stops { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
         let (listener, url) = self.listen()?;
@@ -83,14 +81,14 @@ impl ServeArgs {
         };
         let (state, model) = watch::channel(ModelState::Loading);
         let models =
-            if source.is_some() { Models::Single(model) } else { Models::Multi(Arc::new(self.shelf(&metrics))) };
+            if folder.is_some() { Models::Single(model) } else { Models::Multi(Arc::new(self.registry(&metrics))) };
         let server = http::start(listener, models.clone(), &options)?;
         let stopping = Arc::new(AtomicBool::new(false));
         actix_web::rt::spawn(stops.stop(server.handle(), models.clone(), Arc::clone(&stopping)));
-        let loader = match source {
-            Some(source) => {
+        let loader = match folder {
+            Some(folder) => {
                 let work =
-                    Loading { source, args: self.model, metrics: Arc::clone(&metrics), url, page: self.page, stopping };
+                    Loading { folder, args: self.model, metrics: Arc::clone(&metrics), url, page: self.page, stopping };
                 Some(std::thread::Builder::new().name("loader".into()).spawn(move || work.run(&state))?)
             }
             None => {
@@ -109,8 +107,8 @@ impl ServeArgs {
             wait_for(&loader, UNLOAD);
         }
         tracing::info!(cancelled = metrics.cancelled(), "stopped");
-        // Everyone is answered, and the process ends without destructors. Engines are left as they are, because one may be in a
-        // step that hangs, or being loaded again, and neither can be interrupted.
+        // Everyone is answered, and the process ends without destructors. Engines are left as they are, because one may
+        // be in a step that hangs, or being loaded again, and neither can be interrupted.
         std::mem::forget(models);
         Ok(())
     }
@@ -132,11 +130,11 @@ impl ServeArgs {
         Ok((listener.into(), None))
     }
 
-    /// An empty shelf for models by name.
-    fn shelf(&self, metrics: &Arc<Metrics>) -> Shelf {
-        let limits = ShelfLimits { bytes: self.models_mib << 20, models: self.max_models };
+    /// An empty registry of models by name.
+    fn registry(&self, metrics: &Arc<Metrics>) -> Registry {
+        let limits = RegistryLimits { bytes: self.models_mib << 20, models: self.max_models };
         let (args, metrics) = (self.model.clone(), Arc::clone(metrics));
-        Shelf::new(Box::new(move |folder| load_folder(&args, folder, &metrics)), limits)
+        Registry::new(Box::new(move |folder| load_folder(&args, folder, &metrics)), limits)
     }
 }
 
@@ -175,84 +173,3 @@ const DRAIN: Duration = Duration::from_secs(20);
 
 /// Time that a model which is being built when the server is stopped gets to remove its unfinished files.
 const UNLOAD: Duration = Duration::from_secs(1);
-
-/// The engine of a folder that a client named.
-fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Result<Engine, ClientError> {
-    let started = Instant::now();
-    let unusable = |reason: String| ClientError::new(Kind::InvalidValue, format!("url can't be loaded: {reason}"));
-    let source = folder::identify(folder).map_err(|error| match error {
-        IntakeError::NoFolder(_) => {
-            ClientError::new(Kind::NotFound, format!("url is {}; there is no such folder", folder.display()))
-        }
-        other => unusable(other.to_string()),
-    })?;
-    let (intake, options) = args.setup(&source).map_err(unusable)?;
-    let (path, manifest) =
-        folder::open(&source, &intake, &Bar::default()).map_err(|error| unusable(error.to_string()))?;
-    let options = args.for_server(options, &path);
-    let engine = Engine::load(&path, &manifest, &options, metrics).map_err(|error| match error {
-        EngineError::Model(reason) => {
-            tracing::error!(%reason, folder = %folder.display(), "the model can't be loaded");
-            ClientError::new(Kind::Internal, "the model can't be loaded; the server's log says why")
-        }
-        other => unusable(other.to_string()),
-    })?;
-    tracing::info!(folder = %folder.display(), elapsed_ms = started.elapsed().as_millis() as u64, "loaded");
-    Ok(engine)
-}
-
-/// The model that a server is started with, on its way.
-struct Loading {
-    source: Result<Source, String>,
-    args: ModelArgs,
-    metrics: Arc<Metrics>,
-    /// Where the server is, if it has an address.
-    url: Option<String>,
-    page: bool,
-    /// Set once nobody needs the model any more.
-    stopping: Arc<AtomicBool>,
-}
-
-impl Loading {
-    /// Builds if needed, loads, and says where to point a client. A failure is one log line, and leaves `/ping` unhealthy.
-    fn run(self, state: &watch::Sender<ModelState>) {
-        let started = Instant::now();
-        let loaded = self.load();
-        if self.stopping.load(Ordering::Relaxed) {
-            return;
-        }
-        match loaded {
-            Ok(engine) => {
-                tracing::info!(model = engine.name(), elapsed_ms = started.elapsed().as_millis() as u64, "ready");
-                let field = if engine.is_encoder_decoder() { "inputs" } else { "input" };
-                state.send_replace(ModelState::Ready(Arc::new(engine)));
-                self.tell(field);
-            }
-            Err(reason) => {
-                tracing::error!(%reason, "the model can't be loaded; /ping stays unhealthy");
-                state.send_replace(ModelState::Failed(reason));
-            }
-        }
-    }
-
-    fn load(&self) -> Result<Engine, String> {
-        let source = self.source.as_ref().map_err(Clone::clone)?;
-        let progress = Bar::cancelled_by(Arc::clone(&self.stopping));
-        let (intake, options) = self.args.setup(source)?;
-        let (path, manifest) = folder::open(source, &intake, &progress).map_err(|e| e.to_string())?;
-        let options = self.args.for_server(options, &path);
-        Engine::load(&path, &manifest, &options, &self.metrics).map_err(|e| e.to_string())
-    }
-
-    /// `field` is where the model takes a text.
-    fn tell(&self, field: &str) {
-        let Some(url) = &self.url else { return };
-        println!("foretype is ready on {url}. Try:\n");
-        if self.page {
-            println!("  {url}/ in a browser, or\n");
-        }
-        println!(
-            "  curl -s {url}/invocations -H 'Content-Type: application/json' -d '{{\"{field}\": \"wireless char\"}}'\n"
-        );
-    }
-}

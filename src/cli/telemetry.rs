@@ -25,7 +25,8 @@ pub struct Telemetry {
     spans: Option<opentelemetry_sdk::trace::SdkTracerProvider>,
 }
 
-/// Logs to standard error and, with the feature `opentelemetry`, sends spans to where `OTEL_EXPORTER_OTLP_ENDPOINT` says.
+/// Logs to standard error and, with the feature `opentelemetry`, sends spans to where `OTEL_EXPORTER_OTLP_ENDPOINT`
+/// says.
 ///
 /// # Errors
 /// The endpoint can't be used.

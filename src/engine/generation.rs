@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{DEFAULT_MAX_NEW_TOKENS, Engine, MAX_SUGGESTIONS, in_range};
+use super::model::{Model, in_range};
+use super::options::{DEFAULT_MAX_NEW_TOKENS, MAX_SUGGESTIONS};
 use crate::error::{Error, Kind};
-use completion::choice::Choice;
+use completion::TokenChoice;
 use completion::text::TokenId;
 use completion::{Prompt, Sampling, SamplingOptions};
 
@@ -16,14 +17,13 @@ const MAX_STOP_BYTES: usize = 256;
 /// What to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generation {
-    /// What it goes on from, or what an encoder reads. It is tokenized as it is, as transformers would; if empty, the model's start token
-    /// stands in.
+    /// What is continued, or what an encoder reads, tokenized as transformers would; the model's start token if empty.
     pub prompt: String,
     /// Tokens of each sequence; 16 if absent. The context may end a sequence earlier.
     pub max_new_tokens: Option<usize>,
     /// 0 takes the best token each time.
     pub temperature: f32,
-    /// Only the best so many tokens are sampled from; 0 for all.
+    /// Tokens that are sampled from, best first; 0 for all.
     pub top_k: usize,
     /// Only the best tokens whose probabilities together reach this are sampled from.
     pub top_p: f32,
@@ -60,14 +60,14 @@ impl Default for Generation {
     }
 }
 
-impl Engine {
+impl Model {
     /// The state machine for a request; everything that can be wrong with it is found here, before it is queued.
     pub(super) fn sampling(&self, generation: &Generation) -> Result<Sampling, Error> {
         let prompt = self.prompt(&generation.prompt)?;
         let max_new_tokens = generation.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
         in_range("max_new_tokens", max_new_tokens as u64, self.context as u64)?;
         in_range("n", generation.sequences as u64, MAX_SUGGESTIONS as u64)?;
-        let choice = Choice {
+        let choice = TokenChoice {
             temperature: generation.temperature,
             top_k: generation.top_k,
             top_p: generation.top_p,
@@ -94,7 +94,7 @@ impl Engine {
             let message = format!("the prompt has {characters} characters; at most {limit} are taken");
             return Err(Error::new(Kind::InputTooLong, message));
         }
-        match self.source {
+        match self.encoder_tokens {
             Some(limit) => {
                 let source = self.source_tokens(prompt, limit)?;
                 Ok(Prompt { tokens: self.text.prompt().to_vec(), source: Some(source) })
@@ -103,9 +103,9 @@ impl Engine {
         }
     }
 
-    /// What the encoder reads.
+    /// The tokens that the encoder reads.
     fn source_tokens(&self, prompt: &str, limit: usize) -> Result<Arc<[TokenId]>, Error> {
-        let tokens = self.text.encode_whole(prompt);
+        let tokens = self.text.encode_with_special_tokens(prompt);
         if tokens.is_empty() {
             return Err(Error::new(Kind::InvalidInput, "the prompt has no tokens; send a text"));
         }
@@ -116,7 +116,7 @@ impl Engine {
         Ok(tokens.into())
     }
 
-    /// What a decoder that stands alone goes on from.
+    /// The tokens that a decoder without an encoder continues.
     fn prompt_tokens(&self, prompt: &str) -> Result<Vec<TokenId>, Error> {
         if !self.text.is_encodable(prompt) {
             return Err(Error::new(Kind::InvalidInput, "the prompt has characters that the model's vocabulary lacks"));
@@ -135,16 +135,16 @@ impl Engine {
     }
 }
 
-/// Checks what a token is chosen by.
+/// Checks the parameters by which tokens are chosen.
 ///
 /// # Errors
 /// Names the field that is out of its range.
-pub fn check_choice(choice: &Choice) -> Result<(), Error> {
+pub fn check_choice(choice: &TokenChoice) -> Result<(), Error> {
     let check = |field: &str, value: f32, good: bool, range: &str| {
         let message = || format!("{field} is {value}; it must be {range}");
         if good { Ok(()) } else { Err(Error::new(Kind::InvalidValue, message())) }
     };
-    let Choice { temperature, top_p, repetition_penalty, .. } = *choice;
+    let TokenChoice { temperature, top_p, repetition_penalty, .. } = *choice;
     check("temperature", temperature, (0.0..=100.0).contains(&temperature), "from 0 to 100")?;
     check("top_p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
     let range = "above 0 and at most 100";

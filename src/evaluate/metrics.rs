@@ -1,12 +1,12 @@
 //! The arithmetic of evaluation: ranks, means, percentiles, the paired bootstrap. Pure.
 //!
-//! The measures are the literature's: MRR@10 and partial MRR over keystrokes (Park and Chiba 2017), maximum recoverable length
-//! (Kim 2019), and keystrokes saved by a person who accepts the query as soon as it is listed.
+//! The measures are the literature's: MRR@10 and partial MRR over keystrokes (Park and Chiba 2017), maximum recoverable
+//! length (Kim 2019), and keystrokes saved by a person who accepts the query as soon as it is listed.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// One keystroke: the typed beginning of a query, and where the query was in the list.
+/// One keystroke: the typed prefix of a query, and the rank of the query in the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Keystroke {
     /// Index of the query.
@@ -33,7 +33,7 @@ pub struct Keystroke {
     pub proven: bool,
 }
 
-/// Where the query is in a list of suggestions: exact place, and place of the first that is a beginning of it in whole words.
+/// Ranks in a list of suggestions: that of the query, and that of the first prefix of it in whole words.
 pub fn ranks<'a>(
     query: &str,
     typed: &str,
@@ -59,7 +59,7 @@ pub struct Summary {
     pub keystrokes: usize,
     /// Mean reciprocal rank.
     pub mrr: f64,
-    /// Mean reciprocal rank of the first beginning in whole words.
+    /// Mean reciprocal rank of the first prefix in whole words.
     pub partial_mrr: f64,
     /// Share of keystrokes with the query in first place.
     pub success_at_1: f64,

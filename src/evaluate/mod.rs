@@ -1,6 +1,7 @@
 //! Replays queries keystroke by keystroke and measures what a person would have got, and what it cost.
 //!
-//! [`replay`] drives a scheduler, without a server or a thread; [`metrics`] is the arithmetic, [`report`] the tables and the plot.
+//! [`replay`] drives a scheduler, without a server or a thread; [`metrics`] is the arithmetic, [`report`] the tables
+//! and the plot.
 
 pub mod metrics;
 pub mod replay;

@@ -79,7 +79,8 @@ pub fn by_length(runs: &[Run]) -> Table {
     table
 }
 
-/// The first contender of each set against the others, query by query: means of paired differences with their intervals.
+/// The first contender of each set against the others, query by query: means of paired differences with their
+/// intervals.
 pub fn differences(runs: &[Run]) -> Table {
     let mut table = table(&["set", "difference", "MRR@10 [95 %]", "keystrokes saved [95 %]"]);
     for (index, run) in runs.iter().enumerate() {
@@ -111,7 +112,7 @@ pub fn cost<'a>(rows: impl IntoIterator<Item = (&'a str, &'a [Keystroke])>) -> T
         "forwards",
         "positions",
         "for the typed text",
-        "nodes from the tree",
+        "nodes from the cache",
         "proven",
     ];
     let mut table = table(&header);

@@ -1,4 +1,5 @@
-//! A body of JSON Lines, as batch transforms send it: one line of answer for each line, in order, whatever is wrong with some.
+//! A body of JSON Lines, as batch transforms send it: one line of answer for each line, in order, whatever is wrong
+//! with some.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,11 +8,11 @@ use actix_web::HttpResponse;
 use actix_web::web::Bytes;
 use futures_util::{StreamExt, stream};
 
+use super::answer::whole_answer;
 use super::body;
 use super::errors::ErrorBody;
 use super::framing::Framing;
-use super::invoke::whole_answer;
-use super::lines;
+use super::{json, lines};
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
 
@@ -54,7 +55,7 @@ async fn answer_line(engine: Arc<Engine>, line: Bytes) -> Bytes {
 async fn try_line(engine: &Engine, line: &[u8]) -> Result<Vec<u8>, Error> {
     let body = body::read(line)?;
     if body.streams() {
-        return Err(super::wire::refused("stream", true, "a line is answered with a line: leave it out"));
+        return Err(json::refused("stream", true, "a line is answered with a line: leave it out"));
     }
     let give_up = Instant::now() + body.deadline_ms().map_or(TRY_FOR, Duration::from_millis).min(TRY_FOR);
     loop {

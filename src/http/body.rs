@@ -1,26 +1,29 @@
-//! What a body of `POST /invocations` is, by its keys: `requestType` is about sessions, `input` is a typed text to complete,
-//! `inputs` a prompt to continue. Reads; answers nothing.
+//! What a body of `POST /invocations` is, by its keys: `requestType` is about sessions, `input` is a typed text to
+//! complete, `inputs` a prompt to continue. Reads; answers nothing.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
+use utoipa::ToSchema;
 
+use super::json;
 use super::lmi;
 use super::sessions::{self, SessionRequest};
 use super::suggest::Invocation;
-use super::wire;
 use crate::error::{Error, Kind};
 
 /// A body of `POST /invocations`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, ToSchema)]
+#[schema(as = InvocationBody)]
+#[serde(untagged)]
 pub enum Body {
-    /// Opens or closes a session.
-    Session(SessionRequest),
-    /// Completes a typed text.
+    /// A typed text to complete.
     Suggest(Invocation),
-    /// Continues prompts.
+    /// Prompts to continue.
     Generate(Box<lmi::Request>),
+    /// About a session.
+    Session(SessionRequest),
 }
 
 impl Body {
@@ -42,8 +45,8 @@ impl Body {
         }
     }
 
-    /// Makes it a request of a session, unless it names one itself. A list of prompts is no session's: they would supersede
-    /// each other.
+    /// Makes it a request of a session, unless it names one itself. A list of prompts is no session's: they would
+    /// supersede each other.
     pub fn set_session(&mut self, id: &str) {
         match self {
             Self::Session(_) => {}
@@ -51,7 +54,7 @@ impl Body {
                 invocation.session.get_or_insert_with(|| id.to_owned());
             }
             Self::Generate(request) => {
-                if matches!(request.inputs, wire::OneOrMany::One(_)) {
+                if matches!(request.inputs, json::OneOrMany::One(_)) {
                     request.session.get_or_insert_with(|| id.to_owned());
                 }
             }
@@ -71,7 +74,7 @@ impl Body {
 /// Reads a body of `POST /invocations`.
 ///
 /// # Errors
-/// As [`wire::parse`], and for bodies that are of no schema or of two.
+/// As [`json::parse`], and for bodies that are of no schema or of two.
 pub fn read(body: &[u8]) -> Result<Body, Error> {
     let body = read_shape(body)?;
     body.session().map_or(Ok(()), sessions::check_in_body)?;
@@ -79,15 +82,16 @@ pub fn read(body: &[u8]) -> Result<Body, Error> {
 }
 
 fn read_shape(body: &[u8]) -> Result<Body, Error> {
-    let keys: Keys = wire::parse(body)?;
+    let keys: Keys = json::parse(body)?;
     let shape = |message: &str| Err(Error::new(Kind::InvalidField, message));
     match keys {
-        Keys { request_type: true, .. } => wire::parse(body).map(Body::Session),
+        Keys { request_type: true, .. } => json::parse(body).map(Body::Session),
         Keys { input: true, inputs: true, .. } => shape(
-            "the body has both `input` and `inputs`; send `input` to complete a typed text or `inputs` to continue a prompt",
+            "the body has both `input` and `inputs`; send `input` to complete a typed text or `inputs` to continue \
+             a prompt",
         ),
-        Keys { input: true, .. } => wire::parse(body).map(Body::Suggest),
-        Keys { inputs: true, .. } => wire::parse(body).map(Box::new).map(Body::Generate),
+        Keys { input: true, .. } => json::parse(body).map(Body::Suggest),
+        Keys { inputs: true, .. } => json::parse(body).map(Box::new).map(Body::Generate),
         Keys { .. } => shape(
             "missing field `input` (a typed text to complete) or `inputs` (a prompt to continue); the body has neither",
         ),
@@ -160,7 +164,10 @@ mod tests {
         }
 
         #[test]
-        fn no_object_makes_it_panic(key in "input|inputs|requestType|parameters|stream|x", value in r#"[\[\]{}",:a-z0-9.\\-]{0,24}"#) {
+        fn no_object_makes_it_panic(
+            key in "input|inputs|requestType|parameters|stream|x",
+            value in r#"[\[\]{}",:a-z0-9.\\-]{0,24}"#,
+        ) {
             let _ = read(format!("{{\"{key}\":{value}}}").as_bytes());
         }
     }

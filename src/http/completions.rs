@@ -8,19 +8,18 @@ use actix_web::{HttpRequest, HttpResponse, Result};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::errors::{ErrorBody, OpenAiError};
-use super::framing::Framing;
+use super::framing::{Framing, ServerEvent};
+use super::json;
 use super::openai::{
     self, Choice, Completion, CompletionRequest, CompletionUsage, FinishReason, ListObject, Logprobs, ModelCard,
     ModelCards, Plan, renamed,
 };
-use super::openapi::{OpenAiErrors, ServerEvent};
-use super::routes::{expect_json, whole};
-use super::server::Served;
-use super::stream::{Encoder, Piece, pieces, respond};
-use super::wire;
-use crate::engine::Engine;
-use crate::error::{Error, Kind};
-use crate::models::not_found;
+use super::request::{Served, expect_json};
+use super::responses::OpenAiErrors;
+use super::stream::{Encoder, pieces, respond};
+use crate::engine::{Engine, Piece};
+use crate::error::Error;
+use crate::models::ModelError;
 use completion::{Generated, SampledToken, SequenceFinish};
 use scheduler::Event;
 
@@ -45,9 +44,9 @@ pub(super) async fn completions(
     served: Data<Served>,
 ) -> Result<HttpResponse, OpenAiError> {
     expect_json(&request)?;
-    let mut asked: CompletionRequest = wire::parse(&whole(body, served.max_body_bytes)?)?;
+    let mut asked: CompletionRequest = json::parse(&served.body(body)?)?;
     let name = asked.model.take();
-    let engine = served.models.named(name.as_deref())?;
+    let engine = served.models.named(name.as_deref()).map_err(Error::from)?;
     let stream = asked.stream.unwrap_or(false);
     let plan = asked.plan()?;
     let blank = Completion::new(name.as_deref().unwrap_or(engine.name()), now());
@@ -79,21 +78,34 @@ fn with_end(pieces: impl Stream<Item = (usize, Piece<Generated>)>) -> impl Strea
     pieces.map(Some).chain(stream::iter([None]))
 }
 
+/// What was sent of a choice.
+#[derive(Clone, Default)]
+struct SentChoice {
+    characters: usize,
+    prompt: bool,
+}
+
 /// Chunks as OpenAI's clients expect them: server-sent events, the last of which says `[DONE]`.
 struct ChunkEncoder {
     /// A chunk without choices.
     blank: Completion,
     plan: Plan,
     usage: CompletionUsage,
-    /// Of each choice: characters sent, and whether the prompt was.
-    sent: Vec<(usize, bool)>,
+    /// What was sent of each choice.
+    sent: Vec<SentChoice>,
     failed: bool,
 }
 
 impl ChunkEncoder {
     fn new(blank: Completion, plan: Plan) -> Self {
         let choices = plan.generations.iter().map(|generation| generation.sequences).sum();
-        Self { blank, plan, usage: CompletionUsage::default(), sent: vec![(0, false); choices], failed: false }
+        Self {
+            blank,
+            plan,
+            usage: CompletionUsage::default(),
+            sent: vec![SentChoice::default(); choices],
+            failed: false,
+        }
     }
 
     fn write(&self, choices: Vec<Choice>, usage: Option<CompletionUsage>, out: &mut Vec<u8>) {
@@ -104,7 +116,7 @@ impl ChunkEncoder {
         let (index, text) = self.text(prompt, sequence, &token.text);
         let logprobs = self.plan.logprobs.then(|| {
             let mut logprobs = Logprobs::default();
-            logprobs.push(&token.text, token.logprob, &mut self.sent[index].0);
+            logprobs.push(&token.text, token.logprob, &mut self.sent[index].characters);
             logprobs
         });
         self.write(vec![Choice { index, text, logprobs, finish_reason: None }], None, out);
@@ -121,7 +133,7 @@ impl ChunkEncoder {
         // All prompts have the same number of sequences.
         let generation = &self.plan.generations[prompt];
         let index = prompt * generation.sequences + sequence;
-        let echo = self.plan.echo && !std::mem::replace(&mut self.sent[index].1, true);
+        let echo = self.plan.echo && !std::mem::replace(&mut self.sent[index].prompt, true);
         (index, format!("{}{text}", if echo { generation.prompt.as_str() } else { "" }))
     }
 }
@@ -171,7 +183,8 @@ pub(super) async fn models(served: Data<Served>) -> HttpResponse {
 }
 
 /// A model, in OpenAI's schema
-#[utoipa::path(get, path = "/v1/models/{id}", params(("id" = String, Path, description = "The model's name", min_length = 1)),
+#[utoipa::path(get, path = "/v1/models/{id}", 
+    params(("id" = String, Path, description = "The model's name", min_length = 1)),
     responses(
         (status = 200, description = "The model", body = ModelCard),
         (status = 404, description = "There is no such model", body = openai::ErrorBody),
@@ -183,6 +196,6 @@ pub(super) async fn model(id: Path<String>, served: Data<Served>) -> Result<Http
     names.retain(|name| *name == *id);
     match names.first() {
         Some(name) => Ok(HttpResponse::Ok().json(ModelCard::new(name, served.started))),
-        None => Err(Error { kind: Kind::ModelNotFound, ..not_found(&id) }.into()),
+        None => Err(Error::from(ModelError::NotLoaded(id.into_inner())).into()),
     }
 }

@@ -1,12 +1,16 @@
-//! Errors on the wire: `{"error":{"kind","message"}}` with the status of this one table, or OpenAI's shape on its routes.
+//! Errors on the wire: `{"error":{"kind","message"}}` with the status of this one table, or OpenAI's shape on its
+//! routes.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
-use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, ResponseError};
 use utoipa::ToSchema;
 
 use super::openai;
+use crate::engine::EngineError;
 use crate::error::{Error, Kind};
+use crate::models::folder::IntakeError;
+use crate::models::{LoadError, MAX_NAME_CHARACTERS, ModelError};
 
 /// The status of each kind.
 pub fn status(kind: Kind) -> StatusCode {
@@ -62,6 +66,50 @@ impl ResponseError for Error {
     }
 }
 
+impl From<ModelError> for Error {
+    fn from(error: ModelError) -> Self {
+        let (kind, hint) = match error {
+            ModelError::Load(error) => return Self::from(error),
+            ModelError::Unnamed(count) => {
+                let message =
+                    format!("model is missing, and there are {count} to choose from; GET /models has their names");
+                return Self::new(Kind::ModelNotFound, message);
+            }
+            ModelError::Name(name) => {
+                let rule = format!("it must be 1 to {MAX_NAME_CHARACTERS} characters without slashes and controls");
+                return Self::new(Kind::InvalidValue, format!("model_name is {name:?}; {rule}"));
+            }
+            ModelError::Loading => (Kind::NotReady, "; GET /ping says when it is ready"),
+            ModelError::Failed => (Kind::NotReady, "; the server's log says why"),
+            ModelError::ByName => {
+                (Kind::ModelNotFound, "; use POST /models/{name}/invoke, and GET /models for the names")
+            }
+            ModelError::OneModel => {
+                (Kind::NotFound, "; start it with --multi-model (SAGEMAKER_MULTI_MODEL=true) to load models by name")
+            }
+            ModelError::NotLoaded(_) => (Kind::ModelNotFound, ""),
+            ModelError::AlreadyLoaded(_) | ModelError::BeingLoaded(_) => (Kind::ModelExists, ""),
+            ModelError::TooMany(_) => (Kind::OutOfMemory, "; DELETE /models/{name} first"),
+            ModelError::Memory { .. } => (Kind::OutOfMemory, "; DELETE /models/{name} first, or raise --models-mib"),
+        };
+        Self::new(kind, format!("{error}{hint}"))
+    }
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Folder(IntakeError::NoFolder(folder)) => {
+                Self::new(Kind::NotFound, format!("url is {}; there is no such folder", folder.display()))
+            }
+            LoadError::Engine(EngineError::Model(_)) => {
+                Self::new(Kind::Internal, "the model can't be loaded; the server's log says why")
+            }
+            unusable => Self::new(Kind::InvalidValue, format!("url can't be loaded: {unusable}")),
+        }
+    }
+}
+
 /// An error on OpenAI's routes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
@@ -86,9 +134,17 @@ fn builder(error: &Error) -> HttpResponseBuilder {
 }
 
 /// The answer to a method that a path doesn't have.
-pub fn method_not_allowed(method: &str, path: &str, allowed: &'static str) -> HttpResponse {
+pub(super) async fn method_not_allowed(request: HttpRequest, allowed: &'static str) -> HttpResponse {
+    let (method, path) = (request.method(), request.path());
     let error = Error::new(Kind::MethodNotAllowed, format!("{method} is not allowed on {path}; use {allowed}"));
     let mut response = error.error_response();
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
+}
+
+/// The answer to a path that isn't served.
+pub(super) async fn path_not_found(request: HttpRequest) -> HttpResponse {
+    let path = request.path();
+    let message = format!("there is no {path}; try POST /invocations or GET /ping, and GET /openapi.json for the rest");
+    Error::new(Kind::NotFound, message).error_response()
 }

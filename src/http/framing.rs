@@ -1,6 +1,7 @@
 //! How one JSON value after another is written into a stream: as JSON Lines or as server-sent events.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::lines;
 
@@ -14,6 +15,14 @@ pub enum Framing {
     Lines,
     /// One value an event.
     Events,
+}
+
+/// A server-sent event.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `Framing::write` writes")]
+pub(super) struct ServerEvent {
+    /// A line of the answer as JSON, or `[DONE]` at the end on OpenAI's routes.
+    data: String,
 }
 
 impl Framing {

@@ -6,37 +6,30 @@ use std::time::SystemTime;
 use actix_web::http::header::{ACCEPT, HeaderName, HeaderValue};
 use actix_web::web::{Bytes, Data, Path};
 use actix_web::{HttpRequest, HttpResponse, Result};
-use futures_util::{StreamExt, TryStreamExt, stream};
 
+use super::answer::{InvocationAnswer, stream_answer, whole_answer};
 use super::body::{self, Body};
-use super::framing::Framing;
-use super::lmi::{self, Reply};
-use super::openapi::{InvocationAnswer, InvocationBody, InvocationErrors, ModelErrors, ServerEvent};
-use super::routes::{content_type, whole};
-use super::server::Served;
+use super::framing::{Framing, ServerEvent};
+use super::json::refused;
+use super::request::{Served, content_type};
+use super::responses::{InvocationErrors, ModelErrors};
 use super::sessions::{
     self, CLOSED_SESSION_HEADER, NEW_SESSION_HEADER, NewSession, RequestType, SESSION_HEADER, SessionAnswer,
     SessionHeader,
 };
-use super::stream::{SuggestEncoder, TokenEncoder, pieces, respond};
-use super::suggest::Suggestions;
-use super::wire::refused;
 use super::{batch, lines};
-use crate::engine::{Completion, Engine};
+use crate::engine::Engine;
 use crate::error::{Error, Kind};
-
-/// Prompts of one request that the engine gets at once.
-const PROMPTS_IN_FLIGHT: usize = 8;
 
 /// What the platform passes along and wants to see again.
 const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemaker-inference-id"];
 
 /// Completes typed texts and continues prompts
 ///
-/// A body with `input` is a typed text to complete, one with `inputs` are prompts to continue, one with `requestType` opens or
-/// closes a session. With `stream` the answer comes piece by piece as JSON Lines, or as server-sent events if the client accepts
-/// those. A body of JSON Lines has such objects, without `stream`, and is answered with as many lines in the same order; what is
-/// wrong with a line is in its place.
+/// A body with `input` is a typed text to complete, one with `inputs` are prompts to continue, one with `requestType`
+/// opens or closes a session. With `stream` the answer comes piece by piece as JSON Lines, or as server-sent events if
+/// the client accepts those. A body of JSON Lines has such objects, without `stream`, and is answered with as many
+/// lines in the same order; what is wrong with a line is in its place.
 #[utoipa::path(
     post,
     path = "/invocations",
@@ -47,19 +40,22 @@ const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemak
         ("X-Amzn-SageMaker-Custom-Attributes" = Option<String>, Header, description = "Sent back"),
         ("X-Amzn-SageMaker-Inference-Id" = Option<String>, Header, description = "Sent back"),
     ),
-    request_body(content((InvocationBody = "application/json"), (String = "application/jsonlines"))),
+    request_body(content((Body = "application/json"), (String = "application/jsonlines"))),
     responses(
         (status = 200, description = "The answer", content(
-            (InvocationAnswer = "application/json"), (String = "application/jsonlines"), (ServerEvent = "text/event-stream")
+            (InvocationAnswer = "application/json"),
+            (String = "application/jsonlines"),
+            (ServerEvent = "text/event-stream")
         ), headers(
-            ("X-Amzn-SageMaker-New-Session-Id" = Option<String>, description = "A session that was opened, and when it expires"),
+            ("X-Amzn-SageMaker-New-Session-Id" = Option<String>,
+                description = "A session that was opened, and when it expires"),
             ("X-Amzn-SageMaker-Closed-Session-Id" = Option<String>, description = "A session that was closed"),
         )),
         InvocationErrors,
     )
 )]
 pub(super) async fn invocations(request: HttpRequest, body: Result<Bytes>, served: Data<Served>) -> HttpResponse {
-    let answer = answer(&request, whole(body, served.max_body_bytes), || served.models.only()).await;
+    let answer = answer(&request, served.body(body), || Ok(served.models.only()?)).await;
     echo(&request, answer)
 }
 
@@ -75,10 +71,12 @@ pub(super) async fn invocations(request: HttpRequest, body: Result<Bytes>, serve
             pattern = "^[a-zA-Z0-9](-*[a-zA-Z0-9])*$|^NEW_SESSION$",
             description = "Whose request this is, or NEW_SESSION"),
     ),
-    request_body(content((InvocationBody = "application/json"), (String = "application/jsonlines"))),
+    request_body(content((Body = "application/json"), (String = "application/jsonlines"))),
     responses(
         (status = 200, description = "The answer", content(
-            (InvocationAnswer = "application/json"), (String = "application/jsonlines"), (ServerEvent = "text/event-stream")
+            (InvocationAnswer = "application/json"),
+            (String = "application/jsonlines"),
+            (ServerEvent = "text/event-stream")
         )),
         InvocationErrors,
         ModelErrors,
@@ -91,9 +89,9 @@ pub(super) async fn invoke(
     served: Data<Served>,
 ) -> HttpResponse {
     // Which server this is, and whether it has the model, says more than what is wrong with the body.
-    let answer = match served.models.shelf().and_then(|shelf| shelf.get(&name)) {
-        Ok(loaded) => answer(&request, whole(body, served.max_body_bytes), || Ok(loaded.engine)).await,
-        Err(error) => Err(error),
+    let answer = match served.models.registry().and_then(|registry| registry.get(&name)) {
+        Ok(loaded) => answer(&request, served.body(body), || Ok(loaded.engine)).await,
+        Err(error) => Err(error.into()),
     };
     echo(&request, answer)
 }
@@ -165,7 +163,7 @@ fn about_session(request: RequestType, header: SessionHeader) -> Result<HttpResp
             ));
         }
     };
-    let mut response = HttpResponse::Ok().json(SessionAnswer { session });
+    let mut response = HttpResponse::Ok().json(InvocationAnswer::Session(SessionAnswer { session }));
     set_header(&mut response, name, &value);
     Ok(response)
 }
@@ -175,62 +173,4 @@ fn set_header(response: &mut HttpResponse, name: &'static str, value: &str) {
     if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
         response.headers_mut().insert(name, value);
     }
-}
-
-fn stream_answer(engine: Arc<Engine>, body: Body, framing: Framing) -> Result<HttpResponse, Error> {
-    match body {
-        Body::Suggest(invocation) => {
-            let running = engine.start_completion(&Completion::from(invocation))?;
-            let encoder = SuggestEncoder::new(framing, engine.name());
-            Ok(respond(framing.content_type(), pieces(engine, running), encoder))
-        }
-        Body::Generate(request) => {
-            let lmi::Plan { generations, style, .. } = request.plan(engine.context(), draw_seed)?;
-            let generation = generations.into_iter().next().unwrap_or_default();
-            let running = engine.start_generation(&generation)?;
-            let encoder = TokenEncoder::new(framing, generation, style);
-            Ok(respond(framing.content_type(), pieces(engine, running), encoder))
-        }
-        Body::Session(_) => Err(no_session_here()),
-    }
-}
-
-/// The answer to a body that isn't streamed, as JSON.
-///
-/// # Errors
-/// The engine's.
-pub(super) async fn whole_answer(engine: &Engine, body: Body) -> Result<Vec<u8>, Error> {
-    match body {
-        Body::Suggest(invocation) => {
-            let answer = engine.complete(&invocation.into()).await?;
-            json(&Suggestions::new(engine.name(), &answer))
-        }
-        Body::Generate(request) => {
-            let lmi::Plan { generations, list, style } = request.plan(engine.context(), draw_seed)?;
-            let reply = async |generation| {
-                let answer = engine.generate(generation).await?;
-                Ok::<_, Error>(Reply::new(generation, style, &answer))
-            };
-            let replies = stream::iter(&generations).map(reply).buffered(PROMPTS_IN_FLIGHT);
-            let replies: Vec<Reply> = replies.try_collect().await?;
-            if list { json(&replies) } else { json(&replies.first()) }
-        }
-        Body::Session(_) => Err(no_session_here()),
-    }
-}
-
-/// Small enough for clients whose numbers are doubles.
-fn draw_seed() -> u64 {
-    u64::from(rand::random::<u32>())
-}
-
-fn json(value: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
-    serde_json::to_vec(value).map_err(|error| {
-        tracing::error!(%error, "an answer can't be written");
-        Error::new(Kind::Internal, "the answer can't be written")
-    })
-}
-
-fn no_session_here() -> Error {
-    Error::new(Kind::InvalidField, "requestType is there; sessions are opened and closed by a request of their own")
 }

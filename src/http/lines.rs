@@ -27,6 +27,7 @@ pub fn split(body: &[u8]) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     fn texts(body: &str) -> Vec<&str> {
@@ -43,7 +44,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_in_order_and_hold_everything_but_line_ends(body in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b'a'), any::<u8>()], 0..64)) {
+        fn lines_are_in_order_and_hold_everything_but_line_ends(
+            body in vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b'a'), any::<u8>()], 0..64),
+        ) {
             let lines = split(&body);
             let mut from = 0;
             for line in &lines {

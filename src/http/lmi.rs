@@ -1,13 +1,13 @@
-//! The schema of prompts, as Hugging Face's servers and the Large Model Inference containers speak it: `{"inputs", "parameters"}`,
-//! answered with `generated_text`. Says what it means to the engine; computes nothing.
+//! The schema of prompts, as Hugging Face's servers and the Large Model Inference containers speak it: `{"inputs",
+//! "parameters"}`, answered with `generated_text`. Says what it means to the engine; computes nothing.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::wire::{OneOrMany, refused, single};
+use super::json::{OneOrMany, refused, single};
 use crate::engine::{Generation, check_choice};
 use crate::error::{Error, Kind};
-use completion::choice::Choice;
+use completion::TokenChoice;
 use completion::{Generated, SampledToken, Sequence, SequenceFinish};
 use scheduler::{Answer, Finish};
 
@@ -21,7 +21,7 @@ pub const MAX_INPUTS: usize = 32;
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// One prompt, or up to 32 of them; a list is answered with a list.
-    #[schema(value_type = super::openapi::PromptsShape)]
+    #[schema(value_type = super::schemas::PromptsShape)]
     pub inputs: OneOrMany,
     /// How to continue them.
     #[serde(default)]
@@ -31,9 +31,10 @@ pub struct Request {
     pub stream: bool,
     /// Milliseconds after which what was generated until then is the answer.
     #[schema(minimum = 1, maximum = 60_000)]
-    #[serde(default, deserialize_with = "super::wire::whole")]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
     pub deadline_ms: Option<u64>,
-    /// Whose prompt this is: a newer request of a session takes the place of an older one that is still being worked on.
+    /// Whose prompt this is: a newer request of a session takes the place of an older one that is still being worked
+    /// on.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
     pub session: Option<String>,
 }
@@ -44,16 +45,17 @@ pub struct Request {
 pub struct Parameters {
     /// Tokens that may be added; 30 if absent.
     #[schema(minimum = 1)]
-    #[serde(default, deserialize_with = "super::wire::whole")]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
     pub max_new_tokens: Option<usize>,
-    /// Draw tokens at random; if false, the most probable one is taken and `temperature`, `top_k` and `top_p` mean nothing.
+    /// Draw tokens at random; if false, the most probable one is taken and `temperature`, `top_k` and `top_p` mean
+    /// nothing.
     pub do_sample: Option<bool>,
     /// Below 1 prefers probable tokens more; 1 if absent.
     #[schema(minimum = 0, maximum = 100)]
     pub temperature: Option<f64>,
     /// Draw from so many of the most probable tokens; 0, from all, if absent.
     #[schema(minimum = 0, maximum = 18446744073709551615_usize)]
-    #[serde(default, deserialize_with = "super::wire::whole")]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
     pub top_k: Option<usize>,
     /// Draw from the most probable tokens that have this probability together; 1 if absent.
     #[schema(exclusive_minimum = 0, maximum = 1)]
@@ -63,29 +65,29 @@ pub struct Parameters {
     pub repetition_penalty: Option<f64>,
     /// Seed of the random numbers; one is drawn, and told in `details`, if absent.
     #[schema(minimum = 0, maximum = 18446744073709551615_usize)]
-    #[serde(default, deserialize_with = "super::wire::whole")]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
     pub seed: Option<u64>,
     /// Texts before which a sequence ends.
-    #[schema(value_type = Option<super::openapi::StopShape>)]
+    #[schema(value_type = Option<super::schemas::StopShape>)]
     pub stop_sequences: Option<OneOrMany>,
     /// The same as `stop_sequences`.
-    #[schema(value_type = Option<super::openapi::StopShape>)]
+    #[schema(value_type = Option<super::schemas::StopShape>)]
     pub stop: Option<OneOrMany>,
     /// Sequences wanted for a prompt; those behind the first are in `details.best_of_sequences`.
     #[schema(minimum = 1, maximum = 100)]
-    #[serde(default, deserialize_with = "super::wire::whole")]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
     pub num_return_sequences: Option<usize>,
     /// The same as `num_return_sequences`.
     #[schema(minimum = 1, maximum = 100)]
-    #[serde(default, deserialize_with = "super::wire::whole")]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
     pub n: Option<usize>,
     /// The same as `num_return_sequences`.
     #[schema(minimum = 1, maximum = 100)]
-    #[serde(default, deserialize_with = "super::wire::whole")]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
     pub best_of: Option<usize>,
     /// Only 1: beam search is what `input` does.
     #[schema(minimum = 1, maximum = 1)]
-    #[serde(default, deserialize_with = "super::wire::whole")]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
     pub num_beams: Option<u64>,
     /// Only 1: it means nothing without beams.
     #[schema(minimum = 1, maximum = 1)]
@@ -188,8 +190,8 @@ pub enum Reason {
 }
 
 impl Request {
-    /// What the request comes to for a model with room for `context` tokens. `draw_seed` gives a seed where one is wanted and
-    /// none is said.
+    /// What the request comes to for a model with room for `context` tokens. `draw_seed` gives a seed where one is
+    /// wanted and none is said.
     ///
     /// # Errors
     /// Names the field that asks for what isn't done, or that contradicts another.
@@ -267,10 +269,10 @@ impl Parameters {
 
     /// Nonsense is refused also where it would be ignored.
     fn check_what_may_mean_nothing(&self) -> Result<(), Error> {
-        check_choice(&Choice {
+        check_choice(&TokenChoice {
             temperature: self.temperature.map_or(1.0, single),
             top_p: self.top_p.map_or(1.0, single),
-            ..Choice::default()
+            ..TokenChoice::default()
         })
     }
 
@@ -343,10 +345,10 @@ impl Token {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::wire;
+    use crate::http::json;
 
     fn plan(body: &str) -> Result<Plan, String> {
-        let request: Request = wire::parse(body.as_bytes()).map_err(|e| e.message)?;
+        let request: Request = json::parse(body.as_bytes()).map_err(|e| e.message)?;
         request.plan(48, || 7).map_err(|e| e.message)
     }
 

@@ -1,33 +1,40 @@
 //! HTTP: routes, what goes over the wire, and errors as JSON. Knows no tokens and no tensors.
 //!
+//! Each row imports only from the rows below it:
+//!
 //! | file | |
 //! |---|---|
 //! | [`server`] | listener, limits, one log line a request |
-//! | `routes` | which handler a path and method get |
-//! | `invoke`, `batch`, `completions`, `shelf` | the handlers: `/invocations`, its JSON Lines, OpenAI's, models by name |
-//! | [`body`], [`suggest`], [`lmi`], [`openai`], [`sessions`], [`lines`] | the schemas, and reading them: plain functions of bytes |
-//! | [`stream`], [`framing`] | answers that are sent as they are made |
-//! | `page` | the page for people at `/`: HTML, style and script of their own |
-//! | [`openapi`] | the document about all of it |
+//! | `routes` | which handler serves which path |
+//! | [`openapi`] | the document about the handlers and the wire types |
+//! | `invoke`, `batch`, `completions`, `models`, `status`, `page` | the handlers |
+//! | `answer`, [`stream`] | answers, whole or sent as they are made |
+//! | `request`, `responses`, [`errors`] | the server's state and a request's body; error answers |
+//! | [`body`], [`suggest`], [`lmi`], [`openai`], [`sessions`] | the wire types: plain functions of bytes |
+//! | [`json`], `schemas`, [`framing`], [`lines`] | reading and writing JSON, JSON Lines and events |
 
+mod answer;
 mod batch;
 pub mod body;
 mod completions;
 pub mod errors;
 pub mod framing;
 mod invoke;
+pub mod json;
 pub mod lines;
 pub mod lmi;
+mod models;
 pub mod openai;
 pub mod openapi;
 mod page;
+mod request;
+mod responses;
 mod routes;
+mod schemas;
 pub mod server;
 pub mod sessions;
-mod shelf;
+mod status;
 pub mod stream;
 pub mod suggest;
-pub mod wire;
 
 pub use self::server::{Listener, ServerOptions, start};
-pub use crate::models::ModelState;

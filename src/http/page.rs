@@ -1,10 +1,11 @@
-//! The page for people: a search box that completes as they type, with what each key cost. One HTML file, one style and one script,
-//! part of the binary; nothing comes from elsewhere. It asks the same routes as everyone else, and is no part of the API's document.
+//! The page for people: a search box that completes as they type, with what each key cost. One HTML file, one style and
+//! one script, part of the binary; nothing comes from elsewhere. It asks the same routes as everyone else, and is no
+//! part of the API's document.
 
 use actix_web::web::Data;
 use actix_web::{HttpResponse, Result};
 
-use super::server::Served;
+use super::request::Served;
 use crate::error::{Error, Kind};
 use crate::models::Models;
 

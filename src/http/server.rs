@@ -1,4 +1,5 @@
-//! The server: a listener, the routes, and the models beside them. It runs before a model is loaded, so that `/ping` can say so.
+//! The server: a listener, the routes, and the models beside them. It runs before a model is loaded, so that `/ping`
+//! can say so.
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -10,9 +11,9 @@ use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Data, PayloadConfig};
 use actix_web::{App, HttpServer};
-
 use tracing::Instrument;
 
+use super::request::Served;
 use super::routes;
 use crate::metrics::Metrics;
 use crate::models::Models;
@@ -49,16 +50,6 @@ pub struct ServerOptions {
     pub page: bool,
     /// What is counted.
     pub metrics: Arc<Metrics>,
-}
-
-/// What handlers share.
-pub(super) struct Served {
-    pub models: Models,
-    pub max_body_bytes: usize,
-    pub page: bool,
-    pub metrics: Arc<Metrics>,
-    /// When this server was started, in Unix time.
-    pub started: u64,
 }
 
 /// Starts serving on a listener that is bound already. The returned server runs until it is stopped by its handle.

@@ -1,5 +1,5 @@
-//! Sessions as Amazon SageMaker speaks them: headers that open one, name one and close one. Nothing is kept here: a session is a
-//! name, by which the engine knows that a newer request takes the place of an older one.
+//! Sessions as Amazon SageMaker speaks them: headers that open one, name one and close one. Nothing is kept here: a
+//! session is a name, by which the engine knows that a newer request takes the place of an older one.
 
 use std::time::{Duration, SystemTime};
 
@@ -106,7 +106,8 @@ pub fn check_in_body(id: &str) -> Result<(), Error> {
         return Ok(());
     }
     let message = format!(
-        "session is no session's name; it must be 1 to {MAX_SESSION_CHARACTERS} printable ASCII characters without spaces"
+        "session is no session's name; it must be 1 to {MAX_SESSION_CHARACTERS} printable ASCII characters without \
+         spaces"
     );
     Err(Error::new(Kind::InvalidValue, message))
 }

@@ -1,41 +1,25 @@
-//! Answers sent as they are made: what a running request does, turned into bytes by an encoder per schema. The engine's channel is
-//! the only buffer, and dropping the stream, as when the client leaves, stops the work.
+//! Answers sent as they are made: what a running request does, turned into bytes by an encoder per schema. The engine's
+//! channel is the only buffer, and dropping the stream, as when the client leaves, stops the work.
 
 use std::sync::Arc;
 
 use actix_web::HttpResponse;
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
 use actix_web::web::Bytes;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{Stream, StreamExt};
 
 use super::errors::ErrorBody;
 use super::framing::Framing;
 use super::lmi::{self, Reply, Style, Token};
 use super::suggest::{End, SuggestionLine};
-use crate::engine::{Engine, Generation, Parts, Running};
-use crate::error::Error;
-use completion::{Generated, Outcome, SampledToken};
-use scheduler::{Answer, Event};
+use crate::engine::{Engine, Generation, Piece, Running, TaskResult};
+use completion::{Completions, Generated, SampledToken};
+use scheduler::Event;
 
-/// What happens to a running request, in order; the last piece is an end or a failure.
-#[derive(Debug)]
-pub enum Piece<T> {
-    /// Something is certain.
-    Event(Event),
-    /// It is done.
-    Done(Answer<T>),
-    /// There is no answer.
-    Failed(Error),
-}
-
-/// The pieces of a running request. Its engine lives as long as it.
-pub fn pieces<T: Parts>(engine: Arc<Engine>, running: Running<T>) -> impl Stream<Item = Piece<T>> {
-    stream::unfold(Some((engine, running)), |state| async {
-        let (engine, mut running) = state?;
-        Some(match running.event().await {
-            Some(event) => (Piece::Event(event), Some((engine, running))),
-            None => (running.finish().await.map_or_else(Piece::Failed, Piece::Done), None),
-        })
+/// The pieces of a running request, which keep its engine loaded.
+pub fn pieces<T: TaskResult>(engine: Arc<Engine>, running: Running<T>) -> impl Stream<Item = Piece<T>> {
+    running.pieces().inspect(move |_| {
+        let _kept = &engine;
     })
 }
 
@@ -76,11 +60,11 @@ impl SuggestEncoder {
     }
 }
 
-impl Encoder<Piece<Outcome>> for SuggestEncoder {
-    fn encode(&mut self, piece: Piece<Outcome>, out: &mut Vec<u8>) {
+impl Encoder<Piece<Completions>> for SuggestEncoder {
+    fn encode(&mut self, piece: Piece<Completions>, out: &mut Vec<u8>) {
         match piece {
             Piece::Event(Event::Suggestion(suggestion)) => {
-                self.framing.write(out, &SuggestionLine { suggestion: &suggestion });
+                self.framing.write(out, &SuggestionLine { suggestion: (&suggestion).into() });
             }
             Piece::Event(Event::Token { .. }) => {}
             Piece::Done(answer) => self.framing.write(out, &End::new(&self.model, &answer)),
@@ -100,7 +84,8 @@ pub struct TokenLine {
     pub reply: Option<Reply>,
 }
 
-/// A prompt's continuation: a line a token. The last one has the whole, so a token waits until it is known whether another comes.
+/// A prompt's continuation: a line a token. The last one has the whole, so a token waits until it is known whether
+/// another comes.
 pub struct TokenEncoder {
     framing: Framing,
     generation: Generation,

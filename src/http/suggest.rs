@@ -1,12 +1,12 @@
-//! The schema of typed texts: `{"input": ...}`, answered with suggestions. Only its shape; ranges are the engine's business.
+//! The schema of typed texts: `{"input": ...}`, answered with suggestions. Only its shape; ranges are the engine's
+//! business.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::openapi::{FinishShape, SuggestionShape, UsageShape};
 use crate::engine::Completion;
 use completion::text::Method;
-use completion::{Outcome, Suggestion};
+use completion::{Completions, Suggestion};
 use scheduler::{Answer, Finish, Usage};
 
 /// A typed text to complete.
@@ -18,15 +18,15 @@ pub struct Invocation {
     pub input: String,
     /// Suggestions wanted; 10 if absent.
     #[schema(minimum = 1, maximum = 100)]
-    #[serde(default, deserialize_with = "super::wire::whole")]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
     pub suggestions: Option<usize>,
     /// Tokens that may reach beyond the typed text, up to the model's context; 16 if absent.
     #[schema(minimum = 1)]
-    #[serde(default, deserialize_with = "super::wire::whole")]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
     pub max_new_tokens: Option<usize>,
     /// Milliseconds after which the best found until then is the answer.
     #[schema(minimum = 1, maximum = 60_000)]
-    #[serde(default, deserialize_with = "super::wire::whole")]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
     pub deadline_ms: Option<u64>,
     /// Whose text this is: a newer request of a session takes the place of an older one that is still being worked on.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
@@ -43,12 +43,62 @@ impl From<Invocation> for Completion {
     }
 }
 
+/// One way to complete the typed text.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = Suggestion)]
+pub struct SuggestedQuery<'a> {
+    /// The whole query; it starts with exactly what was typed.
+    text: &'a str,
+    /// What to add to the typed text.
+    completion: &'a str,
+    /// Natural logarithm of `probability`.
+    #[schema(maximum = 0)]
+    logprob: f64,
+    /// Probability that the query goes on like this and then ends, given what was typed.
+    #[schema(minimum = 0, maximum = 1)]
+    probability: f64,
+    /// Whether the model ended the query here.
+    complete: bool,
+}
+
+/// Why an answer is as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Finish)]
+#[serde(rename_all = "lowercase")]
+pub enum SuggestFinish {
+    /// The search ended by itself.
+    Complete,
+    /// Suggestions were cut at the length limit.
+    Length,
+    /// What was typed has a blocked term.
+    Blocked,
+    /// The deadline passed.
+    Deadline,
+    /// A newer request of the session came.
+    Superseded,
+}
+
+/// What a request cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Usage)]
+pub struct SuggestUsage {
+    /// Tokens of the typed text.
+    typed_tokens: usize,
+    /// Forwards that this request had a row in.
+    forwards: usize,
+    /// Positions computed for this request.
+    positions_computed: usize,
+    /// Those of them that the typed text itself needed.
+    typed_positions_computed: usize,
+    /// Distributions that were known already.
+    positions_saved: usize,
+}
+
 /// The ranked suggestions for a typed text.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Suggestions<'a> {
     /// Best first.
-    #[schema(value_type = Vec<SuggestionShape>)]
-    pub suggestions: &'a [Suggestion],
+    pub suggestions: Vec<SuggestedQuery<'a>>,
     /// How the search ended and what it cost.
     #[serde(flatten)]
     pub end: End<'a>,
@@ -58,15 +108,13 @@ pub struct Suggestions<'a> {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct End<'a> {
     /// Why the search ended.
-    #[schema(value_type = FinishShape)]
-    pub finish: Finish,
+    pub finish: SuggestFinish,
     /// Whether no unexplored completion is as probable as the last suggestion.
     pub proven: bool,
     /// The model's name.
     pub model: &'a str,
     /// What it cost.
-    #[schema(value_type = UsageShape)]
-    pub usage: Usage,
+    pub usage: SuggestUsage,
     /// How long it took.
     pub timing: Timing,
 }
@@ -86,20 +134,45 @@ pub struct Timing {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct SuggestionLine<'a> {
     /// The next best.
-    #[schema(value_type = SuggestionShape)]
-    pub suggestion: &'a Suggestion,
+    pub suggestion: SuggestedQuery<'a>,
+}
+
+impl<'a> From<&'a Suggestion> for SuggestedQuery<'a> {
+    fn from(suggestion: &'a Suggestion) -> Self {
+        let &Suggestion { ref text, ref completion, logprob, probability, complete } = suggestion;
+        Self { text, completion, logprob, probability, complete }
+    }
+}
+
+impl From<Finish> for SuggestFinish {
+    fn from(finish: Finish) -> Self {
+        match finish {
+            Finish::Complete => Self::Complete,
+            Finish::Length => Self::Length,
+            Finish::Blocked => Self::Blocked,
+            Finish::Deadline => Self::Deadline,
+            Finish::Superseded => Self::Superseded,
+        }
+    }
+}
+
+impl From<Usage> for SuggestUsage {
+    fn from(usage: Usage) -> Self {
+        let Usage { typed_tokens, forwards, positions_computed, typed_positions_computed, positions_saved } = usage;
+        Self { typed_tokens, forwards, positions_computed, typed_positions_computed, positions_saved }
+    }
 }
 
 impl<'a> End<'a> {
     /// The end of an answer as it is sent.
-    pub fn new(model: &'a str, answer: &Answer<Outcome>) -> Self {
+    pub fn new(model: &'a str, answer: &Answer<Completions>) -> Self {
         // Microseconds are enough, and keep the body short.
         let ms = |duration: std::time::Duration| duration.as_micros() as f64 / 1000.0;
         Self {
-            finish: answer.finish,
+            finish: answer.finish.into(),
             proven: answer.result.proven,
             model,
-            usage: answer.usage,
+            usage: answer.usage.into(),
             timing: Timing { queue_ms: ms(answer.queued), search_ms: ms(answer.searched) },
         }
     }
@@ -107,7 +180,8 @@ impl<'a> End<'a> {
 
 impl<'a> Suggestions<'a> {
     /// An answer as it is sent.
-    pub fn new(model: &'a str, answer: &'a Answer<Outcome>) -> Self {
-        Self { suggestions: &answer.result.suggestions, end: End::new(model, answer) }
+    pub fn new(model: &'a str, answer: &'a Answer<Completions>) -> Self {
+        let suggestions = answer.result.suggestions.iter().map(SuggestedQuery::from).collect();
+        Self { suggestions, end: End::new(model, answer) }
     }
 }

@@ -1,4 +1,5 @@
-//! The framing of `application/vnd.amazon.eventstream`: length, headers and payload, with checksums. Plain functions of bytes.
+//! The framing of `application/vnd.amazon.eventstream`: length, headers and payload, with checksums. Plain functions of
+//! bytes.
 
 /// The content type.
 pub const CONTENT_TYPE: &str = "application/vnd.amazon.eventstream";
@@ -61,7 +62,8 @@ mod tests {
         assert_eq!(message(&[], b"{'foo':'bar'}"), b"\x00\x00\x00\x1d\x00\x00\x00\x00\xfdR\x8cZ{'foo':'bar'}\xc3e96");
         assert_eq!(
             message(&[("content-type", "application/json")], b"{'foo':'bar'}"),
-            b"\x00\x00\x00=\x00\x00\x00 \x07\xfd\x83\x96\x0ccontent-type\x07\x00\x10application/json{'foo':'bar'}\x8d\x9c\x08\xb1"
+            b"\x00\x00\x00=\x00\x00\x00 \x07\xfd\x83\x96\x0ccontent-type\x07\x00\x10\
+              application/json{'foo':'bar'}\x8d\x9c\x08\xb1"
         );
     }
 

@@ -1,6 +1,6 @@
-//! Amazon SageMaker's runtime API in front of a server or container on this machine, so that client code written with an AWS SDK
-//! runs against it with nothing but its endpoint URL changed. For trying things out: it checks no signatures, and no request to a
-//! deployed model passes through here.
+//! Amazon SageMaker's runtime API in front of a server or container on this machine, so that client code written with
+//! an AWS SDK runs against it with nothing but its endpoint URL changed. For trying things out: it checks no
+//! signatures, and no request to a deployed model passes through here.
 
 pub mod event_stream;
 
@@ -186,7 +186,9 @@ fn passed_back(headers: &HeaderMap) -> impl Iterator<Item = (HeaderName, HeaderV
 fn model_error(status: u16, message: &str, endpoint: &str) -> HttpResponse {
     let whose = if (400..500).contains(&status) { "client" } else { "server" };
     let body = json!({
-        "Message": format!("Received {whose} error ({status}) from primary with message \"{message}\". See the container's log."),
+        "Message": format!(
+            "Received {whose} error ({status}) from primary with message \"{message}\". See the container's log."
+        ),
         "OriginalMessage": message,
         "OriginalStatusCode": status,
         "LogStreamArn": format!("arn:aws:logs:local:000000000000:log-group:/aws/sagemaker/Endpoints/{endpoint}"),

@@ -1,5 +1,5 @@
-//! What `--model` names: a bundle, a bare Hugging Face checkpoint, or a folder with one of them in it. A checkpoint is built into
-//! a cache on first use and found there afterwards.
+//! What `--model` names: a bundle, a bare Hugging Face checkpoint, or a folder with one of them in it. A checkpoint is
+//! built into a cache on first use and found there afterwards.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::quality::{self, Gate};
 
 /// What is in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ModelFolder {
     /// A bundle, ready to load.
     Bundle(PathBuf),
     /// A checkpoint, to be built.
@@ -55,12 +55,15 @@ impl IntakeOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum IntakeError {
     /// The folder doesn't exist.
-    #[error("there is no folder {}; --model names a bundle made by `foretype build`, or a Hugging Face checkpoint folder", .0.display())]
+    #[error(
+        "there is no folder {}; --model names a bundle made by `foretype build`, or a Hugging Face checkpoint folder",
+        .0.display()
+    )]
     NoFolder(PathBuf),
     /// It holds neither.
     #[error(
-        "{} holds neither a foretype bundle (manifest.json) nor a Hugging Face checkpoint (config.json), and no folder in it does; \
-         found: {found}",
+        "{} holds neither a foretype bundle (manifest.json) nor a Hugging Face checkpoint (config.json), and no folder \
+         in it does; found: {found}",
         path.display()
     )]
     Neither {
@@ -89,13 +92,13 @@ pub enum IntakeError {
 ///
 /// # Errors
 /// [`IntakeError::NoFolder`] or [`IntakeError::Neither`].
-pub fn identify(folder: &Path) -> Result<Source, IntakeError> {
+pub fn identify(folder: &Path) -> Result<ModelFolder, IntakeError> {
     if !folder.is_dir() {
         return Err(IntakeError::NoFolder(folder.to_owned()));
     }
     let source = |path: &Path| match () {
-        () if is_bundle(path) => Some(Source::Bundle(path.to_owned())),
-        () if is_checkpoint(path) => Some(Source::Checkpoint(path.to_owned())),
+        () if is_bundle(path) => Some(ModelFolder::Bundle(path.to_owned())),
+        () if is_checkpoint(path) => Some(ModelFolder::Checkpoint(path.to_owned())),
         () => None,
     };
     let mut entries: Vec<PathBuf> =
@@ -115,18 +118,18 @@ pub fn identify(folder: &Path) -> Result<Source, IntakeError> {
 /// # Errors
 /// See [`IntakeError`].
 pub fn open(
-    source: &Source,
+    source: &ModelFolder,
     options: &IntakeOptions,
     progress: &dyn Progress,
 ) -> Result<(PathBuf, Manifest), IntakeError> {
     match source {
-        Source::Bundle(path) => {
-            // It came from elsewhere, so every byte is compared with what was built; that also brings it into memory.
+        ModelFolder::Bundle(path) => {
+            // It came from elsewhere, so every byte is checked; that also reads the files into the page cache.
             let (path, manifest) = load(path)?;
             manifest.verify_checksums(&path)?;
             Ok((path, manifest))
         }
-        Source::Checkpoint(path) => {
+        ModelFolder::Checkpoint(path) => {
             let built = options.cache.join(cache_name(path, options)?);
             if is_bundle(&built)
                 && let Ok(found) = load(&built)
@@ -175,7 +178,8 @@ fn model_name(checkpoint: &Path) -> String {
 fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> Result<String, BuildError> {
     let build = build_options(checkpoint, PathBuf::new(), options);
     let operators = build.operators()?;
-    // Every field, by name: a new one doesn't compile until it is thought of here. The files are among the checkpoint's.
+    // Every field, by name: a new one doesn't compile until it is thought of here. The files are among the
+    // checkpoint's.
     let BuildOptions {
         checkpoint: _,
         out: _,
@@ -186,13 +190,12 @@ fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> Result<String, Buil
         dtype,
         operators: _,
         quantization,
-        compact_from_bytes,
         blocklist: _,
         popular: _,
     } = build;
     let mut hasher = DefaultHasher::new();
     (env!("CARGO_PKG_VERSION"), bundle::manifest::FORMAT).hash(&mut hasher);
-    (name, context, top_k, prompt_prefix, dtype, operators, quantization, compact_from_bytes).hash(&mut hasher);
+    (name, context, top_k, prompt_prefix, dtype, operators, quantization).hash(&mut hasher);
     checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned()).hash(&mut hasher);
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(checkpoint).into_iter().flatten().flatten().map(|e| e.path()).collect();
@@ -229,7 +232,7 @@ mod tests {
         let inner = folder.path().join("model");
         std::fs::create_dir(&inner).unwrap();
         std::fs::write(inner.join("config.json"), "{}").unwrap();
-        assert_eq!(identify(folder.path()).unwrap(), Source::Checkpoint(inner.clone()));
+        assert_eq!(identify(folder.path()).unwrap(), ModelFolder::Checkpoint(inner.clone()));
         let options = IntakeOptions::new(folder.path().into());
         let before = cache_name(&inner, &options).unwrap();
         assert_eq!(before, cache_name(&inner, &options).unwrap());

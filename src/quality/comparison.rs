@@ -20,7 +20,7 @@ pub(super) struct Comparison {
 
 impl Comparison {
     /// Compares a position's logits, `[vocab]` of the reference and of the candidate; `next` is the token that follows.
-    pub(super) fn add(&mut self, (reference, candidate): (&[f32], &[f32]), next: Option<TokenId>) {
+    pub(super) fn add(&mut self, reference: &[f32], candidate: &[f32], next: Option<TokenId>) {
         let normalizers = [log_sum_exp(reference), log_sum_exp(candidate)];
         self.positions += 1;
         self.agreeing += u64::from(first(reference) == first(candidate));
@@ -70,8 +70,8 @@ mod tests {
     fn a_model_agrees_with_itself_whatever_its_offset() {
         let mut comparison = Comparison::default();
         assert_eq!(comparison.quality(0), None);
-        comparison.add((&[1.0, 3.0, -2.0], &[-99.0, -97.0, -102.0]), Some(TokenId(0)));
-        comparison.add((&[0.0, 0.0, 0.0], &[0.0, 0.0, 0.0]), None);
+        comparison.add(&[1.0, 3.0, -2.0], &[-99.0, -97.0, -102.0], Some(TokenId(0)));
+        comparison.add(&[0.0, 0.0, 0.0], &[0.0, 0.0, 0.0], None);
         let quality = comparison.quality(1).unwrap();
         assert_eq!((quality.positions, quality.top1_agreement), (2, 1.0));
         assert!(quality.kl_nats < 1e-12 && (quality.perplexity - quality.reference_perplexity).abs() < 1e-9);
@@ -81,7 +81,7 @@ mod tests {
     fn figures_are_those_of_the_distributions() {
         // The reference says 3/4 and 1/4, the candidate 1/4 and 3/4; token 0 follows.
         let mut comparison = Comparison::default();
-        comparison.add((&[3f32.ln(), 0.0], &[0.0, 3f32.ln()]), Some(TokenId(0)));
+        comparison.add(&[3f32.ln(), 0.0], &[0.0, 3f32.ln()], Some(TokenId(0)));
         let quality = comparison.quality(1).unwrap();
         assert_eq!(quality.top1_agreement, 0.0);
         assert!((quality.kl_nats - 0.5 * 3f64.ln()).abs() < 1e-6, "{quality:?}");

@@ -1,7 +1,7 @@
 //! Builds of int8 bundles, compared with the same model in f32 before they take their place.
 //!
-//! Both models read the same texts, and at every token their next-token distributions are compared. A bundle that is beyond the
-//! bounds is refused, so that nobody serves a model that quantization broke without having said so.
+//! Both models read the same texts, and at every token their next-token distributions are compared. A bundle that is
+//! beyond the bounds is refused, so that nobody serves a model that quantization broke without having said so.
 
 mod comparison;
 
@@ -14,7 +14,7 @@ use engine_build::{BuildError, BuildOptions, Progress, build_checked};
 
 use self::comparison::Comparison;
 use crate::engine::{TokenizerError, read_text};
-use backends::onnxruntime::{self, LoadError};
+use backends::onnxruntime::{self, CpuLevel, LoadError};
 use completion::text::TokenId;
 use scheduler::backend::{Backend, BackendError, Batch, Outputs, Selected};
 
@@ -84,7 +84,7 @@ pub fn build(options: &BuildOptions, gate: &Gate, progress: &dyn Progress) -> Re
     build_checked(options, progress, |folder, manifest| {
         let reference = Reference::build(options, folder, progress)?;
         progress.stage("compare with f32", 0);
-        let quality = match measure(options, gate, ((folder, manifest), &reference)) {
+        let quality = match measure(options, gate, [reference.files(), ModelFiles { folder, manifest }]) {
             Ok(quality) => quality,
             Err(error) if gate.force => {
                 tracing::warn!(%error, "the int8 model is kept without a comparison");
@@ -102,8 +102,8 @@ pub fn build(options: &BuildOptions, gate: &Gate, progress: &dyn Progress) -> Re
 /// The figures in a sentence.
 pub fn describe(quality: &Quality) -> String {
     format!(
-        "int8 against f32 on {} texts ({} positions): the same first token at {:.1} %, divergence {:.4} nats, perplexity {:.3} \
-         against {:.3}",
+        "int8 against f32 on {} texts ({} positions): the same first token at {:.1} %, divergence {:.4} nats, \
+         perplexity {:.3} against {:.3}",
         quality.texts,
         quality.positions,
         100.0 * quality.top1_agreement,
@@ -113,12 +113,12 @@ pub fn describe(quality: &Quality) -> String {
     )
 }
 
-/// Which bounds the figures break.
+/// The bounds that the figures exceed, in words.
 fn beyond(quality: &Quality) -> Option<String> {
     let Quality { top1_agreement, kl_nats, .. } = *quality;
     let ratio = quality.perplexity / quality.reference_perplexity;
     let mut broken = Vec::new();
-    // What is no number is in no range.
+    // NaN is in no range.
     if !(MIN_TOP1_AGREEMENT..=1.0).contains(&top1_agreement) {
         broken.push(format!("the first token agrees at {top1_agreement:.3} of positions, below {MIN_TOP1_AGREEMENT}"));
     }
@@ -148,35 +148,42 @@ impl Reference {
         let manifest = engine_build::build(&plain, progress)?;
         Ok(Self { folder, manifest })
     }
+
+    fn files(&self) -> ModelFiles<'_> {
+        ModelFiles { folder: &self.folder, manifest: &self.manifest }
+    }
 }
 
 impl Drop for Reference {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
-            tracing::warn!(folder = %self.folder.display(), %error, "the f32 model for the comparison can't be removed");
+            let folder = self.folder.display();
+            tracing::warn!(%folder, %error, "the f32 model for the comparison can't be removed");
         }
     }
 }
 
-/// Has both models read the texts.
-fn measure(
-    options: &BuildOptions,
-    gate: &Gate,
-    ((folder, manifest), reference): ((&Path, &Manifest), &Reference),
-) -> Result<Quality, QualityError> {
+/// A model in a folder.
+#[derive(Clone, Copy)]
+struct ModelFiles<'a> {
+    folder: &'a Path,
+    manifest: &'a Manifest,
+}
+
+/// Compares two models, the reference and the candidate, on the texts.
+fn measure(options: &BuildOptions, gate: &Gate, pair: [ModelFiles<'_>; 2]) -> Result<Quality, QualityError> {
     let texts = texts(options, gate)?;
-    let text = read_text(folder, manifest)?;
+    let [reference, candidate] = pair;
+    let text = read_text(candidate.folder, candidate.manifest)?;
     let settings = settings(gate);
-    let mut models = [
-        onnxruntime::load(&reference.folder, &reference.manifest, &settings)?,
-        onnxruntime::load(folder, manifest, &settings)?,
-    ];
+    let load = |files: ModelFiles<'_>| onnxruntime::load(files.folder, files.manifest, &settings);
+    let mut models = [load(reference)?, load(candidate)?];
     let mut comparison = Comparison::default();
     let mut count = 0;
     for line in &texts {
         let tokens = text.encode(line);
         if !tokens.is_empty() {
-            read(&mut models, (text.prompt(), &tokens), &mut comparison)?;
+            read(&mut models, text.prompt(), &tokens, &mut comparison)?;
             count += 1;
         }
     }
@@ -188,6 +195,7 @@ fn settings(gate: &Gate) -> onnxruntime::Options {
         library: gate.library.clone(),
         threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         spin: false,
+        cpu_level: CpuLevel::detect(),
         lanes: 1,
         chunk: CHUNK,
         pool_bytes: 0,
@@ -208,17 +216,19 @@ fn texts(options: &BuildOptions, gate: &Gate) -> Result<Vec<String>, QualityErro
     Ok(counts.into_iter().take(MAX_TEXTS).map(|(query, _)| query).collect())
 }
 
-/// The lines that say something; of many, [`MAX_TEXTS`] at even distances.
+/// The lines that aren't blank; of many, [`MAX_TEXTS`] at even distances.
 fn spread(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let count = lines.len().min(MAX_TEXTS);
     (0..count).map(|i| lines[i * lines.len() / count].to_owned()).collect()
 }
 
-/// Has both models read one text behind the prompt, cut to the context, and compares them from the prompt's last token on.
+/// Runs both models on one text after the prompt, cut to the context, and compares them from the prompt's last token
+/// on.
 fn read(
     models: &mut [Box<dyn Backend>; 2],
-    (prompt, text): (&[TokenId], &[TokenId]),
+    prompt: &[TokenId],
+    text: &[TokenId],
     comparison: &mut Comparison,
 ) -> Result<(), BackendError> {
     let limits = models[0].limits().clone();
@@ -239,7 +249,7 @@ fn read(
         let [reference, candidate] = &outputs;
         let rows = reference.logits.chunks(limits.vocab).zip(candidate.logits.chunks(limits.vocab));
         for (position, (reference, candidate)) in wanted.zip(rows) {
-            comparison.add((reference, candidate), tokens.get(position + 1).copied());
+            comparison.add(reference, candidate, tokens.get(position + 1).copied());
         }
     }
     Ok(())

@@ -7,33 +7,22 @@
 #   FORETYPE_124M=DIR    a bundle of a 124M model to take the start time of; default TARGET_DIR/parity/bundle, if it is there
 set -euo pipefail
 
-target=$(mkdir -p "${1:?usage: tests/container/run.sh TARGET_DIR}" && realpath "$1")/container
+CARGO_TARGET_DIR=$(mkdir -p "${1:?usage: tests/container/run.sh TARGET_DIR}" && realpath "$1")
+export CARGO_TARGET_DIR
+target=$CARGO_TARGET_DIR/container
 shift
 cd "$(dirname "$0")/../.."
 here=$PWD/tests/container
 mkdir -p "$target"
 
 say() { printf 'container: %s\n' "$*" >&2; }
-as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
-
-# needs COMMAND PACKAGE
-needs() {
-    if command -v "$1" >/dev/null; then return; fi
-    say "installing $2"
-    [ -n "${updated:-}" ] || as_root apt-get update -qq
-    updated=1
-    # Installing must not start anything.
-    printf '#!/bin/sh\nexit 101\n' >"$target/policy-rc.d"
-    [ -e /usr/sbin/policy-rc.d ] || { as_root install -m 755 "$target/policy-rc.d" /usr/sbin/policy-rc.d; installed_policy=1; }
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null
-    [ -z "${installed_policy:-}" ] || as_root rm -f /usr/sbin/policy-rc.d
-    installed_policy=
-}
-needs python3 python3
-python3 -c 'import ensurepip, venv' 2>/dev/null || needs foretype-no-such-command python3-venv
-needs docker-registry docker-registry
-needs shellcheck shellcheck
-needs docker docker.io
+# shellcheck source=tools/install.sh
+. tools/install.sh
+needs python3 command -v python3
+needs python3-venv python3 -c 'import ensurepip, venv'
+needs docker-registry command -v docker-registry
+needs shellcheck command -v shellcheck
+needs docker.io command -v docker
 
 # ---- an engine
 engine=
@@ -48,7 +37,7 @@ cleanup() {
 }
 trap cleanup EXIT
 if ! docker version >/dev/null 2>&1; then
-    needs dockerd docker.io
+    needs docker.io command -v dockerd
     say "starting a Docker engine"
     # Neither a bridge nor a firewall: containers here share the host's network or have none.
     as_root dockerd --iptables=false --ip6tables=false --bridge=none --data-root "$target/engine" --exec-root "$target/exec" \
@@ -71,7 +60,7 @@ rust=$(default_of RUST_IMAGE)
 pulled() { docker image inspect "$1" >/dev/null 2>&1 || timeout 300 docker pull --quiet "$1" >/dev/null 2>&1; }
 if ! { pulled "$runtime" && pulled "$rust"; }; then
     say "the base images can't be pulled; making stand-ins"
-    needs debootstrap debootstrap
+    needs debootstrap command -v debootstrap
     "$here/standins.sh"
     runtime=foretype-standin-runtime rust=foretype-standin-rust
 fi
@@ -88,6 +77,11 @@ build --target gpu --build-arg "GPU_RUNTIME_IMAGE=$runtime" --build-arg "TENSORR
     --build-arg 'TENSORRT_LIBRARIES=/usr/lib/x86_64-linux-gnu/libc.so*' --tag foretype:gpu-standin
 say "built in $((SECONDS - started)) s"
 
+# ---- the binary whose local-endpoint stands in front of the containers; `make test` has built the same
+tools/setup.sh "$CARGO_TARGET_DIR/checked"
+PATH=$PATH:$HOME/.cargo/bin cargo build --profile checked --locked --features foretype/tensorrt
+export FORETYPE_BINARY=$CARGO_TARGET_DIR/checked/foretype
+
 # ---- the tests
 venv=$target/venv
 if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
@@ -96,7 +90,7 @@ if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
     "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
     cp "$here/requirements.txt" "$venv/"
 fi
-shellcheck build_and_push.sh nginx/serve tests/container/*.sh
+shellcheck --external-sources build_and_push.sh nginx/serve tests/container/*.sh
 "$venv/bin/hadolint" Dockerfile
 export FORETYPE_IMAGE=foretype:test PYTHONDONTWRITEBYTECODE=1
 FORETYPE_BUILD_ARGS=$(printf '{"RUST_IMAGE": "%s", "CPU_RUNTIME_IMAGE": "%s"}' "$rust" "$runtime")

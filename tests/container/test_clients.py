@@ -1,6 +1,8 @@
 """Clients as people write them, with boto3, against a container behind the local endpoint."""
 
+import contextlib
 import json
+import os
 import subprocess
 
 import boto3
@@ -10,26 +12,34 @@ from botocore.exceptions import ClientError
 from conftest import IMAGE, ROOT, Container, docker, free_port, listens, wait_for
 
 
+@contextlib.contextmanager
+def local_endpoint(container):
+    """A boto3 client of SageMaker's runtime API in front of a container. The image leaves that command out: the binary beside it has it."""
+    port = free_port()
+    process = subprocess.Popen(
+        [os.environ["FORETYPE_BINARY"], "local-endpoint", "--port", str(port), "--target", f"http://127.0.0.1:{container.port}"],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        wait_for("the endpoint", lambda: process.poll() is None and listens(port))
+        yield boto3.client(
+            "sagemaker-runtime",
+            endpoint_url=f"http://127.0.0.1:{port}",
+            region_name="us-east-1",
+            aws_access_key_id="x",
+            aws_secret_access_key="x",
+            config=Config(retries={"mode": "standard"}),
+        )
+    finally:
+        process.terminate()
+        process.wait()
+
+
 @pytest.fixture(scope="module")
 def runtime(demo):
     """Only endpoint_url is not as it is against AWS; the rest is what any AWS client finds in its environment."""
-    port = free_port()
-    name = f"{demo.name}-endpoint"
-    docker(
-        "run", "--detach", "--name", name, "--network", "host", IMAGE,
-        "local-endpoint", "--port", str(port), "--target", f"http://127.0.0.1:{demo.port}",
-    )  # fmt: skip
-    client = boto3.client(
-        "sagemaker-runtime",
-        endpoint_url=f"http://127.0.0.1:{port}",
-        region_name="us-east-1",
-        aws_access_key_id="x",
-        aws_secret_access_key="x",
-        config=Config(retries={"mode": "standard"}),
-    )
-    wait_for("the endpoint", lambda: listens(port))
-    yield client
-    docker("rm", "--force", name, check=False)
+    with local_endpoint(demo) as client:
+        yield client
 
 
 def test_the_paper_cases_client(runtime):
@@ -101,13 +111,14 @@ def test_models_by_name_through_the_endpoint():
     with Container(at="/opt/ml/models/terms/model", env={"SAGEMAKER_MULTI_MODEL": "true"}) as container:
         container.healthy()
         assert container.invoke({"model_name": "terms", "url": "/opt/ml/models/terms/model"}, path="/models").status == 200
-        port = free_port()
-        docker("exec", "--detach", container.name, "foretype", "local-endpoint", "--port", str(port), "--target", f"http://127.0.0.1:{container.port}")
-        wait_for("the endpoint", lambda: listens(port))
-        client = boto3.client(
-            "sagemaker-runtime", endpoint_url=f"http://127.0.0.1:{port}", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x"
-        )
-        response = client.invoke_endpoint(
-            EndpointName="many", TargetModel="terms.tar.gz", ContentType="application/json", Body=b'{"input": "wire"}'
-        )
-        assert json.loads(response["Body"].read())["suggestions"]
+        with local_endpoint(container) as client:
+            response = client.invoke_endpoint(
+                EndpointName="many", TargetModel="terms.tar.gz", ContentType="application/json", Body=b'{"input": "wire"}'
+            )
+            assert json.loads(response["Body"].read())["suggestions"]
+
+
+def test_the_image_names_the_commands_that_it_leaves_out():
+    found = docker("run", "--rm", IMAGE, "local-endpoint", "--port", "0", check=False)
+    assert found.returncode == 1
+    assert "leaves out the commands evaluate and local-endpoint" in found.stderr

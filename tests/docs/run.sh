@@ -10,9 +10,9 @@ shift
 venv=$target_dir/../docs-venv
 requirements=$here/../../deploy/requirements.txt
 
-if ! command -v curl >/dev/null; then
-    if [ "$(id -u)" = 0 ]; then apt-get install -y -qq curl >/dev/null; else sudo apt-get install -y -qq curl >/dev/null; fi
-fi
+# shellcheck source=tools/install.sh
+. "$here/../../tools/install.sh"
+needs curl command -v curl
 # installed.txt tells a complete environment from one whose installation was interrupted, or is of other versions.
 if ! cmp -s "$requirements" "$venv/installed.txt"; then
     python3 -m venv "$venv"

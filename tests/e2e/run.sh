@@ -21,41 +21,10 @@ if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
     cp "$here/requirements.txt" "$venv/installed.txt"
 fi
 
-scratch=$(mktemp -d)
-server=
-finish() {
-    [ -z "$server" ] || kill "$server" 2>/dev/null || true
-    wait
-    rm -rf "$scratch"
-}
-trap finish EXIT
-
-# start ARGUMENT...: starts a server and sets $url when it is ready.
-start() {
-    # What the server before it wrote must be gone before this looks: the background process may be slow to open the file.
-    : >"$scratch/out"
-    "$target_dir/foretype" serve --port 0 --cache "$scratch/cache" "$@" >"$scratch/out" 2>"$scratch/log" &
-    server=$!
-    for _ in $(seq 600); do
-        url=$(sed -nE 's/^foretype is ready on (http:[^ ,]*[0-9]).*/\1/p' "$scratch/out")
-        [ -z "$url" ] || return 0
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.1
-    done
-    echo "e2e: the server did not start:" >&2
-    cat "$scratch/log" >&2
-    exit 1
-}
-
-# stop: ends the server, which must be alive still and end well.
-stop() {
-    if ! kill "$server" || ! wait "$server"; then
-        echo "e2e: the server ended badly:" >&2
-        tail -20 "$scratch/log" >&2
-        exit 1
-    fi
-    server=
-}
+suite=e2e
+# shellcheck source=tests/lib/server.sh
+. tests/lib/server.sh
+start() { start_server "$target_dir/foretype" serve --port 0 --cache "$scratch/cache" "$@"; }
 
 # check_api ARGUMENT...: everything that schemathesis can check, with the same number of examples on every machine: with a time
 # limit (--max-time) it goes on until the time is spent, so that a fast machine tries more, and other, requests than a slow one.
@@ -68,11 +37,11 @@ check_api() {
 start --model models/demo
 "$venv/bin/python" "$here/clients.py" "$url"
 check_api --max-examples 150
-stop
+stop_server
 
 # Folders of models aren't made up: the two that tests may load are loaded here.
-start --multi-model --kv-pool-mib 32 --tree-mib 32
+start --multi-model --kv-pool-mib 32 --prefix-cache-mib 32
 "$venv/bin/python" "$here/by_name.py" "$url" "$PWD/models/demo"
 check_api --max-examples 60 --include-path-regex '^/(models|v1/models|ping|metrics)'
-stop
+stop_server
 echo "e2e: all is well"

@@ -9,9 +9,11 @@ set -euo pipefail
 what=${1:?usage: tests/gpu/run.sh test|bench TARGET_DIR}
 target=${2:?usage: tests/gpu/run.sh test|bench TARGET_DIR}
 cd "$(dirname "$0")/../.."
+# shellcheck source=tests/lib/require.sh
+. tests/lib/require.sh
 
 if ! gpu=$(nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheader 2>/dev/null | head -n 1) || [ -z "$gpu" ]; then
-    echo "gpu-$what: there is no NVIDIA GPU here: skipped"
+    absent "gpu-$what" "there is no NVIDIA GPU here"
     exit 0
 fi
 echo "gpu-$what: $gpu"
@@ -65,7 +67,7 @@ tests() {
             with_engine "$engine" compute-sanitizer --error-exitcode 1 "$target/checked/foretype" complete "lithium ion" \
                 --model models/demo --backend "$engine" --device cuda --cache "$target/gpu-cache"
         else
-            echo "gpu-test: compute-sanitizer is not installed: left out"
+            absent "gpu-test under compute-sanitizer" "it is not installed"
         fi
     done
 }

@@ -15,18 +15,11 @@ target_dir=$(cd "${1:?usage: tests/page/run.sh TARGET_DIR [FORETYPE]}" && pwd)
 binary=$(realpath "${2:-$target_dir/checked/foretype}")
 cd "$here/../.."
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
-}
-needs_package() {
-    command -v "$1" >/dev/null && return
-    [ -n "${apt_updated:-}" ] || as_root apt-get update -qq
-    apt_updated=1
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null
-}
-needs_package node nodejs
-needs_package npm npm
-needs_package chromium chromium
+# shellcheck source=tools/install.sh
+. tools/install.sh
+needs nodejs command -v node
+needs npm command -v npm
+needs chromium command -v chromium
 
 # The tests run where their modules are, outside the repository. A lock file that is there says that the installation was complete.
 modules=$target_dir/page-tests
@@ -38,29 +31,10 @@ if ! cmp -s "$here/package-lock.json" "$modules/installed.json"; then
 fi
 cp "$here"/*.js "$here/package.json" "$modules/"
 
-scratch=$(mktemp -d)
-server=
-finish() {
-    [ -z "$server" ] || kill "$server" 2>/dev/null || true
-    wait
-    rm -rf "$scratch"
-}
-trap finish EXIT
-
-"$binary" serve --model models/demo --page --port 0 --cache "$scratch/cache" >"$scratch/out" 2>"$scratch/log" &
-server=$!
-url=
-for _ in $(seq 600); do
-    url=$(sed -nE 's/^foretype is ready on (http:[^ ,]*[0-9]).*/\1/p' "$scratch/out")
-    [ -z "$url" ] || break
-    kill -0 "$server" 2>/dev/null || break
-    sleep 0.1
-done
-if [ -z "$url" ]; then
-    echo "page: the server did not start:" >&2
-    cat "$scratch/log" >&2
-    exit 1
-fi
+suite=page
+# shellcheck source=tests/lib/server.sh
+. tests/lib/server.sh
+start_server "$binary" serve --model models/demo --page --port 0 --cache "$scratch/cache"
 
 only=()
 if [ -n "${PAGE_PICTURE:-}" ]; then

@@ -5,11 +5,10 @@
 set -euo pipefail
 target=$(realpath "${1:?usage: tests/simulator/leaks.sh TARGET_DIR}")
 cd "$(dirname "$0")/../.."
-if ! command -v valgrind >/dev/null; then
-    root=()
-    if [ "$(id -u)" != 0 ]; then root=(sudo); fi
-    "${root[@]}" apt-get install -y -qq --no-install-recommends valgrind libc6-dbg >/dev/null
-fi
+# shellcheck source=tools/install.sh
+. tools/install.sh
+needs valgrind command -v valgrind
+needs libc6-dbg test -e /usr/lib/debug/.build-id
 # The newest of the test binaries that has the test: `make test` has just built it.
 test=tensorrt::engines_come_and_go_without_leaving_anything
 suite=

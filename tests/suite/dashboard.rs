@@ -1,4 +1,5 @@
-//! The Grafana dashboard in `deploy/grafana` names only metrics in the list beside it, all of them, and each as its type allows.
+//! The Grafana dashboard in `deploy/grafana` names only metrics in the list beside it, all of them, and each as its
+//! type allows.
 
 use scheduler::observer::Observer as _;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,6 +96,7 @@ fn every_listed_metric_is_one_that_the_server_has() {
     let _replica = model.replica(0);
     model.ended(foretype::metrics::Outcome::Complete);
     metrics.http_request("/ping", 200, 0.001);
+    metrics.cpu_level("avx2");
     let text = metrics.render();
     for (name, metric) in listed() {
         assert!(text.contains(&format!("# TYPE {name} {}\n", metric.kind)), "the server has no {} {name}", metric.kind);

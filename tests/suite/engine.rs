@@ -1,18 +1,19 @@
-//! One model's threads behind their queue, over the fake engine: sessions, streams, seeds, replicas, deadlines and who goes first.
+//! One model's threads behind their queue, over the fake engine: sessions, streams, seeds, replicas, deadlines and who
+//! goes first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use completion::SequenceFinish;
-use foretype::engine::{Completion, Engine, Generation};
+use foretype::engine::{Completion, Engine, Generation, Piece};
 use foretype::error::Kind;
 use foretype::metrics::Metrics;
-use scheduler::{Event, Finish};
+use scheduler::{Answer, Event, Finish};
 
 use crate::support::{fake_engine, faulty_engine, request_options};
 
@@ -87,6 +88,7 @@ fn an_expired_request_never_reaches_the_model_and_the_newest_goes_first() {
     let expired = engine.start_completion(&Completion { deadline_ms: Some(1), ..completion("heat e") }).unwrap();
     let older = engine.start_completion(&completion("water a")).unwrap();
     let newer = engine.start_completion(&completion("water b")).unwrap();
+    // At least as long as the deadline and the queue's patience, however long the machine takes.
     std::thread::sleep(Duration::from_millis(40));
     drop(open);
     block_on(async {
@@ -118,17 +120,22 @@ fn a_full_queue_refuses_and_says_so() {
     assert!(metrics.render().contains(&format!("outcome=\"refused\"}} {}", busy.len())));
 }
 
+fn parts_and_answer<T: std::fmt::Debug>(mut pieces: Vec<Piece<T>>) -> (Vec<Event>, Answer<T>) {
+    let Some(Piece::Done(answer)) = pieces.pop() else { panic!("no answer came last") };
+    let event = |piece| if let Piece::Event(event) = piece { event } else { panic!("{piece:?}") };
+    (pieces.into_iter().map(event).collect(), answer)
+}
+
 #[test]
 fn streams_bring_the_answer_in_parts() {
     let engine = fake_engine();
     block_on(async {
         for input in ["h", "heat ex", "water and", "2"] {
-            let mut running = engine.start_completion(&completion(input)).unwrap();
-            let mut parts = Vec::new();
-            while let Some(Event::Suggestion(suggestion)) = running.event().await {
-                parts.push(suggestion);
-            }
-            let answer = running.finish().await.unwrap();
+            let pieces: Vec<_> = engine.start_completion(&completion(input)).unwrap().pieces().collect().await;
+            let (events, answer) = parts_and_answer(pieces);
+            let suggestion =
+                |event| if let Event::Suggestion(suggestion) = event { suggestion } else { panic!("{event:?}") };
+            let parts: Vec<_> = events.into_iter().map(suggestion).collect();
             assert_eq!(parts, answer.result.suggestions, "{input:?}");
             assert_eq!(parts, engine.complete(&completion(input)).await.unwrap().result.suggestions);
         }
@@ -139,31 +146,34 @@ fn streams_bring_the_answer_in_parts() {
             sequences: 4,
             ..Generation::default()
         };
-        let mut running = engine.start_generation(&generation).unwrap();
+        let (events, answer) = parts_and_answer(engine.start_generation(&generation).unwrap().pieces().collect().await);
         let mut texts = vec![String::new(); 4];
-        while let Some(Event::Token { sequence, token }) = running.event().await {
+        for event in events {
+            let Event::Token { sequence, token } = event else { panic!("{event:?}") };
             texts[sequence].push_str(&token.text);
         }
-        let answer = running.finish().await.unwrap();
         assert_eq!(answer.result.sequences.iter().map(|s| s.text.clone()).collect::<Vec<_>>(), texts);
     });
 }
 
-fn engine_with_lookahead(lookahead: bool) -> Engine {
+fn engine_with_lookahead(lookahead: bool) -> (Engine, Arc<Metrics>) {
     let mut options = request_options();
     options.pool.lookahead = lookahead;
-    faulty_engine(|| Box::new(|_| None), options, &Metrics::new())
+    let metrics = Metrics::new();
+    (faulty_engine(|| Box::new(|_| None), options, &metrics), metrics)
 }
 
 #[test]
 fn what_the_tree_has_is_answered_by_the_thread_that_asks() {
-    let engine = engine_with_lookahead(false);
+    let (engine, _) = engine_with_lookahead(false);
     let first = block_on(engine.complete(&completion("heat ex"))).unwrap();
     assert!(first.usage.forwards > 0);
+    // The model thread may not be waiting again yet: then it answers.
     let mut at_once = 0;
-    for _ in 0..100 {
-        // The model thread may not be waiting again yet.
-        std::thread::sleep(Duration::from_millis(2));
+    let until = Instant::now() + Duration::from_secs(60);
+    while at_once < 50 {
+        assert!(Instant::now() < until, "{at_once} answers were there when the request had been handed in");
+        std::thread::yield_now();
         let Some(again) = engine.start_completion(&completion("heat ex")).unwrap().finish().now_or_never() else {
             continue;
         };
@@ -171,20 +181,36 @@ fn what_the_tree_has_is_answered_by_the_thread_that_asks() {
         assert_eq!((again.result, again.finish, again.usage.forwards), (first.result.clone(), first.finish, 0));
         at_once += 1;
     }
-    assert!(at_once > 50, "{at_once} of 100 answers were there when the request had been handed in");
     // What it doesn't have is computed as ever.
     assert!(block_on(engine.complete(&completion("zinc"))).unwrap().usage.forwards > 0);
 }
 
+/// Waits until the engine has made no step for a while: it has prepared what it will prepare.
+fn wait_for_idleness(metrics: &Metrics) {
+    let steps = || {
+        let text = metrics.render();
+        text.lines().find(|line| line.starts_with("foretype_step_seconds_count")).map(str::to_owned)
+    };
+    let mut before = None;
+    loop {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = steps();
+        if now.is_some() && now == before {
+            return;
+        }
+        before = now;
+    }
+}
+
 /// Types the text and then three times what its first suggestion has next. Returns the forwards that those needed.
-fn agree(engine: &Engine, text: &str) -> usize {
+fn agree((engine, metrics): &(Engine, Arc<Metrics>), text: &str) -> usize {
     let mut typed = text.to_owned();
     let mut forwards = Vec::new();
     for _ in 0..4 {
         let answer = block_on(engine.complete(&completion(&typed))).unwrap();
         forwards.push(answer.usage.forwards);
         typed.extend(answer.result.suggestions[0].text[typed.len()..].chars().next());
-        std::thread::sleep(Duration::from_millis(100));
+        wait_for_idleness(metrics);
     }
     forwards[1..].iter().sum()
 }
@@ -197,16 +223,16 @@ fn an_idle_engine_prepares_for_the_key_that_agrees() {
         texts.map(|text| agree(&engine, text))
     };
     let (prepared, plain) = (forwards(true), forwards(false));
-    // The second and third key are answered by this thread; the model thread has to prepare for the key after them too. A busy
-    // machine may not get to it in time, so it need not be so for every text.
+    // The second and third key are answered by this thread; the model thread has to prepare for the key after them too.
+    // A busy machine may not get to it in time, so it need not be so for every text.
     assert!((0..texts.len()).any(|text| prepared[text] == 0 && plain[text] > 0), "{prepared:?} {plain:?}");
 }
 
 #[test]
 fn many_threads_that_type_get_the_answers_that_one_gets() {
-    // A small tree forgets, and each thread finds the engine parked, at work, or being visited.
+    // A small prefix cache forgets, and each thread finds the engine parked, at work, or being visited.
     let mut options = request_options();
-    options.pool.tree_bytes = 1 << 16;
+    options.pool.prefix_cache_bytes = 1 << 16;
     let (alone, crowd) = (fake_engine(), faulty_engine(|| Box::new(|_| None), options, &Metrics::new()));
     let texts = ["heat exchanger", "water and", "2 hea", "wire", "zinc cell"];
     let keys: Vec<&str> = texts.iter().flat_map(|text| (1..=text.len()).map(|end| &text[..end])).collect();

@@ -6,18 +6,19 @@ use completion::text::TokenId;
 use safetensors::SafeTensors;
 use scheduler::backend::{Backend, Batch, Outputs, Selected};
 
-use bundle::{Dtype, Operators};
-use engine_build::BuildOptions;
+use backends::onnxruntime::{self, CpuLevel, Options};
+use bundle::{Dtype, Manifest, Operators};
 
-use crate::support::{RaggedRow, all_logits, build, build_with, load, ragged_difference, repository};
+use crate::support::{RaggedRow, all_logits, backend_options, build, build_with, load, ragged_difference, repository};
 
 /// Largest difference of a logit from transformers' fp32 one. The goldens' weights are large, so that outputs vary:
-/// transformers itself is up to 2.2e-4 away from an fp64 computation, and the mildest mistake the goldens can tell is 4e-3.
+/// transformers itself is up to 2.2e-4 away from an fp64 computation, and the mildest mistake the goldens can tell is
+/// 4e-3.
 const TOLERANCE: f32 = 1e-3;
 /// The same for the newer families, whose goldens' weights are smaller.
 const FAMILY_TOLERANCE: f32 = 1e-4;
-/// The same for a bundle in f16, whose numbers have 11 bits. Not asked of GPT-2's goldens: their large weights over few numbers
-/// multiply the rounding.
+/// The same for a bundle in f16, whose numbers have 11 bits. Not asked of GPT-2's goldens: their large weights over few
+/// numbers multiply the rounding.
 const F16_TOLERANCE: f32 = 0.2;
 /// Largest difference of a logit that depends on the rows beside it.
 const RAGGED_TOLERANCE: f32 = 1e-4;
@@ -87,53 +88,39 @@ fn folders() -> Vec<(String, std::path::PathBuf)> {
     folders.into_iter().map(|p| (p.file_name().unwrap().to_string_lossy().into_owned(), p)).collect()
 }
 
-/// What a graph is written in.
+/// What computes a golden: ONNX's operators, or foretype's own at a CPU level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
     Onnx,
-    Foretype,
-    /// Foretype's operators over matrices in 28 bits a weight, which are those of large models.
-    Compact,
+    Foretype(CpuLevel),
 }
 
-const FORMS: [Form; 3] = [Form::Onnx, Form::Foretype, Form::Compact];
+/// Every form that this machine can compute. Says which levels it lacks.
+fn forms() -> Vec<Form> {
+    for level in CpuLevel::ALL.into_iter().filter(|level| !level.is_available()) {
+        require::absent(&format!("goldens at CPU level {level}"), "this machine lacks it");
+    }
+    std::iter::once(Form::Onnx).chain(CpuLevel::available().map(Form::Foretype)).collect()
+}
 
 impl Form {
-    fn ask(self, options: &mut BuildOptions) {
-        options.operators = Some(if self == Form::Onnx { Operators::Onnx } else { Operators::Foretype });
-        options.compact_from_bytes = if self == Form::Compact { 0 } else { u64::MAX };
+    /// The bundle of a checkpoint, loaded; the folder has to outlive the engine.
+    fn open(self, checkpoint: &Path) -> (tempfile::TempDir, Box<dyn Backend>, Manifest) {
+        let (operators, cpu_level) = match self {
+            Form::Onnx => (Operators::Onnx, CpuLevel::detect()),
+            Form::Foretype(level) => (Operators::Foretype, level),
+        };
+        let (folder, bundle, manifest) = build_with(checkpoint, |options| options.operators = Some(operators));
+        let backend = onnxruntime::load(&bundle, &manifest, &Options { cpu_level, ..backend_options() }).unwrap();
+        (folder, backend, manifest)
     }
-}
-
-/// Nothing but the place of the exceptions in a sum changes: logits are equal but for rounding, and whole matrices are smaller.
-#[test]
-fn compact_weights_are_the_weights() {
-    let mut compacted = 0;
-    for (name, folder) in folders() {
-        let forms = [Form::Foretype, Form::Compact].map(|form| {
-            let (folder, bundle, manifest) = build_with(&folder, |options| form.ask(options));
-            let bytes = std::fs::metadata(bundle.join("model.weights")).unwrap().len();
-            (folder, load(&bundle, &manifest), bytes, bundle)
-        });
-        let [(_a, mut plain, plain_bytes, _), (_b, mut compact, compact_bytes, bundle)] = forms;
-        let graph = std::fs::read(bundle.join("model.onnx")).unwrap();
-        compacted += usize::from(graph.windows(9).any(|name| name == b"LinearF28"));
-        println!("goldens: {name}: {plain_bytes} bytes, compact {compact_bytes}");
-        let prompt = &read_expected(&folder.join("expected.safetensors"))[0].prompt;
-        let rows = all_logits(&mut *plain, 0, prompt).into_iter().zip(all_logits(&mut *compact, 0, prompt));
-        for (plain, compact) in rows {
-            let difference = max_difference(&plain, &compact);
-            assert!(difference <= TOLERANCE, "{name}: {difference}");
-        }
-    }
-    assert!(compacted >= 10, "{compacted} models have matrices of whole blocks");
 }
 
 #[test]
 fn logits_and_greedy_tokens_equal_transformers() {
-    for ((name, folder), form) in folders().iter().flat_map(|golden| FORMS.map(|form| (golden, form))) {
-        let (_folder, bundle, manifest) = build_with(folder, |options| form.ask(options));
-        let mut backend = load(&bundle, &manifest);
+    let forms = forms();
+    for ((name, folder), form) in folders().iter().flat_map(|golden| forms.iter().map(move |form| (golden, form))) {
+        let (_folder, mut backend, manifest) = form.open(folder);
         let mut worst = 0f32;
         for golden in read_expected(&folder.join("expected.safetensors")) {
             let rows = all_logits(&mut *backend, 0, &golden.prompt);
@@ -169,13 +156,13 @@ fn half_precision_is_near_transformers() {
     }
 }
 
-/// Rows at different positions, some with one token, some with many, some with keys and values that came from pages: each must
-/// compute what it computes alone.
+/// Rows at different positions, some with one token, some with many, some with keys and values that came from pages:
+/// each must compute what it computes alone.
 #[test]
 fn a_ragged_batch_equals_each_row_alone() {
-    for ((name, folder), form) in folders().iter().flat_map(|golden| FORMS.map(|form| (golden, form))) {
-        let (_folder, bundle, manifest) = build_with(folder, |options| form.ask(options));
-        let mut backend = load(&bundle, &manifest);
+    let forms = forms();
+    for ((name, folder), form) in folders().iter().flat_map(|golden| forms.iter().map(move |form| (golden, form))) {
+        let (_folder, mut backend, _) = form.open(folder);
         // Every row, padded to the longest, has to fit behind the longest past.
         let fitting = 4..=backend.limits().context / 2;
         let mut goldens = read_expected(&folder.join("expected.safetensors"));

@@ -1,8 +1,10 @@
-//! The HTTP surface over a fake engine: every way to ask wrongly gets its own clear answer, and the server keeps serving.
+//! The HTTP surface over a fake engine: every way to ask wrongly gets its own clear answer, and the server keeps
+//! serving.
 
-use foretype::http::ModelState;
+use foretype::metrics::Metrics;
+use foretype::models::ModelState;
 
-use crate::support::{TestServer, fake_engine};
+use crate::support::{TestServer, fake_engine, faulty_engine, request_options};
 
 #[test]
 fn a_good_request_gets_distinct_ranked_suggestions() {
@@ -199,7 +201,13 @@ fn ping_tells_loading_failed_and_ready_apart() {
 
 #[test]
 fn a_deadline_that_passes_is_an_answer() {
-    let server = TestServer::with(fake_engine());
+    let slow = || -> scheduler::fake::FaultFn {
+        Box::new(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            None
+        })
+    };
+    let server = TestServer::with(faulty_engine(slow, request_options(), &Metrics::new()));
     let answer = server.post(r#"{"input": "heat ex", "suggestions": 50, "max_new_tokens": 40, "deadline_ms": 1}"#);
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.json()["finish"], "deadline");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use foretype::http::{self, ServerOptions};
 use foretype::metrics::Metrics;
-use foretype::models::{Loader, Models, Shelf, ShelfLimits};
+use foretype::models::{FolderLoader, Models, Registry, RegistryLimits};
 use serde_json::Value;
 
 use crate::support::Answer;
@@ -49,16 +49,16 @@ pub fn error(answer: &Answer) -> (u16, String, String) {
 }
 
 /// A server of models by name, until dropped.
-pub struct ShelfServer {
+pub struct RegistryServer {
     pub address: SocketAddr,
     handle: actix_web::dev::ServerHandle,
 }
 
-impl ShelfServer {
-    pub fn start(load: Loader, limits: ShelfLimits) -> Self {
+impl RegistryServer {
+    pub fn start(load: FolderLoader, limits: RegistryLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let models = Models::Multi(Arc::new(Shelf::new(load, limits)));
+        let models = Models::Multi(Arc::new(Registry::new(load, limits)));
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
@@ -80,7 +80,7 @@ impl ShelfServer {
     }
 }
 
-impl Drop for ShelfServer {
+impl Drop for RegistryServer {
     fn drop(&mut self) {
         drop(self.handle.stop(false));
     }

@@ -3,32 +3,31 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use foretype::error::{Error, Kind};
-use foretype::models::ShelfLimits;
+use foretype::models::{LoadError, RegistryLimits};
 
-use crate::http_client::{ShelfServer, error};
+use crate::http_client::{RegistryServer, error};
 use crate::support::{TestServer, fake_engine};
 
-const LIMITS: ShelfLimits = ShelfLimits { bytes: 1 << 20, models: 150 };
+const LIMITS: RegistryLimits = RegistryLimits { bytes: 1 << 20, models: 150 };
 
 /// A server whose folders are all fine, but for "/broken".
-fn shelf() -> ShelfServer {
+fn registry() -> RegistryServer {
     let load = |folder: &std::path::Path| {
         if folder.ends_with("broken") {
-            return Err(Error::new(Kind::InvalidValue, "url can't be loaded: it is broken"));
+            return Err(LoadError::Backend("it is broken".to_owned()));
         }
         Ok(fake_engine())
     };
-    ShelfServer::start(Box::new(load), LIMITS)
+    RegistryServer::start(Box::new(load), LIMITS)
 }
 
-fn load(server: &ShelfServer, name: &str, url: &str) -> u16 {
+fn load(server: &RegistryServer, name: &str, url: &str) -> u16 {
     server.post("/models", &serde_json::json!({"model_name": name, "url": url}).to_string()).status
 }
 
 #[test]
 fn models_come_and_go() {
-    let server = shelf();
+    let server = registry();
     assert_eq!(server.call("GET", "/ping").status, 200, "healthy without models");
     assert_eq!(server.call("GET", "/models").text, r#"{"models":[]}"#);
     assert_eq!(server.post("/models/a/invoke", r#"{"input": "heat"}"#).status, 404);
@@ -52,7 +51,7 @@ fn models_come_and_go() {
 
 #[test]
 fn what_cannot_be_loaded_is_said_and_leaves_the_name_free() {
-    let server = shelf();
+    let server = registry();
     for (body, status, kind, words) in [
         (r#"{"model_name": "a", "url": "/broken"}"#, 400, "invalid_value", "it is broken"),
         (r#"{"model_name": "", "url": "/a"}"#, 400, "invalid_value", "model_name is \"\""),
@@ -69,7 +68,7 @@ fn what_cannot_be_loaded_is_said_and_leaves_the_name_free() {
 
 #[test]
 fn the_budget_is_kept() {
-    let server = ShelfServer::start(Box::new(|_| Ok(fake_engine())), ShelfLimits { bytes: 1 << 20, models: 2 });
+    let server = RegistryServer::start(Box::new(|_| Ok(fake_engine())), RegistryLimits { bytes: 1 << 20, models: 2 });
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("weights"), vec![0; (1 << 20) + 1]).unwrap();
     let large = serde_json::json!({"model_name": "large", "url": folder.path().to_str().unwrap()}).to_string();
@@ -91,7 +90,7 @@ fn two_loads_of_one_name_give_one_conflict_and_pings_go_on() {
         barrier.wait();
         Ok(fake_engine())
     };
-    let server = ShelfServer::start(Box::new(load_slowly), LIMITS);
+    let server = RegistryServer::start(Box::new(load_slowly), LIMITS);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| load(&server, "a", "/a"));
         inside.wait();
@@ -112,7 +111,7 @@ fn a_loader_that_panics_is_an_error_and_leaves_the_name_free() {
         assert!(first.fetch_add(1, Ordering::Relaxed) > 0, "injected");
         Ok(fake_engine())
     };
-    let server = ShelfServer::start(Box::new(load_badly), LIMITS);
+    let server = RegistryServer::start(Box::new(load_badly), LIMITS);
     let found = error(&server.post("/models", r#"{"model_name": "a", "url": "/a"}"#));
     assert!(found.0 == 500 && !found.2.contains("injected"), "{found:?}");
     assert_eq!(load(&server, "a", "/a"), 200);
@@ -120,7 +119,7 @@ fn a_loader_that_panics_is_an_error_and_leaves_the_name_free() {
 
 #[test]
 fn the_list_has_pages() {
-    let server = shelf();
+    let server = registry();
     for index in 0..101 {
         assert_eq!(load(&server, &format!("m{index:03}"), "/m"), 200);
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use foretype::http::ModelState;
+use foretype::models::ModelState;
 
-use crate::http_client::{ShelfServer, error};
+use crate::http_client::{RegistryServer, error};
 use crate::support::{TestServer, fake_engine};
 
 const FILES: [(&str, &str); 3] = [
@@ -52,7 +52,7 @@ fn without_the_page_its_paths_say_how_to_get_it() {
 fn the_page_knows_whether_models_have_names() {
     let html = TestServer::with(fake_engine()).send("GET", "/", None, b"").text;
     assert!(html.contains(r#"data-models="one""#));
-    let limits = foretype::models::ShelfLimits { bytes: 1 << 20, models: 1 };
-    let html = ShelfServer::start(Box::new(|_| Ok(fake_engine())), limits).call("GET", "/").text;
+    let limits = foretype::models::RegistryLimits { bytes: 1 << 20, models: 1 };
+    let html = RegistryServer::start(Box::new(|_| Ok(fake_engine())), limits).call("GET", "/").text;
     assert!(html.contains(r#"data-models="by-name""#) && !html.contains(r#"data-models="one""#));
 }

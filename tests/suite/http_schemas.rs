@@ -100,8 +100,8 @@ fn a_stream_that_cannot_start_is_an_ordinary_error() {
     assert_eq!((status, kind.as_str()), (400, "invalid_value"));
 }
 
-/// A server whose engine fails while the switch is on, and is so slow that the longest stream lasts two seconds: a client has that long
-/// to do something while it comes.
+/// A server whose engine fails while the switch is on, and is so slow that the longest stream lasts two seconds: a
+/// client has that long to do something while it comes.
 fn slow_server() -> (TestServer, Arc<AtomicBool>, Arc<Metrics>) {
     let (broken, metrics) = (Arc::new(AtomicBool::new(false)), Metrics::new());
     let switch = Arc::clone(&broken);
@@ -117,7 +117,8 @@ fn slow_server() -> (TestServer, Arc<AtomicBool>, Arc<Metrics>) {
 
 /// Asks for a long stream of tokens and reads its first.
 fn begin_stream(server: &TestServer) -> std::net::TcpStream {
-    let body = r#"{"inputs": "heat", "parameters": {"max_new_tokens": 40, "do_sample": true, "temperature": 100, "seed": 3}, "stream": true}"#;
+    let body = r#"{"inputs": "heat", "stream": true,
+        "parameters": {"max_new_tokens": 40, "do_sample": true, "temperature": 100, "seed": 3}}"#;
     let mut stream = std::net::TcpStream::connect(server.address).unwrap();
     let head = "POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n";
     write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();

@@ -1,4 +1,5 @@
-//! What may go wrong with an engine, a client or a server, done to it: every request is answered, and what can recover does.
+//! What may go wrong with an engine, a client or a server, done to it: every request is answered, and what can recover
+//! does.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +15,8 @@ use scheduler::fake::{Fault, FaultFn};
 
 use crate::support::{Answer, TestServer, faulty_engine, repository, request_options};
 
-/// A server whose engine does as `fault` says at each forward, given the number of engines loaded before and of the forward.
+/// A server whose engine does as `fault` says at each forward, given the number of engines loaded before and of the
+/// forward.
 fn server(fault: impl Fn(usize, usize) -> Option<Fault> + Send + Sync + 'static) -> (TestServer, Arc<Metrics>) {
     let (metrics, loads, fault) = (Metrics::new(), AtomicUsize::new(0), Arc::new(fault));
     let faults = move || -> FaultFn {
@@ -51,7 +53,7 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 /// Whether the metrics say that no request runs, waits or holds anything.
 fn is_idle(metrics: &Metrics) -> bool {
     let text = metrics.render();
-    ["foretype_active_requests{", "foretype_queue_length{", "foretype_tree_holds{"]
+    ["foretype_active_requests{", "foretype_queue_length{", "foretype_prefix_cache_holds{"]
         .iter()
         .all(|name| text.lines().filter(|line| line.starts_with(name)).all(|line| line.ends_with(" 0")))
 }
@@ -80,9 +82,10 @@ fn a_panic_is_told_the_engine_is_loaded_again_once_and_a_second_panic_is_final()
         }
     }
     wait_for("the end", || ping(&server) == 503);
-    std::thread::sleep(Duration::from_millis(100));
-    let refused = post(&server);
-    assert_eq!((ping(&server), refused.status), (503, 503), "{refused:?}");
+    for _ in 0..20 {
+        let refused = post(&server);
+        assert_eq!((ping(&server), refused.status), (503, 503), "{refused:?}");
+    }
     assert!(metrics.render().contains("foretype_engine_healthy{model=\"fake\"} 0"));
 }
 
@@ -136,6 +139,12 @@ fn an_engine_that_errors_now_and_then_goes_on() {
     wait_for("idleness", || is_idle(&metrics));
 }
 
+/// A request as it goes over a connection, with one more header.
+fn invocation(header: &str, body: &str) -> String {
+    let length = body.len();
+    format!("POST /invocations HTTP/1.1\r\nHost: x\r\n{header}\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
 #[test]
 fn a_thousand_clients_that_disconnect_at_random_leave_nothing_behind() {
     let (server, metrics) = server(|_, _| None);
@@ -146,11 +155,7 @@ fn a_thousand_clients_that_disconnect_at_random_leave_nothing_behind() {
     let mut open = Vec::new();
     for i in 0..1000 {
         let mut stream = TcpStream::connect(server.address).unwrap();
-        let body = body(i);
-        let request = format!(
-            "POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
+        let request = invocation("Content-Type: application/json", &body(i));
         // Some break off in the middle of the request, some while it runs, some while the answer comes.
         let cut = if rng.random_bool(0.2) { rng.random_range(1..request.len()) } else { request.len() };
         stream.write_all(&request.as_bytes()[..cut]).unwrap();
@@ -199,14 +204,14 @@ fn sigterm_under_load_loses_no_accepted_request() {
                 for i in 0.. {
                     let Ok(mut stream) = TcpStream::connect(address) else { return };
                     let body = format!(r#"{{"input": "wireless {client} {i}"}}"#);
-                    let request = format!(
-                        "POST /invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-                        body.len()
-                    );
+                    let request = invocation("Connection: close", &body);
                     let mut answer = String::new();
-                    let whole = stream.write_all(request.as_bytes()).is_ok() && stream.read_to_string(&mut answer).is_ok();
+                    let whole =
+                        stream.write_all(request.as_bytes()).is_ok() && stream.read_to_string(&mut answer).is_ok();
                     match answer.split(' ').nth(1) {
-                        Some("200" | "503") if whole && answer.ends_with('}') => answered.fetch_add(1, Ordering::Relaxed),
+                        Some("200" | "503") if whole && answer.ends_with('}') => {
+                            answered.fetch_add(1, Ordering::Relaxed)
+                        }
                         None if stopped.load(Ordering::SeqCst) => return,
                         _ => cut_off.fetch_add(1, Ordering::Relaxed),
                     };

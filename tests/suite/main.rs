@@ -1,5 +1,6 @@
-//! The integration tests, one binary. They need ONNX Runtime beside the test binary (`tools/setup.sh` puts it there) and nothing
-//! else: no network, no fixed port, no sleep.
+//! The integration tests, one binary. They need ONNX Runtime beside the test binary (`tools/setup.sh` puts it there)
+//! and nothing else: no network and no fixed port. Tests wait for conditions, with limits that a busy machine doesn't
+//! reach. What needs more is named as skipped (the crate `require`).
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
@@ -35,3 +36,9 @@ mod tensorrt_refusals;
 #[cfg(feature = "tensorrt")]
 mod tensorrt_sources;
 mod tuning;
+
+#[cfg(not(feature = "tensorrt"))]
+#[test]
+fn tensorrt_is_in_this_build() {
+    require::skip("tests of TensorRT", "the suite is built without the feature `tensorrt`; `make test` has it");
+}

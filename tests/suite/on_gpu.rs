@@ -1,5 +1,5 @@
-//! On a real GPU, with a real engine: the same answers as ONNX Runtime on the CPU. `make gpu-test` says which engine, in
-//! FORETYPE_GPU_BACKEND; without it there is nothing to do, and that is said.
+//! On a real GPU, with a real engine: the same answers as ONNX Runtime on the CPU. `make gpu-test` says which engine,
+//! in FORETYPE_GPU_BACKEND; without it there is nothing to do, and that is said.
 
 use std::path::{Path, PathBuf};
 
@@ -16,14 +16,17 @@ use crate::goldens::{max_difference, read_expected};
 use crate::support::{all_logits, backend_options, logits_of, repository};
 use crate::tensorrt::bundle;
 
-/// Both sides compute in f16, in another order: twice the largest error that was measured against f64, 6e-3 (goldens' logits are
-/// about ten times as large as those that were measured).
+/// Both sides compute in f16, in another order: twice the largest error that was measured against f64, 6e-3 (goldens'
+/// logits are about ten times as large as those that were measured).
 const TOLERANCE: f32 = 0.12;
 
 /// The engine that was asked for.
 fn engine(bundle: &Path, graphs: bool) -> Option<BackendOptions> {
     let Ok(backend) = std::env::var("FORETYPE_GPU_BACKEND") else {
-        println!("on_gpu: FORETYPE_GPU_BACKEND names no engine; `make gpu-test` does where there is a GPU: skipped");
+        require::absent(
+            "engines on a GPU",
+            "FORETYPE_GPU_BACKEND names none; `make gpu-test` does where there is a GPU",
+        );
         return None;
     };
     let onnxruntime = onnxruntime::Options { pool_bytes: 1 << 20, ..backend_options() };

@@ -1,5 +1,5 @@
-//! `foretype build --target`: TensorRT plans as a person builds them. With NVIDIA's own TensorRT-RTX, which needs no GPU for it:
-//! `FORETYPE_TENSORRT_RTX` names its folder, as `tools/tensorrt_rtx.sh` fetches it; `make test` does that.
+//! `foretype build --target`: TensorRT plans as a person builds them. With NVIDIA's own TensorRT-RTX, which needs no
+//! GPU for it: `FORETYPE_TENSORRT_RTX` names its folder, as `tools/tensorrt_rtx.sh` fetches it; `make test` does that.
 
 use std::path::Path;
 #[cfg(feature = "tensorrt")]
@@ -74,7 +74,10 @@ fn tensorrt_rtx() -> Option<PathBuf> {
     let fetched = repository("target/tensorrt-rtx");
     let found = std::env::var_os("FORETYPE_TENSORRT_RTX").map(PathBuf::from).or(fetched.exists().then_some(fetched));
     if found.is_none() {
-        println!("skipped: FORETYPE_TENSORRT_RTX isn't set; run tools/tensorrt_rtx.sh target/tensorrt-rtx first");
+        require::skip(
+            "plans of TensorRT-RTX",
+            "FORETYPE_TENSORRT_RTX isn't set: run tools/tensorrt_rtx.sh target/tensorrt-rtx",
+        );
     }
     found
 }

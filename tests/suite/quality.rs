@@ -1,11 +1,12 @@
-//! int8 bundles and the gate before them: what is near enough is kept with its figures, what isn't leaves everything as it was.
+//! int8 bundles and the gate before them: what is near enough is kept with its figures, what isn't leaves everything as
+//! it was.
 
 use std::path::Path;
 
 use bundle::Quantization;
 use bundle::manifest::Manifest;
 use engine_build::BuildOptions;
-use foretype::models::folder::{self, IntakeError, IntakeOptions, Source};
+use foretype::models::folder::{self, IntakeError, IntakeOptions, ModelFolder};
 use foretype::quality::{self, Gate};
 
 use crate::support::{load, repository};
@@ -41,7 +42,8 @@ fn the_demo_in_int8_is_near_the_demo() {
     load(&out, &manifest);
 }
 
-/// The goldens' weights are random and large. Without the usual scale attention is all or nothing, and small errors flip it.
+/// The goldens' weights are random and large. Without the usual scale attention is all or nothing, and small errors
+/// flip it.
 #[test]
 fn a_model_that_int8_changes_too_much_is_refused_unless_forced() {
     let folder = tempfile::tempdir().unwrap();
@@ -77,7 +79,7 @@ fn a_bare_checkpoint_is_served_in_int8_and_in_f32_from_one_cache() {
     let folder = tempfile::tempdir().unwrap();
     let open = |quantization, checkpoint: &str| {
         let options = IntakeOptions { quantization, ..IntakeOptions::new(folder.path().to_owned()) };
-        folder::open(&Source::Checkpoint(repository(checkpoint)), &options, &())
+        folder::open(&ModelFolder::Checkpoint(repository(checkpoint)), &options, &())
     };
     let (first, int8) = open(Quantization::Int8, "tests/goldens/plain").unwrap();
     assert!(int8.quality.is_some());

@@ -1,5 +1,5 @@
-//! The stand-in for the CUDA driver and the simulator of TensorRT, built on first use and steered from here. The one module of
-//! the tests with `unsafe`: it calls what those libraries export for tests.
+//! The stand-in for the CUDA driver and the simulator of TensorRT, built on first use and steered from here. The one
+//! module of the tests with `unsafe`: it calls what those libraries export for tests.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::repository;
 
-/// A server on a socket file in `folder`. Several engines load beside each other, so that most of its first moments are inside
-/// ONNX Runtime.
+/// A server on a socket file in `folder`. Several engines load beside each other, so that most of its first moments are
+/// inside ONNX Runtime.
 fn serve(folder: &Path, arguments: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_foretype"))
         .args(["serve", "--replicas", "6", "--threads", "2", "--kv-pool-mib", "8"])

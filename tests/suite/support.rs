@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backends::onnxruntime::{self, Options};
+use backends::onnxruntime::{self, CpuLevel, Options};
 use bundle::Manifest;
 use completion::text::{Text, TokenId};
 use engine_build::BuildOptions;
-use foretype::engine::{Engine, EngineOptions, RequestOptions};
-use foretype::http::{self, ModelState, ServerOptions};
+use foretype::engine::{Engine, EngineOptions, EngineParts, RequestOptions};
+use foretype::http::{self, ServerOptions};
 use foretype::metrics::Metrics;
+use foretype::models::ModelState;
 use scheduler::backend::{Backend, Batch, KvCopy, Lane, Limits, Outputs, Page, Selected, SourceSlot};
 use scheduler::fake::{FakeBackend, FaultFn};
 use scheduler::{Loader, PoolOptions};
@@ -27,7 +28,15 @@ pub fn repository(path: &str) -> PathBuf {
 
 /// Small: tests run side by side.
 pub fn backend_options() -> Options {
-    Options { library: None, threads: 1, spin: false, lanes: 16, chunk: 64, pool_bytes: 16 << 20 }
+    Options {
+        library: None,
+        threads: 1,
+        spin: false,
+        cpu_level: CpuLevel::detect(),
+        lanes: 16,
+        chunk: 64,
+        pool_bytes: 16 << 20,
+    }
 }
 
 /// The server's defaults, near enough.
@@ -49,7 +58,7 @@ pub fn request_options() -> RequestOptions {
             step_tokens: 128,
             replicas: 1,
             lookahead: true,
-            tree_bytes: 32 << 20,
+            prefix_cache_bytes: 32 << 20,
             hang_after: Duration::from_secs(5),
         },
     }
@@ -108,8 +117,8 @@ pub struct RaggedRow<'a> {
     pub past: usize,
 }
 
-/// Computes each row alone, then all of them together in one batch, where they are at different positions and have what came before from
-/// pages. Returns the largest difference of a logit, of each row at its last two positions.
+/// Computes each row alone, then all of them together in one batch, where they are at different positions and have what
+/// came before from pages. Returns the largest difference of a logit, of each row at its last two positions.
 pub fn ragged_difference(backend: &mut dyn Backend, rows: &[RaggedRow]) -> f32 {
     let (mut alone, mut loads, mut pages) = (Vec::new(), Vec::new(), 0);
     for (r, row) in rows.iter().enumerate() {
@@ -183,7 +192,7 @@ pub fn faulty_engine(
         };
         Ok(Box::new(FakeBackend::with_logits(limits.clone(), Box::new(logit)).with_faults(faults())))
     });
-    Engine::from_parts("fake", text, &load, options, metrics).unwrap()
+    Engine::start(EngineParts::new("fake", text, load).unwrap(), options, metrics).unwrap()
 }
 
 /// A server in its own thread, on a free port, until dropped.

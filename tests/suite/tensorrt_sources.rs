@@ -1,5 +1,5 @@
-//! Encoder-decoders on the backend `tensorrt`, on the simulator: both graphs run, rows read the sources that they name, and what
-//! doesn't fit is refused.
+//! Encoder-decoders on the backend `tensorrt`, on the simulator: both graphs run, rows read the sources that they name,
+//! and what doesn't fit is refused.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! docs/tuning.md against the command line: every flag has a row, every row a flag, and names and defaults are the program's.
+//! docs/tuning.md against the command line: every flag has a row, every row a flag, and names and defaults are the
+//! program's.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +59,8 @@ fn the_page_on_tuning_has_every_flag_with_its_variable_and_default() {
     let gone: Vec<_> = rows.keys().collect();
     assert!(
         wrong.is_empty() && gone.is_empty(),
-        "docs/tuning.md is behind the program. Write these rows into the table of their command, or correct the first two cells:\n\
+        "docs/tuning.md is behind the program. Write these rows into the table of their command, or correct the first \
+         two cells:\n\
          {}\nand remove these, which no command has: {gone:?}",
         wrong.join("\n")
     );

@@ -1,5 +1,6 @@
-//! Random values of tensors. They are drawn as the golden tests draw theirs (`tests/goldens/reference.py`): layers outweigh what they
-//! add to, so that the output depends on the prompt. With the initialisation of training, every prompt gets the same constant token.
+//! Random values of tensors. They are drawn as the golden tests draw theirs (`tests/goldens/reference.py`): layers
+//! outweigh what they add to, so that the output depends on the prompt. With the initialisation of training, every
+//! prompt gets the same constant token.
 
 use std::ops::Range;
 

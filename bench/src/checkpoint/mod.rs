@@ -1,5 +1,5 @@
-//! A random checkpoint of a real shape, as `save_pretrained` would write it: GPT-2's, GPT-J's, or T5's with a tokenizer of our own. The
-//! same seed gives the same bytes.
+//! A random checkpoint of a real shape, as `save_pretrained` would write it: GPT-2's, GPT-J's, or T5's with a tokenizer
+//! of our own. The same seed gives the same bytes.
 
 mod draw;
 mod pieces;
@@ -23,7 +23,8 @@ const WEIGHTS: &str = "model.safetensors";
 pub struct CheckpointArgs {
     /// Where to write it.
     folder: PathBuf,
-    /// GPT-2's encoder.json and vocab.bpe, as tools/gpt2_vocabulary.sh fetches them, for the families that have its vocabulary.
+    /// GPT-2's encoder.json and vocab.bpe, as tools/gpt2_vocabulary.sh fetches them, for the families that have its
+    /// vocabulary.
     #[arg(long, value_name = "DIR")]
     vocabulary: Option<PathBuf>,
     /// Seed of the weights.

@@ -1,5 +1,5 @@
-//! A tokenizer of T5's kind that knows no language: a SentencePiece unigram model of all short runs of letters, so that nothing has to
-//! be downloaded.
+//! A tokenizer of T5's kind that knows no language: a SentencePiece unigram model of all short runs of letters, so that
+//! nothing has to be downloaded.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,8 @@ const SENTINELS: usize = 100;
 /// SentencePiece's space.
 const SPACE: char = '\u{2581}';
 
-/// `tokenizer.json`: words are cut into pieces of up to three letters, a few tokens a word as other languages than English have them.
+/// `tokenizer.json`: words are cut into pieces of up to three letters, a few tokens a word as other languages than
+/// English have them.
 pub(super) fn tokenizer() -> Value {
     let special = ["<pad>", "</s>", "<unk>"].map(str::to_owned);
     let pieces: Vec<String> = special.iter().cloned().chain(runs()).take(PIECES).collect();
@@ -60,7 +61,7 @@ mod tests {
     fn texts_are_cut_into_pieces_and_ended() {
         let text = Text::of_encoder_decoder(&tokenizer().to_string(), TokenId(0), &[TokenId(1)]).unwrap();
         assert_eq!(text.vocab(), PIECES + SENTINELS);
-        let tokens = text.encode_whole("battery cooling 7");
+        let tokens = text.encode_with_special_tokens("battery cooling 7");
         let written = |token: &TokenId| text.bytes(*token).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         let pieces: Vec<Option<String>> = tokens.iter().map(written).collect();
         let some = |piece: &str| Some(piece.to_owned());

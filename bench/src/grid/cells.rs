@@ -1,5 +1,5 @@
-//! What was measured of a cell, and what follows from it: speed with its spread, ratios, and the cost of one more token by the
-//! length of what lies before it. Pure arithmetic.
+//! What was measured of a cell, and what follows from it: speed with its spread, ratios, and the cost of one more token
+//! by the length of what lies before it. Pure arithmetic.
 
 use serde::Serialize;
 

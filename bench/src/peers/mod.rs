@@ -1,5 +1,6 @@
-//! `peers`: engines side by side. Each gets the same prompts and continues them greedily by the same number of tokens; all of
-//! them take turns round by round in one run, so that a machine that gets slower slows all of them. Engines that wait are stopped.
+//! `peers`: engines side by side. Each gets the same prompts and continues them greedily by the same number of tokens;
+//! all of them take turns round by round in one run, so that a machine that gets slower slows all of them. Engines that
+//! wait are stopped.
 //!
 //! `worker` runs the engines of others, `own` foretype's, `table` writes what was measured.
 
@@ -77,7 +78,8 @@ pub struct PeersArgs {
     /// Rounds, after one that isn't counted. Default: 10, or 3 with --quick.
     #[arg(long)]
     rounds: Option<usize>,
-    /// Most seconds that an engine may take for a new token. One that takes longer at first is left out from there on, and named.
+    /// Most seconds that an engine may take for a new token. One that takes longer at first is left out from there on,
+    /// and named.
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
     patience: f64,
     /// Threads of each engine. Default: one per core.

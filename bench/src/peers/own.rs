@@ -1,10 +1,10 @@
-//! foretype's own engine in this process: the bundle's backend, without the server and without the tree.
+//! foretype's own engine in this process: the bundle's backend, without the server and without the prefix cache.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use backends::onnxruntime::{self, Options};
+use backends::onnxruntime::{self, CpuLevel, Options};
 use bundle::{Manifest, Quantization, is_bundle};
 use completion::text::TokenId;
 use engine_build::BuildOptions;
@@ -52,7 +52,8 @@ pub struct Own {
 impl Own {
     /// Loads a bundle.
     pub fn load(bundle: &Path, manifest: &Manifest, library: Option<PathBuf>, threads: usize) -> Result<Self> {
-        let options = Options { library, threads, spin: false, lanes: LANES, chunk: CHUNK, pool_bytes: 0 };
+        let cpu_level = CpuLevel::detect();
+        let options = Options { library, threads, spin: false, cpu_level, lanes: LANES, chunk: CHUNK, pool_bytes: 0 };
         let backend = onnxruntime::load(bundle, manifest, &options)?;
         Ok(Self { backend, batch: Batch::default(), out: Outputs::default() })
     }

@@ -13,8 +13,8 @@ const NAME: &str = "peers-engine";
 /// Writes everything that is known by now.
 pub fn write(folder: &Path, rows: &[Row], bytes_per_second: f64) -> Result<()> {
     let title = format!(
-        "Engines side by side, greedy, exact lengths; medians; ratio: the peer's against foretype's of the same precision; memory \
-         read at {:.1} GB/s",
+        "Engines side by side, greedy, exact lengths; medians; ratio: the peer's against foretype's of the same \
+         precision; memory read at {:.1} GB/s",
         bytes_per_second / 1e9
     );
     Report::new(title, rows).write(folder, NAME, &table(rows))?;

@@ -1,4 +1,5 @@
-//! What people type who take a suggestion: the first half of a held-out query, then foretype's first suggestion to its end.
+//! What people type who take a suggestion: the first half of a held-out query, then foretype's first suggestion to its
+//! end.
 
 use anyhow::{Result, bail};
 

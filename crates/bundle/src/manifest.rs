@@ -24,7 +24,7 @@ pub const ENCODER_WEIGHTS_FILE: &str = "encoder.weights";
 /// The tokenizer's file name.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// The format that this version reads and writes.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 
 /// Precision of a graph's matrices, attention and KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

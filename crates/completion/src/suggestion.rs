@@ -1,7 +1,7 @@
 //! The answer of a search.
 
 /// One way to complete the typed text.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Suggestion {
     /// The whole query; it starts with exactly what was typed.
     pub text: String,

@@ -1,20 +1,20 @@
-//! Times the kernels of a decoder step of GPT-2's 124M shape, without a graph around them: the floor for everything above.
+//! Times the kernels of a decoder step of GPT-2's 124M shape, without a graph around them: the floor for everything
+//! above.
 //!
 //! usage: cargo run --release -p foretype-kernels --example step [-- THREADS [PAST...]]
 //!
-//! `LEVEL=avx512` or `avx2` takes another instruction set than the best; `BEAMS=5` lets five rows at a time share what is behind them; `FORMS=f32,f28` leaves others out.
-//! Forms of the weights take turns. With positions that rows have behind them, it times steps and chunks of prompts behind so many
-//! instead, in turns too.
+//! `LEVEL=avx2` takes another CPU level than the best; `BEAMS=5` lets five rows at a time share their past positions;
+//! `FORMS=f32` leaves int8 out. Forms of the weights take turns. With positions that rows have behind them, it times
+//! steps and chunks of prompts behind so many instead, in turns too.
 
 use std::time::Instant;
 
 use kernels::activation::Activation;
 use kernels::attention::{self, Attention, Heads};
-use kernels::f28;
 use kernels::head::{Distributions, Head};
 use kernels::layout::{self, Matrix};
 use kernels::linear::{Arguments, Linear, Norm};
-use kernels::{Kernels, Level};
+use kernels::{CpuLevel, Kernels};
 
 const LAYERS: usize = 12;
 const HIDDEN: usize = 768;
@@ -29,15 +29,13 @@ const LINE: usize = 64;
 const LONG_ROUNDS: usize = 9;
 
 /// How weights are stored, and how many bytes a million of them take, in MB.
-const FORMS: [(&str, f64); 3] = [("int8", 1.0), ("f28", 3.5), ("f32", 4.0)];
+const FORMS: [(&str, f64); 2] = [("int8", 1.0), ("f32", 4.0)];
 
 /// A matrix of numbers that don't matter.
 struct Weights {
     form: &'static str,
     f32: Vec<f32>,
-    /// int8 or f28.
-    bytes: Vec<u8>,
-    exceptions: Vec<u8>,
+    int8: Vec<u8>,
     /// Where the first cache line begins in either: a bundle's weights are aligned.
     start: usize,
     scales: Vec<f32>,
@@ -50,29 +48,17 @@ type Model = (Vec<[Weights; 4]>, Weights);
 
 impl Weights {
     fn new(inputs: usize, outputs: usize, form: &'static str) -> Self {
-        let (f32_len, int8_len) = (layout::len_f32(inputs, outputs), layout::len_int8(inputs, outputs));
-        let (mut f32, mut bytes, mut exceptions) = (Vec::new(), Vec::new(), Vec::new());
-        if form == "int8" {
-            bytes = (0..int8_len + LINE).map(|i| (i % 251) as u8).collect();
+        let (mut f32, mut int8) = (Vec::new(), Vec::new());
+        let start = if form == "int8" {
+            int8 = (0..layout::len_int8(inputs, outputs) + LINE).map(|i| (i % 251) as u8).collect();
+            int8.as_ptr().align_offset(LINE)
         } else {
-            f32 = (0..f32_len + LINE / 4).map(|i| (i as f32 * 0.7).sin() * 0.02).collect();
-        }
-        let mut start = f32.as_ptr().align_offset(LINE);
-        if form == "f28" {
-            let len = layout::len_f28(inputs, outputs);
-            let mut packed = Vec::with_capacity(len);
-            f32[..f32_len]
-                .chunks(inputs * layout::PANEL)
-                .for_each(|panel| f28::pack(panel, &mut packed, &mut exceptions));
-            bytes = vec![0; len + LINE];
-            start = bytes.as_ptr().align_offset(LINE);
-            bytes[start..start + len].copy_from_slice(&packed);
-            f32 = Vec::new();
-        } else if form == "int8" {
-            start = bytes.as_ptr().align_offset(LINE);
-        }
+            let len = layout::len_f32(inputs, outputs) + LINE / size_of::<f32>();
+            f32 = (0..len).map(|i| (i as f32 * 0.7).sin() * 0.02).collect();
+            f32.as_ptr().align_offset(LINE)
+        };
         let scales = vec![1e-4; layout::panels(outputs) * layout::PANEL];
-        Self { form, f32, bytes, exceptions, start, scales, inputs, outputs }
+        Self { form, f32, int8, start, scales, inputs, outputs }
     }
 
     fn model(form: &'static str) -> Model {
@@ -84,8 +70,7 @@ impl Weights {
     fn map<'a>(&'a self, norm: Norm<'a>, activation: Activation) -> Linear<'a> {
         let (inputs, outputs, start) = (self.inputs, self.outputs, self.start);
         let weights = match self.form {
-            "int8" => Matrix::Int8(&self.bytes[start..start + layout::len_int8(inputs, outputs)], &self.scales),
-            "f28" => Matrix::F28(&self.bytes[start..start + layout::len_f28(inputs, outputs)], &self.exceptions),
+            "int8" => Matrix::Int8(&self.int8[start..start + layout::len_int8(inputs, outputs)], &self.scales),
             _ => Matrix::F32(&self.f32[start..start + layout::len_f32(inputs, outputs)]),
         };
         Linear { weights, inputs, outputs, norm, bias: None, activation }
@@ -96,13 +81,11 @@ fn main() {
     let mut arguments = std::env::args().skip(1).filter_map(|argument| argument.parse::<usize>().ok());
     let threads = arguments.next().unwrap_or(2);
     let pasts: Vec<usize> = arguments.collect();
-    let mut kernels = match std::env::var("LEVEL").as_deref() {
-        Ok("avx512") => Kernels::with_level(threads, false, Level::Avx512),
-        Ok("avx2") => Kernels::with_level(threads, false, Level::Avx2),
-        _ => Kernels::new(threads, false),
-    };
-    println!("{:?}, {threads} threads; fastest and median, ms", kernels.level());
-    let asked = std::env::var("FORMS").unwrap_or_else(|_| "int8,f28,f32".to_owned());
+    let level =
+        std::env::var("LEVEL").ok().and_then(|name| CpuLevel::ALL.into_iter().find(|level| level.name() == name));
+    let mut kernels = Kernels::new(threads, false, level.unwrap_or_else(CpuLevel::detect));
+    println!("{}, {threads} threads; fastest and median, ms", kernels.level());
+    let asked = std::env::var("FORMS").unwrap_or_else(|_| "int8,f32".to_owned());
     let forms = FORMS.iter().filter(|(form, _)| asked.split(',').any(|asked| asked == *form));
     let elements = LAYERS * 12 * HIDDEN * HIDDEN + VOCAB * HIDDEN;
     let models: Vec<(&str, Model)> = forms
@@ -115,23 +98,28 @@ fn main() {
         for (rows, tokens) in
             [(1, 1), (2, 1), (4, 1), (10, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 32), (10, 8), (10, 32)]
         {
-            time(&mut kernels, &models, (rows, tokens), &[PAST], ROUNDS);
+            time(&mut kernels, &models, &Shape { rows, tokens, pasts: &[PAST], rounds: ROUNDS });
         }
     } else {
         for (rows, tokens) in [(1, 1), (10, 1), (1, 64)] {
-            time(&mut kernels, &models, (rows, tokens), &pasts, LONG_ROUNDS);
+            time(&mut kernels, &models, &Shape { rows, tokens, pasts: &pasts, rounds: LONG_ROUNDS });
         }
     }
 }
 
-/// Steps of one shape with each model and behind each number of positions in turns, a line for each.
-fn time(
-    kernels: &mut Kernels,
-    models: &[(&str, Model)],
-    (rows, tokens): (usize, usize),
-    pasts: &[usize],
+/// Steps that are timed together.
+struct Shape<'a> {
+    rows: usize,
+    /// Tokens of each row.
+    tokens: usize,
+    /// Past positions of each row, one case each.
+    pasts: &'a [usize],
     rounds: usize,
-) {
+}
+
+/// Times the steps of one shape with each model in turn, and prints a line for each case.
+fn time(kernels: &mut Kernels, models: &[(&str, Model)], shape: &Shape) {
+    let &Shape { rows, tokens, pasts, rounds } = shape;
     let cases: Vec<_> = models.iter().flat_map(|model| pasts.iter().map(move |past| (model, *past))).collect();
     let mut times = vec![[vec![], vec![], vec![], vec![]]; cases.len()];
     let mut memory = Memory::new(rows, tokens, pasts.iter().copied().max().unwrap_or(0));
@@ -173,7 +161,7 @@ struct Memory {
     context: usize,
     x: Vec<f32>,
     /// `[rows, context]`
-    places: Vec<i64>,
+    slots: Vec<i64>,
     keys: Vec<f32>,
     values: Vec<f32>,
     qkv: Vec<f32>,
@@ -195,7 +183,7 @@ impl Memory {
             rows,
             tokens,
             context,
-            places: places(rows, context, past),
+            slots: slots(rows, context, past),
             x: (0..count * HIDDEN).map(|i| (i % 13) as f32 * 0.1 - 0.6).collect(),
             values: cache.clone(),
             keys: cache,
@@ -211,19 +199,19 @@ impl Memory {
     }
 }
 
-/// Where the rows' positions are: in an order as allocating and freeing leaves it, and `BEAMS` rows at a time share what all
-/// of them have behind them.
-fn places(rows: usize, context: usize, past: usize) -> Vec<i64> {
+/// Where the rows' positions are: in an order as allocating and freeing leaves it, and `BEAMS` rows at a time share
+/// what all of them have behind them.
+fn slots(rows: usize, context: usize, past: usize) -> Vec<i64> {
     let beams = std::env::var("BEAMS").ok().and_then(|beams| beams.parse().ok()).unwrap_or(1);
     let count = (rows * context) as i64;
-    // A step that has no factor in common with the number of places visits all of them.
+    // A step that has no factor in common with the number of slots visits all of them.
     let step = (1..).map(|n| 7919 + 2 * n).find(|step| gcd(*step, count) == 1).unwrap_or(1);
-    let mut places: Vec<i64> = (0..count).map(|i| i * step % count).collect();
+    let mut slots: Vec<i64> = (0..count).map(|i| i * step % count).collect();
     for row in (0..rows).filter(|row| row % beams != 0) {
         let first = row / beams * beams * context;
-        places.copy_within(first..first + past, row * context);
+        slots.copy_within(first..first + past, row * context);
     }
-    places
+    slots
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
@@ -232,7 +220,7 @@ fn gcd(a: i64, b: i64) -> i64 {
 
 /// Milliseconds in all, in linear maps, in attention, in the head.
 fn step(kernels: &mut Kernels, (layers, head): &Model, memory: &mut Memory, past: usize) -> [f64; 4] {
-    let Memory { rows, tokens, context, x, places, keys, values, qkv, mixed, y, wide, .. } = memory;
+    let Memory { rows, tokens, context, x, slots, keys, values, qkv, mixed, y, wide, .. } = memory;
     let Memory { logits, top_logits, top_ids, logsumexp, .. } = memory;
     let (rows, tokens, context) = (*rows, *tokens, *context);
     let (scale, past_len) = (vec![1.0; HIDDEN], vec![past as i64; rows]);
@@ -248,12 +236,12 @@ fn step(kernels: &mut Kernels, (layers, head): &Model, memory: &mut Memory, past
         let arguments = attention::Arguments {
             heads: [part(0), part(HIDDEN), part(2 * HIDDEN)],
             past_len: &past_len,
-            places,
+            slots,
             keys: &mut keys[layer * cache..(layer + 1) * cache],
             values: &mut values[layer * cache..(layer + 1) * cache],
         };
         let before = Instant::now();
-        attention.run(kernels, arguments, mixed).expect("places that there are");
+        attention.run(kernels, arguments, mixed).expect("slots that there are");
         mixing += before.elapsed().as_secs_f64();
         from_mixed.map(Norm::None, Activation::None).run(kernels, onto(mixed, x), y);
         to_wide.map(norm, Activation::GeluTanh).run(kernels, alone(y), wide);

@@ -1,7 +1,7 @@
 //! Activation functions.
 
-use crate::isa::Isa;
 use crate::math::{erf, sigmoid, tanh};
+use crate::vector::Vector;
 
 /// What a linear map does with each sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Activation {
     /// # Safety
     /// The machine has `S`.
     #[inline(always)]
-    pub(crate) unsafe fn apply<S: Isa>(self, x: S::F) -> S::F {
+    pub(crate) unsafe fn apply<S: Vector>(self, x: S::F) -> S::F {
         // SAFETY: the caller's promise; no memory is touched.
         unsafe {
             let half = S::splat(0.5);

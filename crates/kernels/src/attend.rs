@@ -1,10 +1,10 @@
-//! The inner loops of attention: `softmax(q K) V` for blocks of queries that share the loads of keys and values, of heads that lie side
-//! by side.
+//! The inner loops of attention: `softmax(q K) V` for blocks of queries that share the loads of keys and values, of
+//! adjacent heads.
 //!
-//! A query's result is the same alone and in company: every product is added up in the same order.
+//! A query's result does not depend on the queries beside it: every product is summed in the same order.
 
-use crate::isa::{Isa, LANES};
 use crate::math::exp;
+use crate::vector::{LANES, Vector};
 
 /// Queries that share loads.
 pub(crate) const BLOCK: usize = 4;
@@ -12,13 +12,13 @@ pub(crate) const BLOCK: usize = 4;
 /// A cache as one row sees it, from one head on.
 #[derive(Clone, Copy)]
 pub(crate) struct Cache<'a> {
-    /// Keys of the head in place 0.
+    /// Keys of the head in slot 0.
     pub(crate) keys: *mut f32,
-    /// Values of the head in place 0.
+    /// Values of the head in slot 0.
     pub(crate) values: *mut f32,
     /// `[context]`: where each position is.
-    pub(crate) places: &'a [i64],
-    /// Elements from one place to the next.
+    pub(crate) slots: &'a [i64],
+    /// Elements from one slot to the next.
     pub(crate) width: usize,
 }
 
@@ -26,24 +26,23 @@ impl Cache<'_> {
     /// Where the key of a position begins.
     #[inline(always)]
     pub(crate) fn key(&self, position: usize) -> *mut f32 {
-        self.keys.wrapping_add(self.places[position] as usize * self.width)
+        self.keys.wrapping_add(self.slots[position] as usize * self.width)
     }
 
     /// Where the value of a position begins.
     #[inline(always)]
     pub(crate) fn value(&self, position: usize) -> *mut f32 {
-        self.values.wrapping_add(self.places[position] as usize * self.width)
+        self.values.wrapping_add(self.slots[position] as usize * self.width)
     }
 }
 
 /// Blocks of `Q` queries, 1 or [`BLOCK`], of each of some heads, and the cache that they see.
 ///
-/// What is read of a place is read for all heads and blocks before the next place's turn comes: memory is read once, and in
-/// stretches as long as can be.
+/// All heads and blocks read a slot before the next slot is read: memory is read once, in long runs.
 pub(crate) struct Blocks<'a, const Q: usize> {
     /// `[heads, blocks, Q, head_dim]`
     pub(crate) queries: &'a [f32],
-    /// Heads of the cache that lie side by side.
+    /// Adjacent heads of the cache.
     pub(crate) heads: usize,
     /// The first of them.
     pub(crate) cache: Cache<'a>,
@@ -53,7 +52,7 @@ pub(crate) struct Blocks<'a, const Q: usize> {
     pub(crate) lengths: &'a [[usize; Q]],
 }
 
-/// Memory for use meanwhile, and where the results go.
+/// Scratch memory, and where the results go.
 pub(crate) struct Output<'a, const Q: usize> {
     /// `[heads, blocks, Q, Blocks::stretch]`
     pub(crate) scores: &'a mut [f32],
@@ -65,6 +64,14 @@ pub(crate) struct Output<'a, const Q: usize> {
     pub(crate) step: usize,
 }
 
+/// Vectors of a block's results.
+#[derive(Clone, Copy)]
+struct Span {
+    at: At,
+    /// Their first element within the head.
+    element: usize,
+}
+
 /// A block of a head.
 #[derive(Clone, Copy)]
 struct At {
@@ -72,16 +79,16 @@ struct At {
     block: usize,
 }
 
-/// Some positions in a row.
+/// Consecutive positions.
 #[derive(Clone, Copy)]
 struct Positions<'a> {
     first: usize,
-    /// Where their values of the first head are.
-    values: &'a [*const f32],
+    /// Where their keys, or values, of the first head are.
+    starts: &'a [*const f32],
 }
 
-/// Places whose values are read for all blocks in turn.
-const PLACES: usize = 16;
+/// Slots whose values are read for all blocks in turn.
+const SLOTS: usize = 16;
 
 impl<const Q: usize> Blocks<'_, Q> {
     /// Elements for the scores of one query: the positions that are seen, rounded up to whole vectors.
@@ -115,54 +122,54 @@ impl<const Q: usize> Blocks<'_, Q> {
     /// Writes the queries' results.
     ///
     /// # Safety
-    /// The machine has `S`; the places of the positions that the queries see are there with all heads, and nobody writes to them
-    /// meanwhile; the results' memory is there, and nobody else's.
+    /// The machine has `S`; the slots of the positions that the queries see exist with all heads, and nobody writes to
+    /// them meanwhile; the results' memory exists, and nobody else uses it.
     #[inline(always)]
-    pub(crate) unsafe fn attend<S: Isa>(&self, output: Output<'_, Q>) {
+    pub(crate) unsafe fn attend<S: Vector>(&self, output: Output<'_, Q>) {
         let (dim, stretch) = (self.dim(), self.stretch());
         let whole = dim / LANES * LANES;
         self.check(&output);
-        // SAFETY: the lengths of all slices were checked, and the caller promises the places and the results; each function reads
-        // and writes within them.
+        // SAFETY: the lengths of all slices were checked, and the caller promises the slots and the results; each
+        // function reads and writes within them.
         unsafe {
             for first in (0..self.last()).step_by(LANES / Q) {
                 let mut keys = [std::ptr::null(); LANES];
                 for (n, key) in keys[..LANES / Q].iter_mut().enumerate() {
-                    // Where positions are missing, the last one stands in.
+                    // The last position stands in for those behind it.
                     *key = self.cache.key((first + n).min(self.last() - 1)).cast_const();
                 }
                 for at in self.all().filter(|at| first < self.lengths[at.block][Q - 1]) {
-                    self.scores::<S>(output.scores, at, (first, &keys));
+                    self.scores::<S>(output.scores, at, Positions { first, starts: &keys });
                 }
             }
             for (at, (scores, factor)) in output.scores.chunks_exact_mut(stretch).zip(&mut *output.factors).enumerate()
             {
                 let length = self.lengths[at / Q % self.lengths.len()][at % Q];
                 let scores = &mut scores[..length.next_multiple_of(LANES)];
-                // What fills up the last vector has no weight.
+                // The padding of the last vector has no weight.
                 scores[length..].fill(f32::NEG_INFINITY);
                 *factor = 1.0 / softmax::<S>(scores);
             }
-            for first in (0..self.last()).step_by(PLACES) {
-                let mut values = [std::ptr::null(); PLACES];
+            for first in (0..self.last()).step_by(SLOTS) {
+                let mut values = [std::ptr::null(); SLOTS];
                 for (value, position) in values.iter_mut().zip(first..self.last()) {
                     *value = self.cache.value(position).cast_const();
                 }
                 for at in self.all().filter(|at| first < self.lengths[at.block][0]) {
                     let positions =
-                        Positions { first, values: &values[..(self.lengths[at.block][0] - first).min(PLACES)] };
-                    // As many vectors at a time as there are registers for: sums that don't wait for each other.
+                        Positions { first, starts: &values[..(self.lengths[at.block][0] - first).min(SLOTS)] };
+                    // As many independent sums at a time as there are registers for.
                     let mut d = 0;
                     while S::REGISTERS >= 32 && d + 4 * LANES <= whole {
-                        self.mix::<S, 4>(&output, positions, (at, d));
+                        self.mix::<S, 4>(&output, positions, Span { at, element: d });
                         d += 4 * LANES;
                     }
                     while Q == 1 && d + 2 * LANES <= whole {
-                        self.mix::<S, 2>(&output, positions, (at, d));
+                        self.mix::<S, 2>(&output, positions, Span { at, element: d });
                         d += 2 * LANES;
                     }
                     while d < whole {
-                        self.mix::<S, 1>(&output, positions, (at, d));
+                        self.mix::<S, 1>(&output, positions, Span { at, element: d });
                         d += LANES;
                     }
                 }
@@ -181,24 +188,25 @@ impl<const Q: usize> Blocks<'_, Q> {
         let lengths = self.lengths.as_flattened();
         assert!(lengths.is_sorted() && lengths.first() > Some(&0), "{lengths:?}");
         assert!(self.heads > 0 && self.queries.len() == count * self.dim(), "queries");
-        assert!(self.cache.places.len() >= self.last(), "a cache of {} positions", self.last());
+        assert!(self.cache.slots.len() >= self.last(), "a cache of {} positions", self.last());
         assert!(output.scores.len() == count * self.stretch() && output.factors.len() == count, "scores");
         assert_eq!(output.y.len(), self.lengths.len(), "results");
     }
 
-    /// Products of a block's queries and some keys, those of the first head from position `first` on. Products with keys that a query
-    /// doesn't see are there too, and mean nothing.
+    /// Writes the products of a block's queries and 16 / `Q` keys, including meaningless ones with keys that a query
+    /// doesn't see.
     ///
     /// # Safety
     /// As for [`Blocks::attend`]; the lengths are those that [`Blocks::check`] asks for.
     #[inline(always)]
-    unsafe fn scores<S: Isa>(&self, scores: &mut [f32], at: At, (first, keys): (usize, &[*const f32; LANES])) {
+    unsafe fn scores<S: Vector>(&self, scores: &mut [f32], at: At, keys: Positions) {
+        let Positions { first, starts: keys } = keys;
         let (dim, stretch) = (self.dim(), self.stretch());
         let whole = dim / LANES * LANES;
         let positions = LANES / Q;
         let queries = &self.queries[self.query(at) * dim..][..Q * dim];
-        // SAFETY: elements are below `whole` of a head; a query's scores end within its stretch, a multiple of 16 and so of
-        // `positions`.
+        // SAFETY: elements are below `whole` of a head; a query's scores end within its stretch, a multiple of 16 and
+        // so of `positions`.
         unsafe {
             let mut sums = [S::splat(0.0); LANES];
             for d in (0..whole).step_by(LANES) {
@@ -223,14 +231,15 @@ impl<const Q: usize> Blocks<'_, Q> {
         }
     }
 
-    /// Adds what some positions that all queries of a block see give to `N` vectors of their results, from element `d` on; behind the
-    /// last of them, what the positions give that not all of its queries see.
+    /// Adds the weighted values of positions that all queries of a block see to `N` vectors of their results; after the
+    /// last of these positions also those that only some of the queries see.
     ///
     /// # Safety
-    /// As for [`Blocks::attend`]; `d + 16 N <= head_dim`; the lengths are those that [`Blocks::check`] asks for; positions come in
-    /// order.
+    /// As for [`Blocks::attend`]; the vectors end within the head; the lengths are those that [`Blocks::check`] asks
+    /// for; positions come in order.
     #[inline(always)]
-    unsafe fn mix<S: Isa, const N: usize>(&self, output: &Output<'_, Q>, positions: Positions, (at, d): (At, usize)) {
+    unsafe fn mix<S: Vector, const N: usize>(&self, output: &Output<'_, Q>, positions: Positions, span: Span) {
+        let Span { at, element: d } = span;
         let (offset, stretch) = (at.head * self.dim() + d, self.stretch());
         let lengths = self.lengths[at.block];
         // SAFETY: positions are below the lengths, elements below `head_dim`.
@@ -245,7 +254,7 @@ impl<const Q: usize> Blocks<'_, Q> {
                     }
                 }
             }
-            for (position, from) in (positions.first..).zip(positions.values) {
+            for (position, from) in (positions.first..).zip(positions.starts) {
                 let from = from.add(offset);
                 let mut values = [S::splat(0.0); N];
                 for (n, value) in values.iter_mut().enumerate() {
@@ -258,7 +267,7 @@ impl<const Q: usize> Blocks<'_, Q> {
                     }
                 }
             }
-            if positions.first + positions.values.len() < lengths[0] {
+            if positions.first + positions.starts.len() < lengths[0] {
                 for (sums, y) in sums.iter().zip(y) {
                     for (n, sum) in sums.iter().enumerate() {
                         S::store(y.add(n * LANES), *sum);
@@ -304,12 +313,12 @@ impl<const Q: usize> Blocks<'_, Q> {
     }
 }
 
-/// Makes scores weights that add up to the number returned.
+/// Replaces scores by their exponentials, relative to the largest; returns the sum of these.
 ///
 /// # Safety
 /// The machine has `S`; the length is a multiple of 16.
 #[inline(always)]
-unsafe fn softmax<S: Isa>(scores: &mut [f32]) -> f32 {
+unsafe fn softmax<S: Vector>(scores: &mut [f32]) -> f32 {
     // SAFETY: whole vectors, as promised.
     unsafe {
         let mut largest = S::splat(f32::NEG_INFINITY);

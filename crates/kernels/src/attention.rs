@@ -1,16 +1,19 @@
 //! Self-attention over a KV cache that is updated in place.
 //!
-//! The cache is a set of places, each with the keys or values of one position, and a table says which place each position of each
-//! row is in. So rows that begin alike read the same memory, and what they share is neither copied nor held twice.
+//! The cache is a set of slots, each with the keys or values of one position. A table says which slot holds each
+//! position of each row, so rows with a common prefix read the same memory, and the prefix is neither copied nor stored
+//! twice.
 
-use crate::Kernels;
 use crate::attend::{BLOCK, Blocks, Cache, Output};
-use crate::isa::{Isa, LANES, Op};
-use crate::places;
-pub use crate::places::PlaceError;
-use crate::threads::Shared;
+use crate::isa::{Isa, Op};
+use crate::kernels::Kernels;
+use crate::shared::Shared;
+pub use crate::slots::SlotError;
+use crate::slots::{self, Table};
+use crate::vector::LANES;
+use crate::workers::Workers;
 
-/// Parts for each thread, so that one that is held up leaves some to the others.
+/// Parts for each thread, so that the others take over the parts of a thread that is delayed.
 const PARTS: usize = 6;
 /// Tokens of one row that a thread takes together: the more, the less often a cache is read.
 const PART: std::ops::RangeInclusive<usize> = 16..=64;
@@ -65,33 +68,33 @@ pub struct Arguments<'a> {
     pub heads: [Heads<'a>; 3],
     /// `[rows]`: positions that the cache holds already.
     pub past_len: &'a [i64],
-    /// `[rows, context]`: where each position of a row is. Rows may share the places that they only read; the place of a new
-    /// position is that position's alone.
-    pub places: &'a [i64],
-    /// `[places, kv_heads, head_dim]`
+    /// `[rows, context]`: the slot of each position of a row. Rows may share the slots that they only read; no other
+    /// position has the slot of a new one.
+    pub slots: &'a [i64],
+    /// `[slots, kv_heads, head_dim]`
     pub keys: &'a mut [f32],
     /// As `keys`.
     pub values: &'a mut [f32],
 }
 
 impl Attention<'_> {
-    /// Writes keys and values into the cache behind `past_len`, then mixes the values for each query into `y`
-    /// `[rows, tokens, heads * head_dim]`. A query sees the positions up to its own; what lies beyond the context is left out.
+    /// Writes keys and values into the cache behind `past_len`, then mixes the values for each query into `y` `[rows,
+    /// tokens, heads * head_dim]`. A query sees the positions up to its own; what lies beyond the context is left out.
     ///
     /// # Errors
-    /// See [`PlaceError`]. Nothing is written then.
+    /// See [`SlotError`]. Nothing is written then.
     ///
     /// # Panics
     /// If a slice has another length than its shape.
-    pub fn run(&self, kernels: &mut Kernels, arguments: Arguments, y: &mut [f32]) -> Result<(), PlaceError> {
+    pub fn run(&self, kernels: &mut Kernels, arguments: Arguments, y: &mut [f32]) -> Result<(), SlotError> {
         let (rows, tokens, context) = self.check(&arguments, y);
-        let Kernels { threads, level, scores, written, .. } = kernels;
+        let Kernels { workers: Workers { threads, level }, scores, written, .. } = kernels;
         let count = arguments.keys.len() / (self.kv_heads * self.head_dim);
-        places::check(arguments.places, arguments.past_len, tokens, count, written)?;
+        slots::check(Table { slots: arguments.slots, past_len: arguments.past_len, tokens }, count, written)?;
         let (caches, wanted) = (rows * self.kv_heads, threads.count() * PARTS);
-        // Taking a part costs a cache line's way from core to core, so one part is several caches where there are many.
+        // Taking a part moves a cache line between cores, so a part is several caches where there are many.
         let together = (caches / wanted).max(1);
-        // Several tokens read a cache again and again, so it should be as little as can be.
+        // Several tokens read a cache several times, so it has to be small.
         let side_by_side = if tokens > 1 { 1 } else { largest_divisor(self.kv_heads, together) };
         let room = side_by_side * BLOCKS * BLOCK * (context.next_multiple_of(LANES) + 1 + self.head_dim);
         scores.resize(threads.count() * room, 0.0);
@@ -99,7 +102,7 @@ impl Attention<'_> {
             attention: self,
             heads: arguments.heads,
             past_len: arguments.past_len,
-            places: arguments.places,
+            slots: arguments.slots,
             keys: Shared::new(arguments.keys),
             values: Shared::new(arguments.values),
             y: Shared::new(y),
@@ -116,8 +119,8 @@ impl Attention<'_> {
             let together = (together / side_by_side).max(1);
             threads.run(groups.div_ceil(together), &|part, thread| {
                 for at in part * together..groups.min((part + 1) * together) {
-                    // SAFETY: a row's new positions of one head are one part's to write, and no other row's to read, as was
-                    // checked; `Kernels` only holds levels that the machine has.
+                    // SAFETY: a row's new positions of one head are one part's to write, and no other row's to read, as
+                    // was checked; `Kernels` only holds levels that the machine has.
                     unsafe {
                         level.run(Store { job: &job, at });
                         level.run(Mix { job: &job, at, tokens: 0..tokens, thread });
@@ -145,8 +148,8 @@ impl Attention<'_> {
         let rows = arguments.past_len.len();
         let width = self.heads * self.head_dim;
         assert!(rows > 0 && self.heads.is_multiple_of(self.kv_heads), "{self:?}");
-        let (tokens, context) = (y.len() / (rows * width), arguments.places.len() / rows);
-        assert!(context > 0 && arguments.places.len() == rows * context, "places");
+        let (tokens, context) = (y.len() / (rows * width), arguments.slots.len() / rows);
+        assert!(context > 0 && arguments.slots.len() == rows * context, "slots");
         assert!(arguments.keys.len().is_multiple_of(self.kv_heads * self.head_dim), "keys");
         assert_eq!(arguments.values.len(), arguments.keys.len(), "values");
         assert_eq!(y.len(), rows * tokens * width, "y");
@@ -171,13 +174,14 @@ struct Job<'a> {
     attention: &'a Attention<'a>,
     heads: [Heads<'a>; 3],
     past_len: &'a [i64],
-    places: &'a [i64],
+    slots: &'a [i64],
     keys: Shared<f32>,
     values: Shared<f32>,
     y: Shared<f32>,
     /// `[threads, room]`
     scores: Shared<f32>,
-    /// Elements that a thread works with: for each query of the blocks of each head its scores, a factor and the query itself.
+    /// Elements that a thread works with: for each query of the blocks of each head its scores, a factor and the query
+    /// itself.
     room: usize,
     tokens: usize,
     context: usize,
@@ -186,7 +190,8 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// The row, and the first of the heads that are read together, of the part `at`: those parts are counted through all rows.
+    /// The row, and the first of the heads that are read together, of the part `at`: those parts are counted through
+    /// all rows.
     #[inline(always)]
     fn row_and_head(&self, at: usize) -> (usize, usize) {
         let first = at * self.side_by_side;
@@ -206,7 +211,7 @@ impl Job<'_> {
         Cache {
             keys: self.keys.at(head * head_dim),
             values: self.values.at(head * head_dim),
-            places: &self.places[row * self.context..(row + 1) * self.context],
+            slots: &self.slots[row * self.context..(row + 1) * self.context],
             width: kv_heads * head_dim,
         }
     }
@@ -257,8 +262,8 @@ impl Op for Store<'_> {
                 break;
             }
             for head in 0..job.side_by_side {
-                // SAFETY: the place is one that there is, and this position's alone, as was checked; these heads of it are one
-                // part's.
+                // SAFETY: the slot exists and belongs to this position alone, as was checked; these heads of it belong
+                // to one part.
                 let (key, value) = unsafe {
                     let slice = |start: *mut f32| std::slice::from_raw_parts_mut(start.add(head * head_dim), head_dim);
                     (slice(cache.key(position)), slice(cache.value(position)))
@@ -300,8 +305,8 @@ impl Op for Mix<'_> {
 }
 
 impl Mix<'_> {
-    /// Mixes for some queries of each head, counted through the query heads of each token in turn: a multiple of `Q`, and at most
-    /// [`BLOCKS`] times that.
+    /// Mixes for some queries of each head, counted through the query heads of each token in turn: a multiple of `Q`,
+    /// and at most [`BLOCKS`] times that.
     ///
     /// # Safety
     /// The machine has `S`; nobody writes to the cache or touches the queries' results meanwhile.
@@ -332,8 +337,8 @@ impl Mix<'_> {
         let (factors, rest) = rest.split_at_mut(side_by_side * count);
         let scores = &mut rest[..side_by_side * count * blocks.stretch()];
         let output = Output { scores, factors, y: &y[..count / Q], step: group * head_dim };
-        // SAFETY: the places are those that there are, and are not written while they are mixed; a query's result is its own, and
-        // within `y`, which holds all heads of all tokens.
+        // SAFETY: the slots exist, as was checked, and are not written while they are mixed; a query's result is its
+        // own, and within `y`, which holds all heads of all tokens.
         unsafe { blocks.attend::<S>(output) };
     }
 }

@@ -1,6 +1,5 @@
 //! Rows of the vocabulary matrix, from the packed order that the head multiplies with: one copy serves both.
 
-use crate::f28;
 use crate::layout::{Matrix, PANEL, QUAD, index_f32, index_int8};
 
 /// The embedding, without its arguments.
@@ -48,14 +47,6 @@ impl Embedding<'_> {
             Matrix::F32(elements) => {
                 let column = &elements[index_f32(self.hidden, 0, token)..];
                 y.iter_mut().zip(column.iter().step_by(PANEL)).for_each(|(y, element)| *y = *element);
-            }
-            Matrix::F28(bytes, exceptions) => {
-                let panel = f28::panel_bytes(self.hidden);
-                let (panel, lane) = (&bytes[token / PANEL * panel..][..panel], token % PANEL);
-                y.iter_mut().enumerate().for_each(|(input, y)| *y = f28::panel_weight(panel, input, lane));
-                for exception in f28::exceptions(panel, exceptions).filter(|exception| exception.lane == lane) {
-                    y[exception.input] = exception.weight;
-                }
             }
             Matrix::Int8(bytes, scales) => {
                 let column = &bytes[index_int8(self.hidden, 0, token)..];

@@ -1,18 +1,16 @@
-//! The vocabulary head: logits of the selected rows, the best of each, and the logarithm of the sum of their exponentials.
+//! The vocabulary head: logits of the selected rows, the top k of each, and the logarithm of the sum of their
+//! exponentials.
 
-use crate::Kernels;
-use crate::isa::{Isa, LANES, Op};
-use crate::linear::Linear;
-use crate::math::exp;
-use crate::threads::Shared;
+use crate::best::Scan;
+use crate::kernels::Kernels;
+use crate::layout::Matrix;
+use crate::linear::{Linear, Output};
+use crate::rows::Input;
+use crate::shared::Shared;
+use crate::workers::Workers;
 
 /// The logit of an id that only pads the vocabulary. Finite, like the one in the standard graph.
 const PAD: f32 = -1e30;
-
-/// Logits that are looked at together, and whose maximum is kept while looking for the best in large vocabularies.
-const BLOCK: usize = 4 * LANES;
-/// With fewer blocks than so many for each of the best, the maxima of single vectors are kept: hardly a block could be left out.
-const BLOCKS_PER_BEST: usize = 4;
 
 /// The head, without its arguments.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +19,7 @@ pub struct Head<'a> {
     pub linear: Linear<'a>,
     /// Width of a row of logits, at least the vocabulary.
     pub padded: usize,
-    /// Best ids that are reported.
+    /// Number of best ids that are reported.
     pub top_k: usize,
 }
 
@@ -36,19 +34,6 @@ pub struct Distributions<'a> {
     pub top_ids: &'a mut [i64],
     /// `[selected]`
     pub logsumexp: &'a mut [f32],
-}
-
-/// Memory of the search for the best, used again.
-#[derive(Debug, Default)]
-pub(crate) struct Candidates {
-    /// Logits that a maximum is of: those of a block or of a vector.
-    width: usize,
-    /// The largest logit of each block or vector.
-    maxima: Vec<f32>,
-    /// The same, in the order that selection leaves them.
-    order: Vec<f32>,
-    /// Logits that may be among the best, as [`key`]s.
-    found: Vec<u64>,
 }
 
 impl Head<'_> {
@@ -75,12 +60,13 @@ impl Head<'_> {
         if count == 0 {
             return Ok(());
         }
-        let Kernels { threads, level, rows, unpacked, candidates, .. } = kernels;
-        let quantize = matches!(self.linear.weights, crate::layout::Matrix::Int8(..));
+        let Kernels { workers, rows, candidates, .. } = kernels;
+        let Workers { threads, level } = &*workers;
+        let quantize = matches!(self.linear.weights, Matrix::Int8(..));
         let row = |index: usize| select[index] as usize;
-        rows.prepare((threads, *level), x, (inputs, count), &row, self.linear.norm, quantize);
-        let to = (&mut *out.logits, self.padded);
-        self.linear.multiply((threads, *level), (rows, unpacked), count, (None, None), to);
+        rows.prepare(workers, Input { x, inputs, count, row: &row, norm: self.linear.norm, quantize });
+        let y = &mut *out.logits;
+        self.linear.multiply(workers, rows, Output { y, stride: self.padded, count, factor: None, residual: None });
 
         let logits = Shared::new(out.logits);
         let (top_logits, top_ids) = (Shared::new(out.top_logits), Shared::new(out.top_ids));
@@ -101,115 +87,5 @@ impl Head<'_> {
             }
         });
         Ok(())
-    }
-}
-
-/// The logarithm of the sum of a row's exponentials; on the way, the largest logits among which the best are looked for.
-struct Scan<'a> {
-    logits: &'a [f32],
-    top_k: usize,
-    candidates: &'a mut Candidates,
-}
-
-impl Op for Scan<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    unsafe fn run<S: Isa>(self) -> f32 {
-        let Self { logits, top_k, candidates: Candidates { width, maxima, .. } } = self;
-        maxima.clear();
-        let (whole, rest) = logits.split_at(logits.len() / BLOCK * BLOCK);
-        *width = if logits.len() / BLOCK < BLOCKS_PER_BEST * top_k { LANES } else { BLOCK };
-        // SAFETY: every load is of 16 elements within a block.
-        unsafe {
-            for block in whole.chunks_exact(BLOCK) {
-                let [a, b, c, d] = vectors::<S>(block);
-                if *width == LANES {
-                    maxima.extend([S::largest(a), S::largest(b), S::largest(c), S::largest(d)]);
-                } else {
-                    maxima.push(S::largest(S::max(S::max(a, b), S::max(c, d))));
-                }
-            }
-            maxima.extend(rest.chunks(*width).map(|part| part.iter().copied().fold(f32::NEG_INFINITY, f32::max)));
-            // Subtracted before exponentials are taken: logits are often all below -88, where every f32 exponential is 0.
-            let largest = maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let mut total = 0.0_f64;
-            for block in whole.chunks_exact(BLOCK) {
-                let [a, b, c, d] = vectors::<S>(block);
-                let largest = S::splat(largest);
-                let (a, b) = (exp::<S>(S::sub(a, largest)), exp::<S>(S::sub(b, largest)));
-                let (c, d) = (exp::<S>(S::sub(c, largest)), exp::<S>(S::sub(d, largest)));
-                total += f64::from(S::sum(S::add(S::add(a, b), S::add(c, d))));
-            }
-            total += rest.iter().map(|logit| f64::from(logit - largest).exp()).sum::<f64>();
-            largest + total.ln() as f32
-        }
-    }
-}
-
-/// A block's vectors. Not a closure: those are compiled without the instruction set, unless they happen to be inlined.
-///
-/// # Safety
-/// The machine has `S`; the block has [`BLOCK`] elements.
-#[inline(always)]
-unsafe fn vectors<S: Isa>(block: &[f32]) -> [S::F; BLOCK / LANES] {
-    let from = block.as_ptr();
-    // SAFETY: within the block.
-    unsafe { [S::load(from), S::load(from.add(LANES)), S::load(from.add(2 * LANES)), S::load(from.add(3 * LANES))] }
-}
-
-impl Candidates {
-    /// The `k` largest logits with their ids, in order; needs the maxima.
-    ///
-    /// The k-th largest maximum is no larger than the k-th largest logit, so only what reaches it is looked at.
-    fn best(&mut self, logits: &[f32], k: usize) -> impl Iterator<Item = (f32, u32)> {
-        let mut least = f32::NEG_INFINITY;
-        if k > 0 && k < self.maxima.len() {
-            self.order.clone_from(&self.maxima);
-            let (_, kth, _) = self.order.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
-            least = *kth;
-        }
-        self.found.clear();
-        for (part, maximum) in self.maxima.iter().enumerate() {
-            // Written so that a part with a NaN is looked at, too.
-            if *maximum < least {
-                continue;
-            }
-            let from = part * self.width;
-            let ids = (from..logits.len().min(from + self.width)).map(|id| (logits[id], id as u32));
-            let reaching = ids.filter(|(logit, _)| least == f32::NEG_INFINITY || *logit >= least);
-            self.found.extend(reaching.map(|(logit, id)| key(logit, id)));
-        }
-        if k < self.found.len() {
-            self.found.select_nth_unstable(k);
-            self.found.truncate(k);
-        }
-        self.found.sort_unstable();
-        // Logits that are no numbers compare with nothing; the logarithm of their sum says so, and the ids must only be valid.
-        let none = std::iter::repeat((f32::NAN, 0));
-        let found = self.found.iter().map(|&key| key as u32).map(|id| (logits[id as usize], id));
-        found.chain(none).take(k)
-    }
-}
-
-/// A number that is the smaller the earlier a logit comes: the larger logit in the total order of floats, then the lower id. The id
-/// is its lower half.
-fn key(logit: f32, id: u32) -> u64 {
-    let bits = logit.to_bits();
-    // Where the sign is set, the order of the other bits is reversed already.
-    let order = if bits >> 31 == 0 { !bits & !(1 << 31) } else { bits };
-    (u64::from(order) << 32) | u64::from(id)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_in_the_order_of_logits_and_then_of_ids() {
-        let logits = [f32::INFINITY, 7.5, 1e-40, 0.0, -0.0, -1e-40, -3.0, -1e30, f32::NEG_INFINITY];
-        assert!(logits.windows(2).all(|two| key(two[0], 9) < key(two[1], 3)), "larger first");
-        assert!(key(-2.0, 3) < key(-2.0, 4) && key(f32::NAN, 0) < key(f32::INFINITY, 0));
-        assert_eq!(key(-2.0, 77) as u32, 77);
     }
 }

@@ -1,11 +1,8 @@
 //! The order of packed weights in memory.
 //!
-//! Outputs go in panels of [`PANEL`]. An f32 matrix is `[panels, inputs, 16]`; an int8 one is bytes
-//! `[panels, ceil(inputs / 4), 16, 4]`, each byte 128 more than the number it stands for, because the instruction that multiplies
-//! four pairs of bytes at once wants one side without a sign. Outputs and inputs that only fill up are zero. An f32 matrix may also
-//! be stored in 28 bits a weight: see [`f28`].
-
-use crate::f28;
+//! Outputs go in panels of [`PANEL`]. An f32 matrix is `[panels, inputs, 16]`; an int8 one is bytes `[panels,
+//! ceil(inputs / 4), 16, 4]`, each byte 128 more than the number it stands for, because the instruction that multiplies
+//! four pairs of bytes at once wants one side without a sign. Outputs and inputs that only fill up are zero.
 
 /// Outputs of a panel.
 pub const PANEL: usize = 16;
@@ -15,16 +12,16 @@ pub const QUAD: usize = 4;
 
 /// Inputs that share a scale when activations are quantized.
 ///
-/// A few channels of GPT-2's hidden state are a hundred times larger than the others. With a scale for the whole row they would
-/// round the rest away; in groups they spoil only their own.
+/// A few channels of GPT-2's hidden state are a hundred times larger than the others. With a scale for the whole row
+/// they would round the rest away; in groups they spoil only their own.
 pub const GROUP: usize = 128;
 
-/// Panels of so many outputs.
+/// Panels that `outputs` outputs fill.
 pub fn panels(outputs: usize) -> usize {
     outputs.div_ceil(PANEL)
 }
 
-/// Quads of so many inputs.
+/// Quads that `inputs` inputs fill.
 pub fn quads(inputs: usize) -> usize {
     inputs.div_ceil(QUAD)
 }
@@ -37,11 +34,6 @@ pub fn len_f32(inputs: usize, outputs: usize) -> usize {
 /// Length of an int8 matrix, in bytes.
 pub fn len_int8(inputs: usize, outputs: usize) -> usize {
     panels(outputs) * quads(inputs) * PANEL * QUAD
-}
-
-/// Length of an f28 matrix, in bytes, without its exceptions.
-pub fn len_f28(inputs: usize, outputs: usize) -> usize {
-    panels(outputs) * f28::panel_bytes(inputs)
 }
 
 /// Where the f32 element for `input` and `output` is.
@@ -59,8 +51,6 @@ pub fn index_int8(inputs: usize, input: usize, output: usize) -> usize {
 pub enum Matrix<'a> {
     /// f32 elements.
     F32(&'a [f32]),
-    /// Bytes, and the matrix's exceptions (or more).
-    F28(&'a [u8], &'a [u8]),
     /// Bytes, and a factor for each output (zero for those that fill up).
     Int8(&'a [u8], &'a [f32]),
 }
@@ -73,10 +63,6 @@ impl Matrix<'_> {
     pub fn check(&self, inputs: usize, outputs: usize) {
         match self {
             Matrix::F32(elements) => assert_eq!(elements.len(), len_f32(inputs, outputs), "a packed f32 matrix"),
-            Matrix::F28(bytes, _) => {
-                assert!(f28::fits(inputs), "{inputs} inputs of a packed f28 matrix");
-                assert_eq!(bytes.len(), len_f28(inputs, outputs), "a packed f28 matrix");
-            }
             Matrix::Int8(bytes, scales) => {
                 assert_eq!(bytes.len(), len_int8(inputs, outputs), "a packed int8 matrix");
                 assert_eq!(scales.len(), panels(outputs) * PANEL, "the scales of a packed int8 matrix");

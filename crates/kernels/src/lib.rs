@@ -2,92 +2,53 @@
 //!
 //! ```text
 //! linear      y = activation(norm(x) W + b) * factor + residual
-//!   rows        x, normalized, and for int8 weights quantized, in the order that tiles read
-//!   tile        the inner loops: rows x panels of 16 outputs, f32 and int8
-//!   f28         f32 in 28 bits: how it is written and read
-//! attention   keys and values into the cache, then softmax(q K) V over the positions that are there, wherever a table says
-//!   attend      its inner loops: queries that share what they read
-//!   places      which tables of places can be
+//!   rows        x: normalized, quantized for int8 weights, and laid out as tiles read it
+//!   tile        the inner loops: rows times panels of 16 outputs, f32 and int8
+//! attention   writes keys and values into the cache, then softmax(q K) V over the slots that a table lists
+//!   attend      its inner loops: queries that share the loads of keys and values
+//!   slots       checks tables of slots
 //! embedding   rows of the packed vocabulary matrix
-//! head        logits, the best of them, and the logarithm of the sum of their exponentials
-//! isa         AVX-512 VNNI, AVX2, and plain Rust, one source for all; AMX for many int8 rows
-//! threads     one team for all kernels of a step
+//! head        logits, the top k, and the logarithm of the sum of their exponentials
+//!   best        the top k
+//! layout      the order of packed weights in memory
+//! vector      vector operations; isa: vectors and tiles of an instruction set, and kernels over any of them
+//! cpu         AVX-512 VNNI, AVX2 and plain Rust, one source for all; AMX for many int8 rows
+//! threads     one team of threads for all kernels of a step
 //! ```
 //!
 //! # Invariants
 //!
-//! * A row's result does not depend on the rows beside it, on their number, or on the number of threads: what is computed in a batch
-//!   is bit for bit what is computed alone. Exact replay of a search rests on it.
+//! * A row's result does not depend on the rows beside it, on their number, or on the number of threads: what is
+//!   computed in a batch is bit for bit what is computed alone. Exact replay of a search relies on this.
 //! * Weights are read where they lie. Nothing here repacks or copies them, and only [`layout`] knows their order.
-//! * `unsafe` is for vector instructions and for results that threads write side by side; sizes are asserted before either.
+//! * `unsafe` is for vector instructions and for results that threads write side by side; sizes are asserted before
+//!   either.
 //!
 //! # Deliberately absent
 //!
-//! Graphs, models, files: what is computed in which order is the caller's.
+//! Graphs, models, files: the caller decides which kernels run in which order.
 
 pub mod activation;
 mod attend;
 pub mod attention;
+mod best;
+mod cpu;
 pub mod embedding;
-pub mod f28;
 pub mod head;
-pub mod isa;
+mod isa;
+mod kernels;
 pub mod layout;
 pub mod linear;
 mod math;
-mod places;
+mod prefetch;
 mod rows;
-pub mod threads;
+mod shared;
+mod slots;
+mod sync;
+mod threads;
 mod tile;
+mod vector;
+mod workers;
 
-pub use isa::Level;
-pub use threads::Threads;
-
-/// What all kernels of one engine share: its threads, its instruction set, and memory that is used again from call to call.
-#[derive(Debug)]
-pub struct Kernels {
-    pub(crate) threads: Threads,
-    pub(crate) level: Level,
-    pub(crate) rows: rows::Rows,
-    /// What several tiles read of an f28 matrix, unpacked, and their sums, for each thread.
-    pub(crate) unpacked: Vec<linear::Line>,
-    /// f32 `[threads, queries, positions]`: scores of a block of queries, a stretch for each query.
-    pub(crate) scores: Vec<f32>,
-    /// By place of a KV cache: whether a call of the attention writes to it. All false between calls.
-    pub(crate) written: Vec<bool>,
-    /// Candidates of the head's top-k, one list for each thread.
-    pub(crate) candidates: Vec<head::Candidates>,
-}
-
-impl Kernels {
-    /// Kernels on so many threads, the calling one included, with the best instructions that this machine has.
-    ///
-    /// `spin` keeps idle threads awake between calls: a shorter step, for a busy core each.
-    pub fn new(threads: usize, spin: bool) -> Self {
-        Self::with_level(threads, spin, Level::detect())
-    }
-
-    /// As [`Kernels::new`], with a given instruction set.
-    ///
-    /// # Panics
-    /// If this machine lacks it.
-    pub fn with_level(threads: usize, spin: bool, level: Level) -> Self {
-        assert!(level.is_available(), "this machine has no {level:?}");
-        let threads = Threads::new(threads, spin);
-        let candidates = (0..threads.count()).map(|_| head::Candidates::default()).collect();
-        Self {
-            threads,
-            level,
-            rows: rows::Rows::default(),
-            unpacked: Vec::new(),
-            scores: Vec::new(),
-            written: Vec::new(),
-            candidates,
-        }
-    }
-
-    /// The instruction set in use.
-    pub fn level(&self) -> Level {
-        self.level
-    }
-}
+pub use cpu::CpuLevel;
+pub use kernels::Kernels;

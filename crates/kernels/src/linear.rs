@@ -1,31 +1,28 @@
 //! Linear maps: `y = activation(norm(x) W + bias) * factor + residual`.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use crate::Kernels;
 use crate::activation::Activation;
-use crate::f28;
-use crate::isa::amx::{self, Tiles};
-use crate::isa::{Isa, LANES, Level, Op};
-use crate::layout::{Matrix, PANEL, panels, quads};
+use crate::cpu::amx::{self, Tiles};
+use crate::isa::{Isa, Op};
+use crate::kernels::Kernels;
+use crate::layout::{GROUP, Matrix, PANEL, QUAD, panels, quads};
 pub use crate::rows::Norm;
-use crate::rows::Rows;
-use crate::threads::{Shared, Threads};
-use crate::tile::{F28Tile, F32Tile, Fetch, Int8Tile, MAX_HEIGHT, MAX_PANELS, Turn, unpack};
+use crate::rows::{Input, Rows};
+use crate::shared::Shared;
+use crate::tile::{F32Tile, Int8Tile, MAX_HEIGHT, MAX_PANELS, TileOrder};
+use crate::vector::LANES;
+use crate::workers::Workers;
 
-/// Panels that a thread takes at a time: enough to keep the order of memory, few enough to share evenly.
+/// Panels that a thread takes at a time: enough to read memory in order, few enough to share the work evenly.
 const PART: usize = 2 * MAX_PANELS;
 
-/// Most tiles that take turns with a panel: more lose more by reading their rows again for each than they gain.
+/// Most tiles that are multiplied with one panel after the other: with more, reading their rows again for each panel
+/// costs more than the shared fetching saves.
 const MAX_TURNS: usize = 4;
 
-/// Most inputs of a panel that are unpacked at a time for several tiles ([`Isa::UNPACKED_INPUTS`]).
-const UNPACKED_INPUTS: usize = 128;
-
-/// Panels that are unpacked together: as many as the widest tile multiplies that is one of several.
-const UNPACKED_PANELS: usize = 2;
-
-/// The map, without its arguments.
+/// A linear map, without its arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Linear<'a> {
     /// Packed `[inputs, outputs]`.
@@ -34,11 +31,11 @@ pub struct Linear<'a> {
     pub inputs: usize,
     /// Width of `y`.
     pub outputs: usize,
-    /// What happens to `x` first.
+    /// Normalization of `x`.
     pub norm: Norm<'a>,
     /// `[outputs]`
     pub bias: Option<&'a [f32]>,
-    /// What happens to the sums.
+    /// Applied to the sums.
     pub activation: Activation,
 }
 
@@ -68,49 +65,45 @@ impl Linear<'_> {
         if count == 0 {
             return;
         }
-        let Kernels { threads, level, rows, unpacked, .. } = kernels;
-        let quantize = matches!(self.weights, Matrix::Int8(..));
-        rows.prepare((threads, *level), arguments.x, (self.inputs, count), &|index| index, self.norm, quantize);
-        let operands = (arguments.factor, arguments.residual);
-        self.multiply((threads, *level), (rows, unpacked), count, operands, (y, self.outputs));
+        let Kernels { workers, rows, .. } = kernels;
+        let (quantize, row) = (matches!(self.weights, Matrix::Int8(..)), |index| index);
+        let input = Input { x: arguments.x, inputs: self.inputs, count, row: &row, norm: self.norm, quantize };
+        rows.prepare(workers, input);
+        let Arguments { factor, residual, .. } = arguments;
+        self.multiply(workers, rows, Output { y, stride: self.outputs, count, factor, residual });
     }
 
-    /// The map of prepared rows; row `i` of the result begins at `y[i * stride]`.
-    pub(crate) fn multiply(
-        &self,
-        (threads, level): (&Threads, Level),
-        (rows, unpacked): (&Rows, &mut Vec<Line>),
-        count: usize,
-        (factor, residual): (Option<&[f32]>, Option<&[f32]>),
-        (y, stride): (&mut [f32], usize),
-    ) {
+    /// Multiplies prepared rows.
+    pub(crate) fn multiply(&self, workers: &Workers, rows: &Rows, output: Output) {
+        let Output { y, stride, count, factor, residual } = output;
         self.weights.check(self.inputs, self.outputs);
         assert!(self.bias.is_none_or(|bias| bias.len() == self.outputs), "a bias for each output");
         assert!(y.len() >= (count - 1) * stride + self.outputs && stride >= self.outputs, "room for the result");
         let y = Shared::new(y);
         let panels = panels(self.outputs);
-        // A single tile unpacks as it multiplies.
-        let unpacks = matches!(self.weights, Matrix::F28(..)) && rows.tiles > 1;
-        let room = if unpacks { UNPACKED_PANELS * (UNPACKED_INPUTS + rows.tiles * rows.height) } else { 0 };
-        if unpacked.len() < threads.count() * room {
-            unpacked.resize(threads.count() * room, Line::default());
-        }
-        let unpacked = Shared::new(unpacked);
-        threads.run(panels.div_ceil(PART), &|part, thread| {
+        let Workers { threads, level } = workers;
+        threads.run(panels.div_ceil(PART), &|part, _| {
             let range = part * PART..panels.min((part + 1) * PART);
-            let unpacked = (room > 0).then(|| unpacked.at(thread * room).cast());
-            let op = Panels { linear: self, rows, count, factor, residual, y, stride, range, unpacked };
-            // SAFETY: `Kernels` only holds levels that the machine has; lengths were checked, and panels belong to one part each,
-            // and room for unpacked ones to one thread.
+            let op = Panels { linear: self, rows, count, factor, residual, y, stride, range };
+            // SAFETY: `Kernels` only holds levels that the machine has; lengths were checked, and panels belong to one
+            // part each.
             unsafe { level.run(op) }
         });
     }
 }
 
-/// A panel's weights of an input, or a row's sums. Where such lie in two cache lines, a step takes twice as long.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Line(#[expect(dead_code, reason = "room")] [f32; LANES]);
+/// Where the results of a call go, and what they are combined with.
+pub(crate) struct Output<'a> {
+    /// Row `i` begins at `y[i * stride]`.
+    pub(crate) y: &'a mut [f32],
+    pub(crate) stride: usize,
+    /// Rows.
+    pub(crate) count: usize,
+    /// In the layout of `y`.
+    pub(crate) factor: Option<&'a [f32]>,
+    /// As `factor`.
+    pub(crate) residual: Option<&'a [f32]>,
+}
 
 /// Room for the sums of the largest tiles.
 #[repr(align(64))]
@@ -125,10 +118,7 @@ struct Panels<'a> {
     residual: Option<&'a [f32]>,
     y: Shared<f32>,
     stride: usize,
-    range: std::ops::Range<usize>,
-    /// Room for a chunk of a few panels, `[panels, inputs, 16]`, and behind it for sums `[tiles, panels, height, 16]`, if panels are
-    /// unpacked.
-    unpacked: Option<*mut f32>,
+    range: Range<usize>,
 }
 
 impl Op for Panels<'_> {
@@ -136,29 +126,24 @@ impl Op for Panels<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Isa>(self) {
-        if let (Matrix::F28(bytes, _), Some(unpacked)) = (self.linear.weights, self.unpacked) {
-            // SAFETY: the caller's promise.
-            return unsafe { self.run_unpacked::<S>(bytes, unpacked) };
-        }
         // Written before it is read.
         let mut sums = MaybeUninit::<Sums>::uninit();
         let sums = sums.as_mut_ptr().cast::<f32>();
         // SAFETY: rows are only prepared for AMX where the machine has it, and in tiles of its heights.
         let amx = self.rows.amx.then(|| unsafe { Tiles::new(self.rows.height) });
-        // Panels outside, rows inside: the weights, which are what there is most of, come from memory once.
-        let most = if self.take_turns::<S>() { 1 } else { MAX_PANELS };
-        for first in self.range.clone().step_by(most) {
-            let panels = most.min(self.range.end - first);
+        // Panels outside, rows inside: the weights are most of the memory, and are read once.
+        let at_once = if self.shares_panels::<S>() { 1 } else { MAX_PANELS };
+        for first in self.range.clone().step_by(at_once) {
+            let panels = at_once.min(self.range.end - first);
             let together = if amx.is_some() { amx::MAX_TILES } else { 1 };
             for tile in (0..self.rows.tiles).step_by(together) {
                 let count = together.min(self.rows.tiles - tile);
-                // SAFETY: as `multiply` promises: rows and weights have the lengths of their shapes, and `sums` has room for the
-                // largest tiles.
+                // SAFETY: as `multiply` promises: rows and weights have the lengths of their shapes, and `sums` has
+                // room for the largest tiles.
                 unsafe {
-                    self.sum::<S>(amx.as_ref(), (tile, count), (first, panels), sums);
+                    self.sum::<S>(amx.as_ref(), tile..tile + count, first..first + panels, sums);
                     for (index, panel) in (0..count).flat_map(|index| (0..panels).map(move |panel| (index, panel))) {
                         let sums = sums.add((index * MAX_PANELS + panel) * self.rows.height * LANES);
-                        self.add_exceptions::<S>(tile + index, first + panel, sums);
                         self.finish::<S>(tile + index, first + panel, sums);
                     }
                 }
@@ -168,132 +153,49 @@ impl Op for Panels<'_> {
 }
 
 impl Panels<'_> {
-    /// Whether tiles take turns with each panel, and fetch the next one meanwhile.
+    /// Whether all tiles are multiplied with a panel before the next one, which they fetch meanwhile.
     ///
-    /// Otherwise the first tile takes several panels, for which it alone waits: little, where tiles are many, or high because there are
-    /// registers enough.
-    fn take_turns<S: Isa>(&self) -> bool {
+    /// Otherwise a tile takes several panels, and the first tile alone waits for them. That wait is short against the
+    /// rest where there are many tiles, or where registers allow high ones.
+    fn shares_panels<S: Isa>(&self) -> bool {
         S::REGISTERS < 32 && (2..=MAX_TURNS).contains(&self.rows.tiles)
     }
 
-    /// All rows times some of the panels of an f28 matrix, for several tiles: these multiply what was unpacked once.
-    ///
-    /// # Safety
-    /// As [`Op::run`].
-    #[inline(always)]
-    unsafe fn run_unpacked<S: Isa>(&self, bytes: &[u8], unpacked: *mut f32) {
-        let (inputs, height, tiles) = (self.linear.inputs, self.rows.height, self.rows.tiles);
-        let each = f28::panel_bytes(inputs);
-        const { assert!(S::UNPACKED_INPUTS <= UNPACKED_INPUTS, "room for what is unpacked") };
-        let sums_of = |tile: usize, panel: usize| {
-            let row = (tile * UNPACKED_PANELS + panel) * height;
-            unpacked.wrapping_add((UNPACKED_PANELS * UNPACKED_INPUTS + row) * LANES)
-        };
-        for first in self.range.clone().step_by(UNPACKED_PANELS) {
-            let panels = UNPACKED_PANELS.min(self.range.end - first);
-            let packed = &bytes[first * each..(first + panels) * each];
-            for start in (0..inputs).step_by(S::UNPACKED_INPUTS) {
-                let chunk = S::UNPACKED_INPUTS.min(inputs - start);
-                let at = f28::HEADER_BYTES + start / f28::BLOCK_INPUTS * f28::BLOCK_BYTES;
-                // SAFETY: a chunk is whole blocks of each panel, and there is room for it and for the sums; `Rows::prepare` made
-                // `tiles` of the stretches that tiles read.
-                unsafe {
-                    for panel in 0..panels {
-                        let from = packed.as_ptr().add(panel * each);
-                        unpack::<S>((from, from.add(at)), chunk, unpacked.add(panel * chunk * PANEL));
-                    }
-                    let next = packed.as_ptr().wrapping_add(at + chunk / f28::BLOCK_INPUTS * f28::BLOCK_BYTES);
-                    for tile in 0..tiles {
-                        let rows = self.rows.values.as_ptr().add((tile * inputs + start) * height);
-                        let (weights, sums, continues) = (unpacked.cast_const(), sums_of(tile, 0), start > 0);
-                        // The first tile fetches what is unpacked next, from memory; the others the rows of the tile that follows.
-                        let others = match tile {
-                            0 => (next, each),
-                            _ => (rows.wrapping_add(inputs * height).cast(), 0),
-                        };
-                        let fetch = Fetch::others((weights.cast(), chunk * size_of::<Line>()), others);
-                        let tile = F32Tile { rows, inputs: chunk, weights, panels, sums, continues, tiles, fetch };
-                        S::f32_tile(height, &tile);
-                    }
-                }
-            }
-            for (tile, panel) in (0..tiles).flat_map(|tile| (0..panels).map(move |panel| (tile, panel))) {
-                let sums = sums_of(tile, panel);
-                // SAFETY: these are the sums of the tile and the panel.
-                unsafe {
-                    self.add_exceptions::<S>(tile, first + panel, sums);
-                    self.finish::<S>(tile, first + panel, sums);
-                }
-            }
-        }
-    }
-
-    /// Adds the products of a panel's exceptions to a tile's sums, `[height, 16]`.
-    ///
-    /// # Safety
-    /// As [`Op::run`].
-    #[inline(always)]
-    unsafe fn add_exceptions<S: Isa>(&self, tile: usize, panel: usize, sums: *mut f32) {
-        let Matrix::F28(bytes, exceptions) = self.linear.weights else { return };
-        let (inputs, height) = (self.linear.inputs, self.rows.height);
-        let each = f28::panel_bytes(inputs);
-        for exception in f28::exceptions(&bytes[panel * each..], exceptions) {
-            let mut weights = [0.0_f32; LANES];
-            weights[exception.lane] = exception.weight;
-            let x = &self.rows.values[(tile * inputs + exception.input) * height..][..height];
-            for (r, x) in x.iter().enumerate() {
-                // SAFETY: rows below the height have 16 sums each.
-                unsafe {
-                    let sums = sums.add(r * LANES);
-                    S::store(sums, S::fma(S::splat(*x), S::load(weights.as_ptr()), S::load(sums)));
-                }
-            }
-        }
-    }
-
-    /// The sums of a tile, or of a few for AMX, `[tiles, 4 panels, height, 16]`.
+    /// Computes the sums of one tile, or with AMX of up to [`amx::MAX_TILES`], `[tiles, 4 panels, height, 16]`.
     ///
     /// # Safety
     /// As [`Op::run`]; `sums` has room.
     #[inline(always)]
-    unsafe fn sum<S: Isa>(
-        &self,
-        amx: Option<&Tiles>,
-        (tile, count): (usize, usize),
-        (first, panels): (usize, usize),
-        sums: *mut f32,
-    ) {
+    unsafe fn sum<S: Isa>(&self, amx: Option<&Tiles>, tiles: Range<usize>, panels: Range<usize>, sums: *mut f32) {
         let (rows, inputs) = (self.rows, self.linear.inputs);
+        let (tile, first, panels) = (tiles.start, panels.start, panels.len());
         let quads = quads(inputs);
-        let turn = Turn { index: tile, count: rows.tiles, shares: self.take_turns::<S>() };
-        // SAFETY: `Rows::prepare` made `tiles` of these stretches, and the matrix has the panels: `multiply` checked its length.
+        let order = TileOrder { index: tile, count: rows.tiles, shares_panels: self.shares_panels::<S>() };
+        // SAFETY: `Rows::prepare` made `tiles` of these stretches, and the matrix has the panels: `multiply` checked
+        // its length.
         unsafe {
             let values = rows.values.as_ptr().wrapping_add(tile * inputs * rows.height);
             match self.linear.weights {
                 Matrix::F32(weights) => {
                     let weights = weights.as_ptr().add(first * inputs * PANEL);
-                    let (tiles, fetch) = (rows.tiles, turn.fetch(inputs));
-                    let tile = F32Tile { rows: values, inputs, weights, panels, sums, continues: false, tiles, fetch };
+                    let (tiles, fetch) = (rows.tiles, order.fetch(inputs));
+                    let tile = F32Tile { rows: values, inputs, weights, panels, sums, tiles, fetch };
                     S::f32_tile(rows.height, &tile);
                 }
-                Matrix::F28(bytes, _) => {
-                    let weights = bytes.as_ptr().add(first * f28::panel_bytes(inputs));
-                    S::f28_tile(rows.height, &F28Tile { rows: values, inputs, weights, panels, sums });
-                }
                 Matrix::Int8(weights, _) => {
-                    let groups = inputs.div_ceil(crate::layout::GROUP) * rows.height;
+                    let groups = inputs.div_ceil(GROUP) * rows.height;
                     let tile = Int8Tile {
                         rows: rows.quads().add(tile * quads * S::WORDS * rows.height),
                         scales: rows.scales.as_ptr().add(tile * groups),
                         corrections: rows.corrections.as_ptr().add(tile * groups),
                         quads,
-                        weights: weights.as_ptr().add(first * quads * PANEL * crate::layout::QUAD),
+                        weights: weights.as_ptr().add(first * quads * PANEL * QUAD),
                         panels,
                         sums,
-                        turn,
+                        order,
                     };
                     match amx {
-                        Some(amx) => amx.multiply::<S>((rows.height, count), &tile),
+                        Some(amx) => amx.multiply::<S>(tiles.len(), &tile),
                         None => S::int8_tile(rows.height, &tile),
                     }
                 }
@@ -301,7 +203,7 @@ impl Panels<'_> {
         }
     }
 
-    /// Scale, bias, activation, factor and residual for one panel of a tile, into `y`.
+    /// Applies scale, bias, activation, factor and residual to one panel of a tile, and writes it to `y`.
     ///
     /// # Safety
     /// As [`Op::run`]; `sums` holds `[height, 16]`.
@@ -315,11 +217,11 @@ impl Panels<'_> {
             bias[..width].copy_from_slice(&from[output..output + width]);
         }
         let height = self.rows.height.min(self.count - tile * self.rows.height);
-        // SAFETY: scales have a whole number of panels; rows below `count` are within `y` and its operands, and where a panel is
-        // cut off, whole vectors are read from and written to `cut` instead.
+        // SAFETY: scales have a whole number of panels; rows below `count` are within `y` and its operands, and where a
+        // panel is cut off, whole vectors are read from and written to `cut` instead.
         unsafe {
             let scale = match linear.weights {
-                Matrix::F32(_) | Matrix::F28(..) => S::splat(1.0),
+                Matrix::F32(_) => S::splat(1.0),
                 Matrix::Int8(_, scales) => S::load(scales.as_ptr().add(output)),
             };
             let bias = S::load(bias.as_ptr());

@@ -1,18 +1,18 @@
-//! Exponentials and what is made of them, 16 at a time; and a word to the cache.
+//! Exponentials and functions of them, 16 numbers at a time.
 
-use crate::isa::Isa;
+use crate::vector::Vector;
 
 /// `e^x` within 2 units in the last place for `-87 <= x <= 88`; smaller and larger `x` count as those. NaN stays NaN.
 ///
 /// # Safety
 /// The machine has `S`.
 #[inline(always)]
-pub(crate) unsafe fn exp<S: Isa>(x: S::F) -> S::F {
+pub(crate) unsafe fn exp<S: Vector>(x: S::F) -> S::F {
     // The Taylor series of 2^r's exponent up to the sixth power is exact enough on |r| <= ln 2 / 2.
     const TERMS: [f32; 6] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0];
     // SAFETY: the caller's promise; no memory is touched.
     unsafe {
-        // NaN is the second operand, so that it is what remains.
+        // Of NaN and a number the operations keep the second operand: NaN.
         let x = S::min(S::splat(88.0), S::max(S::splat(-87.0), x));
         let n = S::round(S::mul(x, S::splat(std::f32::consts::LOG2_E)));
         let whole = S::to_f(n);
@@ -33,7 +33,7 @@ pub(crate) unsafe fn exp<S: Isa>(x: S::F) -> S::F {
 /// # Safety
 /// The machine has `S`.
 #[inline(always)]
-pub(crate) unsafe fn sigmoid<S: Isa>(x: S::F) -> S::F {
+pub(crate) unsafe fn sigmoid<S: Vector>(x: S::F) -> S::F {
     // SAFETY: the caller's promise; no memory is touched.
     unsafe {
         let one = S::splat(1.0);
@@ -46,7 +46,7 @@ pub(crate) unsafe fn sigmoid<S: Isa>(x: S::F) -> S::F {
 /// # Safety
 /// The machine has `S`.
 #[inline(always)]
-pub(crate) unsafe fn tanh<S: Isa>(x: S::F) -> S::F {
+pub(crate) unsafe fn tanh<S: Vector>(x: S::F) -> S::F {
     // SAFETY: the caller's promise; no memory is touched.
     unsafe { S::fma(S::splat(2.0), sigmoid::<S>(S::add(x, x)), S::splat(-1.0)) }
 }
@@ -56,7 +56,7 @@ pub(crate) unsafe fn tanh<S: Isa>(x: S::F) -> S::F {
 /// # Safety
 /// The machine has `S`.
 #[inline(always)]
-pub(crate) unsafe fn erf<S: Isa>(x: S::F) -> S::F {
+pub(crate) unsafe fn erf<S: Vector>(x: S::F) -> S::F {
     const TERMS: [f32; 5] = [1.061_405_4, -1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6];
     // SAFETY: the caller's promise; no memory is touched.
     unsafe {
@@ -74,42 +74,12 @@ pub(crate) unsafe fn erf<S: Isa>(x: S::F) -> S::F {
     }
 }
 
-/// Asks for a cache line before it is needed.
-#[inline(always)]
-pub(crate) fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing, whatever the address; SSE is part of x86-64.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
-
-/// As [`prefetch`], for what is read once; past the caches behind the first, if so asked.
-#[inline(always)]
-pub(crate) fn prefetch_once(address: *const u8, past_caches: bool) {
-    #[cfg(target_arch = "x86_64")]
-    if past_caches {
-        // SAFETY: as above.
-        return unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_NTA }>(address.cast()) };
-    }
-    prefetch(address);
-}
-
-/// As [`prefetch`], but not into the nearest cache.
-#[inline(always)]
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn prefetch_far(address: *const u8) {
-    // SAFETY: as above.
-    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.cast()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Level;
-    use crate::isa::{LANES, Op};
+    use crate::CpuLevel;
+    use crate::isa::{Isa, Op};
+    use crate::vector::LANES;
 
     type Function = fn(f64) -> f64;
 
@@ -148,7 +118,7 @@ mod tests {
         // The formula of erf is good for 1.5e-7, its sums in f32 for the rest.
         let allowed = [4e-7, 4e-7, 4e-7, 1e-6];
         let exact: [Function; 4] = [f64::exp, |x| 1.0 / (1.0 + (-x).exp()), f64::tanh, erf_exact];
-        for level in [Level::Avx512, Level::Avx2, Level::Portable].into_iter().filter(|level| level.is_available()) {
+        for level in CpuLevel::available() {
             for (which, exact) in exact.iter().enumerate() {
                 for step in -400..400 {
                     let xs: [f32; LANES] = std::array::from_fn(|lane| step as f32 * 0.1 + lane as f32 * 0.006);

@@ -1,15 +1,18 @@
-//! A linear map's left side: rows normalized, for int8 weights quantized, and laid out in the order that tiles read.
+//! The rows of a linear map: normalized, for int8 weights quantized, and laid out in the order that tiles read.
 
-use crate::isa::{Isa, LANES, Level, Op, amx};
+use crate::cpu::{CpuLevel, amx};
+use crate::isa::{Isa, Op};
 use crate::layout::{GROUP, QUAD, quads};
-use crate::threads::{Shared, Threads};
+use crate::shared::Shared;
+use crate::vector::{LANES, Vector};
+use crate::workers::Workers;
 
 /// Rows that a thread prepares for AMX at a time.
 const AMX_PART: usize = 8;
-/// Quads in a cache line. A vector or a row of a tile that lies in two lines takes two reads.
+/// Quads in a cache line. A vector that crosses lines takes two reads.
 const LINE: usize = 16;
 
-/// What happens to a row before the matrix.
+/// Normalization of a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Norm<'a> {
     /// Nothing.
@@ -46,24 +49,37 @@ impl Norm<'_> {
     }
 }
 
-/// Prepared rows. The memory is used again from call to call.
+/// Rows of a call, before they are prepared.
+pub(crate) struct Input<'a> {
+    /// Row `i` is `x[row(i) * inputs..]`.
+    pub(crate) x: &'a [f32],
+    pub(crate) inputs: usize,
+    /// Rows.
+    pub(crate) count: usize,
+    pub(crate) row: &'a (dyn Fn(usize) -> usize + Sync),
+    pub(crate) norm: Norm<'a>,
+    /// The weights are int8.
+    pub(crate) quantize: bool,
+}
+
+/// Prepared rows. The memory is reused from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     /// Rows of a tile.
     pub(crate) height: usize,
-    /// AMX multiplies them: the quads of a row are side by side.
+    /// In AMX's layout: the quads of a row are side by side.
     pub(crate) amx: bool,
     pub(crate) tiles: usize,
     /// f32 `[tiles, inputs, height]`, for f32 weights.
     pub(crate) values: Vec<f32>,
-    /// For int8 weights, four bytes in each, `[tiles, quads, words, height]` (see [`Isa::quad`]), for AMX `[tiles, quads / 16, height, 16]`, from the
-    /// first aligned address on.
+    /// For int8 weights, four bytes in each, from the first aligned address on: `[tiles, quads, words, height]` (see
+    /// [`Vector::quad`]), for AMX `[tiles, quads / 16, height, 16]`.
     quads: Vec<i32>,
     /// `[tiles, groups, height]`
     pub(crate) scales: Vec<f32>,
     /// `[tiles, groups, height]`
     pub(crate) corrections: Vec<i32>,
-    /// f32 `[threads, inputs rounded up]`: a row on its way.
+    /// f32 `[threads, inputs rounded up]`: the row that a thread prepares.
     scratch: Vec<f32>,
 }
 
@@ -73,25 +89,18 @@ impl Rows {
         self.quads[aligned(&self.quads)..].as_ptr()
     }
 
-    /// Prepares `count` rows of `inputs` each; row `i` is `x[row(i) * inputs..]`.
-    pub(crate) fn prepare(
-        &mut self,
-        (threads, level): (&Threads, Level),
-        x: &[f32],
-        (inputs, count): (usize, usize),
-        row: &(dyn Fn(usize) -> usize + Sync),
-        norm: Norm,
-        quantize: bool,
-    ) {
+    /// Prepares the rows of a call.
+    pub(crate) fn prepare(&mut self, Workers { threads, level }: &Workers, input: Input) {
+        let Input { x, inputs, count, row, norm, quantize } = input;
         norm.check(inputs);
-        let amx = if quantize && level == Level::Amx { amx::height(count, inputs) } else { None };
+        let amx = if quantize && *level == CpuLevel::Amx { amx::height(count, inputs) } else { None };
         self.amx = amx.is_some();
         self.height = amx.unwrap_or_else(|| level.height(count));
         self.tiles = count.div_ceil(self.height);
         let (padded, groups) = (inputs.next_multiple_of(LANES), inputs.div_ceil(GROUP));
         let rows = self.tiles * self.height;
         if quantize {
-            // What fills up a tile or a quad stays as it was: no one reads its results, and it can't be out of range.
+            // The padding of a tile or a quad keeps old values: nobody reads its results.
             self.quads.resize(rows * quads(inputs) * level.words() + LINE, 0);
             self.scales.resize(rows * groups, 0.0);
             self.corrections.resize(rows * groups, 0);
@@ -113,11 +122,12 @@ impl Rows {
             let x = &x[from * inputs..(from + 1) * inputs];
             // SAFETY: a thread's scratch is its own.
             let scratch = unsafe { to.scratch.slice_mut(thread * padded, padded) };
-            let place = Place { tile: index / height, at: index % height, height, amx };
-            // SAFETY: `Kernels` only holds levels that the machine has; `to` has room for every place, and no two rows share one.
-            unsafe { level.run(Prepare { x, norm, quantize, scratch, place, to: &to }) }
+            let at = TileRow { tile: index / height, row: index % height, height, amx };
+            // SAFETY: `Kernels` only holds levels that the machine has; `to` has room for every row of every tile, and
+            // each is one part's.
+            unsafe { level.run(Prepare { x, norm, quantize, scratch, at, to: &to }) }
         };
-        // Rows that share cache lines are one thread's.
+        // One thread writes the rows that share cache lines.
         let part = if amx { AMX_PART } else { height };
         threads.run(count.div_ceil(part), &|at, thread| {
             for index in at * part..count.min((at + 1) * part) {
@@ -141,11 +151,11 @@ struct Targets {
     scratch: Shared<f32>,
 }
 
-/// A row's place in its tile.
+/// A row of a tile.
 #[derive(Clone, Copy)]
-struct Place {
+struct TileRow {
     tile: usize,
-    at: usize,
+    row: usize,
     height: usize,
     /// As in [`Rows`].
     amx: bool,
@@ -158,7 +168,7 @@ struct Prepare<'a> {
     quantize: bool,
     /// `[inputs rounded up to 16]`
     scratch: &'a mut [f32],
-    place: Place,
+    at: TileRow,
     to: &'a Targets,
 }
 
@@ -167,7 +177,7 @@ impl Op for Prepare<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Isa>(self) {
-        let Self { x, norm, quantize, scratch, place, to } = self;
+        let Self { x, norm, quantize, scratch, at, to } = self;
         scratch[..x.len()].copy_from_slice(x);
         scratch[x.len()..].fill(0.0);
         // SAFETY: the machine has `S`, as the caller promises; the scratch is a whole number of vectors.
@@ -175,11 +185,11 @@ impl Op for Prepare<'_> {
         // SAFETY: as `Rows::prepare` promises.
         unsafe {
             if quantize {
-                quantize_row::<S>(scratch, x.len(), place, to);
+                quantize_row::<S>(scratch, x.len(), at, to);
             } else {
-                let start = to.values.at((place.tile * x.len()) * place.height + place.at);
+                let start = to.values.at((at.tile * x.len()) * at.height + at.row);
                 for (input, value) in scratch[..x.len()].iter().enumerate() {
-                    *start.add(input * place.height) = *value;
+                    *start.add(input * at.height) = *value;
                 }
             }
         }
@@ -191,7 +201,7 @@ impl Op for Prepare<'_> {
 /// # Safety
 /// The machine has `S`; the row's length is a multiple of 16.
 #[inline(always)]
-unsafe fn normalize<S: Isa>(row: &mut [f32], inputs: usize, norm: Norm) {
+unsafe fn normalize<S: Vector>(row: &mut [f32], inputs: usize, norm: Norm) {
     let vectors = row.len() / LANES;
     let at = row.as_mut_ptr();
     // SAFETY: as the caller promises; `scale` and `bias` were checked to have `inputs` elements.
@@ -204,13 +214,13 @@ unsafe fn normalize<S: Isa>(row: &mut [f32], inputs: usize, norm: Norm) {
                     sum = S::add(sum, S::load(at.add(v * LANES)));
                 }
                 let mean = S::sum(sum) / inputs as f32;
-                // Around the mean: the difference of two large sums of squares would lose what is left of it.
+                // Around the mean: the difference of two large sums of squares would lose its digits.
                 let mut squares = S::splat(0.0);
                 for v in 0..vectors {
                     let distance = S::sub(S::load(at.add(v * LANES)), S::splat(mean));
                     squares = S::fma(distance, distance, squares);
                 }
-                // The zeros behind the row were counted too.
+                // Without the zeros that pad the row.
                 let excess = (row.len() - inputs) as f32 * mean * mean;
                 let variance = (S::sum(squares) - excess) / inputs as f32;
                 (mean, 1.0 / (variance.max(0.0) + epsilon).sqrt(), scale, bias)
@@ -241,15 +251,15 @@ unsafe fn normalize<S: Isa>(row: &mut [f32], inputs: usize, norm: Norm) {
 /// Quantizes a row in groups, each with the scale of its largest element.
 ///
 /// # Safety
-/// The machine has `S`; `place` is within `to`, and this row's alone; the row's length is a multiple of 16.
+/// The machine has `S`; `at` is within `to`, and nobody else writes to it; the row's length is a multiple of 16.
 #[inline(always)]
-unsafe fn quantize_row<S: Isa>(row: &[f32], inputs: usize, place: Place, to: &Targets) {
-    let Place { tile, at, height, amx } = place;
+unsafe fn quantize_row<S: Vector>(row: &[f32], inputs: usize, at: TileRow, to: &Targets) {
+    let TileRow { tile, row: row_of_tile, height, amx } = at;
     let (quads, groups) = (quads(inputs), inputs.div_ceil(GROUP));
     for group in 0..groups {
         let from = group * GROUP;
         let length = GROUP.min(row.len() - from);
-        // SAFETY: within the row; places as the caller promises.
+        // SAFETY: within the row and, as the caller promises, within `to`.
         unsafe {
             let mut largest = S::splat(0.0);
             for offset in (from..from + length).step_by(LANES) {
@@ -265,18 +275,18 @@ unsafe fn quantize_row<S: Isa>(row: &[f32], inputs: usize, place: Place, to: &Ta
                 let first = offset / QUAD;
                 if amx {
                     // A vector's four quads are in one line: AMX takes only inputs that are a multiple of a line.
-                    let line = (first / LINE * height + at) * LINE + first % LINE;
+                    let line = (first / LINE * height + row_of_tile) * LINE + first % LINE;
                     to.quads.at(tile * quads * height + line).cast::<[u8; LANES]>().write_unaligned(words[0]);
                     continue;
                 }
                 for (word, bytes) in words[..S::WORDS].iter().enumerate() {
                     for (quad, bytes) in (first..quads).zip(bytes.as_chunks::<QUAD>().0) {
-                        let place = ((tile * quads + quad) * S::WORDS + word) * height + at;
-                        *to.quads.at(place) = i32::from_ne_bytes(*bytes);
+                        let index = ((tile * quads + quad) * S::WORDS + word) * height + row_of_tile;
+                        *to.quads.at(index) = i32::from_ne_bytes(*bytes);
                     }
                 }
             }
-            let index = (tile * groups + group) * height + at;
+            let index = (tile * groups + group) * height + row_of_tile;
             *to.scales.at(index) = scale;
             *to.corrections.at(index) = S::sum_i(correction);
         }

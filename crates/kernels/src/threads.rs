@@ -1,20 +1,15 @@
 //! A team of threads that share the parts of one piece of work after another.
 //!
-//! A decoder step is some sixty short pieces, so handing one out must cost about a microsecond: threads that wait spin for a
-//! while before they sleep, and a piece never waits for a thread that has not woken up yet.
+//! A decoder step is some sixty short pieces, so handing one out must cost about a microsecond: threads that wait spin
+//! for a while before they sleep, and a piece never waits for a thread that has not woken up yet.
 
-use std::cell::{Cell, UnsafeCell};
-use std::hint::spin_loop;
+use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::thread::{JoinHandle, Thread};
-use std::time::{Duration, Instant};
 
-/// How long an idle thread waits awake: longer than the pauses inside a step, shorter than those between keystrokes.
-const AWAKE: Duration = Duration::from_micros(200);
-/// How long it keeps its core from others: the pauses between kernels. After that, those who write answers may need it.
-const EAGER: Duration = Duration::from_micros(10);
+use crate::sync::{
+    Arc, AtomicBool, AtomicU64, AtomicUsize, Idle, JoinHandle, Ordering::SeqCst, Pause, Thread, UnsafeCell, park,
+    spawn, spin_loop, yield_now,
+};
 
 /// The team. Dropping it ends its threads.
 #[derive(Debug)]
@@ -29,7 +24,7 @@ type Part<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
 /// What the threads share.
 struct Team {
-    /// The work at hand, valid while `open` or while a thread that saw it so is counted in `active`.
+    /// The current work, valid while `open` or while a thread that saw it open is counted in `active`.
     work: UnsafeCell<Option<(*const Part<'static>, usize)>>,
     /// The next part to take.
     next: AtomicUsize,
@@ -53,9 +48,9 @@ impl std::fmt::Debug for Team {
     }
 }
 
-// SAFETY: `work` is written by the one thread that has the `Threads`, which is not `Sync`, and only
-// while `open` is false and `active` is zero; others read it only between seeing `open` and leaving `active`. The function in it
-// is `Sync`, and `run` does not return before everyone who saw it has left.
+// SAFETY: `work` is written by the one thread that has the `Threads`, which is not `Sync`, and only while `open` is
+// false and `active` is zero; others read it only between seeing `open` and leaving `active`. The function in it is
+// `Sync`, and `run` does not return before everyone who saw it has left.
 unsafe impl Sync for Team {}
 // SAFETY: as above; nothing in it belongs to a thread.
 unsafe impl Send for Team {}
@@ -74,12 +69,12 @@ impl Threads {
             failed: AtomicBool::new(false),
             spin,
         });
-        let spawn = |number: usize| {
+        let worker = |number: usize| {
             let team = Arc::clone(&team);
-            std::thread::Builder::new().name(format!("kernels-{number}")).spawn(move || team.serve(number)).ok()
+            spawn(format!("kernels-{number}"), move || team.serve(number))
         };
         // Where the system refuses a thread, the others do its part.
-        let workers = (1..count.max(1)).map_while(spawn).collect();
+        let workers = (1..count.max(1)).map_while(worker).collect();
         Self { team, workers, _not_sync: PhantomData }
     }
 
@@ -88,8 +83,8 @@ impl Threads {
         self.workers.len() + 1
     }
 
-    /// Calls `part(index, thread)` for every index below `parts`, each once, on whichever thread comes to it; `thread` is below
-    /// [`Threads::count`], and no two calls run at once with the same. Returns when all are done.
+    /// Calls `part(index, thread)` for every index below `parts`, each once, on whichever thread comes to it; `thread`
+    /// is below [`Threads::count`], and no two calls run at once with the same. Returns when all are done.
     ///
     /// # Panics
     /// If a part panicked.
@@ -102,11 +97,12 @@ impl Threads {
         // SAFETY: only the lifetime is cast away; `run` returns after everyone who can call it has left (below).
         let part: *const Part<'static> = unsafe { std::mem::transmute(std::ptr::from_ref::<Part<'_>>(part)) };
         // SAFETY: no one is active: the last `run` waited for that, and `open` has been false since.
-        unsafe { *team.work.get() = Some((part, parts)) };
+        team.work.with_mut(|work| unsafe { *work = Some((part, parts)) });
         team.next.store(0, SeqCst);
         team.open.store(true, SeqCst);
         team.epoch.fetch_add(1, SeqCst);
-        if team.asleep.load(SeqCst) > 0 {
+        // As in `Close`: a thread that is counted after this write sees the new epoch.
+        if team.asleep.fetch_add(0, SeqCst) > 0 {
             self.workers.iter().map(JoinHandle::thread).for_each(Thread::unpark);
         }
         let close = Close(team);
@@ -117,18 +113,27 @@ impl Threads {
     }
 }
 
-/// Ends a piece of work, also when a part panics on the calling thread: nobody may call a function that is gone.
+/// Ends a piece of work, also when a part panics on the calling thread: nobody may call the function after that.
 struct Close<'a>(&'a Team);
 
 impl Drop for Close<'_> {
     fn drop(&mut self) {
         self.0.open.store(false, SeqCst);
+        // Counts nobody, but is a write: a thread that is counted after it sees `open` as false.
+        let mut active = self.0.active.fetch_add(0, SeqCst);
         let mut spins = 0_u32;
-        while self.0.active.load(SeqCst) > 0 {
+        while active > 0 {
             spins += 1;
-            // A thread that was put aside in the middle of its part needs this core.
-            if spins.is_multiple_of(4096) { std::thread::yield_now() } else { spin_loop() }
+            // A thread that was preempted in the middle of its part needs this core.
+            if spins.is_multiple_of(4096) {
+                yield_now()
+            } else {
+                spin_loop()
+            }
+            active = self.0.active.load(SeqCst);
         }
+        // SAFETY: closed, and no one is active.
+        self.0.work.with_mut(|work| unsafe { *work = None });
     }
 }
 
@@ -137,7 +142,7 @@ impl Drop for Threads {
         self.team.ended.store(true, SeqCst);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
-            // A worker catches its parts' panics; there is nothing to hear from it.
+            // A worker catches the panics of its parts, so this is never an error.
             let _ = worker.join();
         }
     }
@@ -161,10 +166,9 @@ impl Team {
         }
     }
 
-    /// Waits for work that is newer than `seen`: true when there is some, false at the end.
+    /// Waits until the epoch is not `seen`: then true, or false when the team ends.
     fn wait(&self, seen: u64) -> bool {
-        let since = Instant::now();
-        let mut spins = 0_u32;
+        let mut idle = Idle::new(self.spin);
         loop {
             if self.ended.load(SeqCst) {
                 return false;
@@ -172,21 +176,17 @@ impl Team {
             if self.epoch.load(SeqCst) != seen {
                 return true;
             }
-            spins += 1;
-            if self.spin || !spins.is_multiple_of(64) {
-                spin_loop();
-                continue;
-            }
-            let idle = since.elapsed();
-            if idle > AWAKE {
-                self.asleep.fetch_add(1, SeqCst);
-                // Looked at once more after saying so: either this sees the new epoch, or `run` sees a sleeper.
-                while self.epoch.load(SeqCst) == seen && !self.ended.load(SeqCst) {
-                    std::thread::park();
+            match idle.pause() {
+                Pause::Spin => spin_loop(),
+                Pause::Yield => yield_now(),
+                Pause::Sleep => {
+                    self.asleep.fetch_add(1, SeqCst);
+                    // Checked once more after counting: either this sees the new epoch, or `run` sees a sleeper.
+                    while self.epoch.load(SeqCst) == seen && !self.ended.load(SeqCst) {
+                        park();
+                    }
+                    self.asleep.fetch_sub(1, SeqCst);
                 }
-                self.asleep.fetch_sub(1, SeqCst);
-            } else if idle > EAGER {
-                std::thread::yield_now();
             }
         }
     }
@@ -196,65 +196,26 @@ impl Team {
     /// # Safety
     /// The work is set, and stays so until this returns.
     unsafe fn take_parts(&self, thread: usize) {
-        // SAFETY: the caller's promise; it is written by nobody meanwhile.
-        let Some((part, parts)) = (unsafe { *self.work.get() }) else { return };
-        // SAFETY: the caller's promise: `run` has not returned, so what it borrowed is there.
-        let part = unsafe { &*part };
-        loop {
-            let index = self.next.fetch_add(1, SeqCst);
-            if index >= parts {
-                return;
+        self.work.with(|work| {
+            // SAFETY: the caller's promise; nobody writes it meanwhile.
+            let Some((part, parts)) = (unsafe { *work }) else { return };
+            // SAFETY: the caller's promise: `run` has not returned, so what it borrowed is there.
+            let part = unsafe { &*part };
+            loop {
+                let index = self.next.fetch_add(1, SeqCst);
+                if index >= parts {
+                    return;
+                }
+                part(index, thread);
             }
-            part(index, thread);
-        }
+        });
     }
 }
 
-/// A slice that several threads write at once, each its own elements.
-#[derive(Clone, Copy)]
-pub(crate) struct Shared<T> {
-    start: *mut T,
-    len: usize,
-    _owned: PhantomData<T>,
-}
-
-// SAFETY: it is only an address; who writes where is promised by the callers of its unsafe functions.
-unsafe impl<T: Send> Sync for Shared<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Send for Shared<T> {}
-
-impl<T> Shared<T> {
-    pub(crate) fn new(slice: &mut [T]) -> Self {
-        Self { start: slice.as_mut_ptr(), len: slice.len(), _owned: PhantomData }
-    }
-
-    /// The address of an element.
-    ///
-    /// # Panics
-    /// If there is none at `index`, in builds with checks.
-    pub(crate) fn at(&self, index: usize) -> *mut T {
-        debug_assert!(index < self.len, "{index} of {}", self.len);
-        self.start.wrapping_add(index)
-    }
-
-    /// A stretch of the slice, to write.
-    ///
-    /// # Safety
-    /// The slice lives, and nobody else touches the stretch meanwhile.
-    ///
-    /// # Panics
-    /// If it goes beyond the end.
-    #[expect(clippy::mut_from_ref, reason = "this is what the type is for")]
-    pub(crate) unsafe fn slice_mut(&self, start: usize, len: usize) -> &mut [T] {
-        assert!(start.checked_add(len).is_some_and(|end| end <= self.len), "{start} + {len} of {}", self.len);
-        // SAFETY: within the slice; the rest is the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
 
     use super::*;
 
@@ -282,7 +243,7 @@ mod tests {
     fn a_team_wakes_up_again() {
         let threads = Threads::new(3, false);
         for _ in 0..5 {
-            std::thread::sleep(AWAKE * 20);
+            std::thread::sleep(Duration::from_millis(4));
             let sum = AtomicUsize::new(0);
             threads.run(50, &|index, _| {
                 sum.fetch_add(index, SeqCst);
@@ -299,5 +260,52 @@ mod tests {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err("told");
         }
         threads.run(8, &|_, _| ());
+    }
+}
+
+/// Every order of the threads' steps, up to a number of preemptions: see `tools/loom.sh`.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+
+    /// Runs pieces of work, each of as many parts as `works` says. Fails if a part is missed or done twice, if a thread
+    /// is still in a piece that has ended, or if all threads wait for ever.
+    fn model(threads: usize, spin: bool, works: &'static [usize]) {
+        loom::model(move || {
+            let threads = Threads::new(threads, spin);
+            for &parts in works {
+                let done: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
+                threads.run(parts, &|index, _| {
+                    done[index].fetch_add(1, SeqCst);
+                });
+                assert!(done.iter().all(|times| times.load(SeqCst) == 1));
+            }
+        });
+    }
+
+    #[test]
+    fn sleeping_threads_do_every_part_once_and_leave() {
+        model(2, false, &[2, 2]);
+        model(3, false, &[2]);
+    }
+
+    /// Each part waits for the other to begin, so that the model does not end if a sleeping thread is not woken.
+    #[test]
+    fn a_sleeping_thread_is_woken() {
+        loom::model(|| {
+            let threads = Threads::new(2, false);
+            let begun = [AtomicBool::new(false), AtomicBool::new(false)];
+            threads.run(2, &|index, _| {
+                begun[index].store(true, SeqCst);
+                while !begun[1 - index].load(SeqCst) {
+                    yield_now();
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn spinning_threads_do_every_part_once_and_leave() {
+        model(2, true, &[2, 2]);
     }
 }

@@ -1,57 +1,48 @@
 //! The inner loops: a few rows times a few panels, summed in registers.
 //!
-//! The order of additions is that of the inputs (int8: exact within a group, then the groups in order), whatever the tile's size,
-//! so a row's result is the same in every tile.
+//! The order of additions is that of the inputs (int8: exact within a group, then the groups in order), whatever the
+//! tile's size, so a row's result is the same in every tile.
 
-use crate::f28::{BLOCK_BYTES, BLOCK_INPUTS, HEADER_BYTES, panel_bytes};
-use crate::isa::{Isa, LANES};
 use crate::layout::{GROUP, PANEL, QUAD};
-use crate::math::{prefetch, prefetch_once};
+use crate::prefetch::prefetch;
+use crate::vector::{LANES, Vector};
 
-/// Which of the tiles that are multiplied with the same panels a tile is, and how many they are.
+/// The position of a tile among those that are multiplied with the same panels.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct TileOrder {
     pub(crate) index: usize,
     pub(crate) count: usize,
-    /// Tiles take turns with one panel after the other and share the fetching of the next one. Otherwise the first takes several
-    /// panels, which it fetches as it goes on.
-    pub(crate) shares: bool,
+    /// All tiles are multiplied with a panel before the next one, and share fetching that. Otherwise a tile takes
+    /// several panels and fetches them as it goes on.
+    pub(crate) shares_panels: bool,
 }
 
-impl Turn {
-    /// What it fetches of panels of so many cache lines.
+impl TileOrder {
+    /// What the tile fetches while it reads panels of `lines` cache lines.
     pub(crate) fn fetch(self, lines: usize) -> Fetch {
-        if !self.shares {
-            return Fetch { ahead: PREFETCH, skew: 0, shift: 0 };
+        if !self.shares_panels {
+            return Fetch { ahead: PREFETCH, shift: 0 };
         }
-        // A little more than its share: what the last turn fetches of the panel after the next isn't lost.
+        // Rounded up from its share: the surplus of the last tile belongs to the panel after the next.
         let shift = self.count.ilog2();
-        Fetch { ahead: (lines + self.index * (lines >> shift)) * CACHE_LINE, skew: 0, shift }
+        Fetch { ahead: (lines + self.index * (lines >> shift)) * CACHE_LINE, shift }
     }
 }
 
 /// Which cache line is fetched while another is multiplied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch {
-    /// Bytes from the first panel's beginning to the first line, which may be anywhere.
+    /// Bytes from the panel's beginning to the first line that is fetched.
     ahead: usize,
-    /// How many more they are with each panel that follows.
-    skew: usize,
-    /// One for so many, as a power of two.
+    /// One line is fetched for `2^shift` that are multiplied.
     shift: u32,
 }
 
 impl Fetch {
-    /// For panels of so many bytes each: lines of others, from one on, that are so many bytes apart.
-    pub(crate) fn others((panels, bytes): (*const u8, usize), (first, apart): (*const u8, usize)) -> Self {
-        Self { ahead: first.addr().wrapping_sub(panels.addr()), skew: apart.wrapping_sub(bytes), shift: 0 }
-    }
-
-    /// Fetches what belongs to a line of a panel, and which one that is.
+    /// Fetches the line that belongs to line `line` of a panel.
     #[inline(always)]
-    pub(crate) fn line(self, (index, panel): (usize, *const u8), line: usize) {
-        let ahead = self.ahead.wrapping_add(self.skew.wrapping_mul(index));
-        prefetch(panel.wrapping_add(ahead.wrapping_add((line >> self.shift) * CACHE_LINE)));
+    pub(crate) fn line(self, panel: *const u8, line: usize) {
+        prefetch(panel.wrapping_add(self.ahead + (line >> self.shift) * CACHE_LINE));
     }
 }
 
@@ -62,28 +53,14 @@ pub(crate) struct F32Tile {
     pub(crate) inputs: usize,
     /// The first of the panels, `[inputs, 16]` each.
     pub(crate) weights: *const f32,
-    /// Panels to compute: at most [`MAX_PANELS`], and as many as the tile's width times a whole number are read again if fewer.
+    /// Panels to compute, at most [`MAX_PANELS`]. Where they don't fill the tile's width, the last one is computed
+    /// again.
     pub(crate) panels: usize,
     /// `[panels, height, 16]`
     pub(crate) sums: *mut f32,
-    /// The sums go on from what they are.
-    pub(crate) continues: bool,
     /// Tiles that are multiplied with the same panels.
     pub(crate) tiles: usize,
     pub(crate) fetch: Fetch,
-}
-
-/// Rows times panels of an f28 matrix, without its exceptions.
-pub(crate) struct F28Tile {
-    /// `[inputs, height]`
-    pub(crate) rows: *const f32,
-    pub(crate) inputs: usize,
-    /// The first of the panels.
-    pub(crate) weights: *const u8,
-    /// As in [`F32Tile`].
-    pub(crate) panels: usize,
-    /// `[panels, height, 16]`
-    pub(crate) sums: *mut f32,
 }
 
 /// Rows times panels of an int8 matrix, scaled for the rows but not yet for the outputs.
@@ -92,7 +69,7 @@ pub(crate) struct Int8Tile {
     pub(crate) rows: *const i32,
     /// `[groups, height]`
     pub(crate) scales: *const f32,
-    /// `[groups, height]`: what the products leave out of a group's sum.
+    /// `[groups, height]`: added to a group's products, see [`Vector::correction`].
     pub(crate) corrections: *const i32,
     pub(crate) quads: usize,
     /// The first of the panels, `[quads, 16, 4]` each.
@@ -101,28 +78,26 @@ pub(crate) struct Int8Tile {
     pub(crate) panels: usize,
     /// `[panels, height, 16]`
     pub(crate) sums: *mut f32,
-    /// AMX doesn't look at it.
-    pub(crate) turn: Turn,
+    /// AMX ignores it.
+    pub(crate) order: TileOrder,
 }
 
-/// Panels that a tile is given at once.
+/// Most panels of one call.
 pub(crate) const MAX_PANELS: usize = 4;
 /// Rows of the highest tile: AMX's.
 pub(crate) const MAX_HEIGHT: usize = 16;
-/// How far ahead weights are fetched, in bytes: about what memory delivers while it is waited for.
+/// How far ahead weights are fetched, in bytes: about what memory delivers during its latency.
 const PREFETCH: usize = 4096;
-/// The same where they are unpacked as they are multiplied, for each of the panels.
-const PREFETCH_F28: usize = 2048;
 /// Bytes of a cache line: an input of an f32 panel, a quad of an int8 one.
 const CACHE_LINE: usize = 64;
 
-/// Stores the sums of so many panels, or of all if there are fewer.
+/// Stores the sums of the first `panels` panels, or of all.
 ///
 /// # Safety
 /// The machine has `S`; there is room for them.
 #[inline(always)]
-unsafe fn store<S: Isa, const R: usize, const P: usize>(sums: &[[S::F; R]; P], to: *mut f32, panels: usize) {
-    // A loop that ends with the panels would be left a loop, and the sums, which it indexes, in memory from beginning to end.
+unsafe fn store<S: Vector, const R: usize, const P: usize>(sums: &[[S::F; R]; P], to: *mut f32, panels: usize) {
+    // A loop up to `panels` would not be unrolled, and the sums would stay in memory instead of registers.
     for (p, rows) in sums.iter().enumerate().filter(|(p, _)| *p < panels) {
         for (r, sum) in rows.iter().enumerate() {
             // SAFETY: the caller's promise.
@@ -135,27 +110,19 @@ unsafe fn store<S: Isa, const R: usize, const P: usize>(sums: &[[S::F; R]; P], t
 /// The machine has `S`; the tile's pointers are valid for the lengths beside them, with height `R`.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "rows and panels index several arrays each")]
-pub(crate) unsafe fn f32_tile<S: Isa, const R: usize, const P: usize>(tile: &F32Tile) {
-    // SAFETY: the caller's promise; every index is below the lengths that the fields state, because a panel beyond the last is
-    // replaced by the last.
+pub(crate) unsafe fn f32_tile<S: Vector, const R: usize, const P: usize>(tile: &F32Tile) {
+    // SAFETY: the caller's promise; every index is below the lengths that the fields state, because a panel beyond the
+    // last is replaced by the last.
     unsafe {
         let panel = tile.inputs * PANEL;
         for first in (0..tile.panels).step_by(P) {
             let weights: [*const f32; P] =
                 std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
             let mut sums = [[S::splat(0.0); R]; P];
-            if tile.continues {
-                for p in 0..P {
-                    for r in 0..R {
-                        let panel = (first + p).min(tile.panels - 1);
-                        sums[p][r] = S::load(tile.sums.add((panel * R + r) * LANES));
-                    }
-                }
-            }
             for input in 0..tile.inputs {
                 let rows = tile.rows.add(input * R);
                 for p in 0..P {
-                    tile.fetch.line((first + p, weights[p].cast()), input);
+                    tile.fetch.line(weights[p].cast(), input);
                 }
                 let columns: [S::F; P] = std::array::from_fn(|p| S::load(weights[p].add(input * PANEL)));
                 for r in 0..R {
@@ -174,73 +141,13 @@ pub(crate) unsafe fn f32_tile<S: Isa, const R: usize, const P: usize>(tile: &F32
 /// As [`f32_tile`].
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "rows and panels index several arrays each")]
-pub(crate) unsafe fn f28_tile<S: Isa, const R: usize, const P: usize>(tile: &F28Tile) {
-    const PAIRS: usize = BLOCK_INPUTS / 2;
-    const LINES: usize = BLOCK_BYTES / CACHE_LINE;
-    // SAFETY: as in `f32_tile`.
-    unsafe {
-        let panel = panel_bytes(tile.inputs);
-        let past_caches = S::reads_past_caches();
-        for first in (0..tile.panels).step_by(P) {
-            let panels: [*const u8; P] =
-                std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
-            let mut sums = [[S::splat(0.0); R]; P];
-            for block in 0..tile.inputs / BLOCK_INPUTS {
-                let at = HEADER_BYTES + block * BLOCK_BYTES;
-                // Behind the end of these panels the next ones begin, not the one beside.
-                let skip = if at + PREFETCH_F28 < panel { 0 } else { (P - 1) * panel };
-                for pair in 0..PAIRS {
-                    let rows = tile.rows.add((block * BLOCK_INPUTS + 2 * pair) * R);
-                    for p in 0..P {
-                        let from = panels[p].add(at);
-                        // Two of the block's seven lines with each pair but the last.
-                        for line in 2 * pair..LINES.min(2 * pair + 2) {
-                            prefetch_once(from.wrapping_add(PREFETCH_F28 + skip + line * CACHE_LINE), past_caches);
-                        }
-                        let columns = S::unpack(from, pair, S::exponents(panels[p]));
-                        for r in 0..R {
-                            sums[p][r] = S::fma(S::splat(*rows.add(r)), columns[0], sums[p][r]);
-                            sums[p][r] = S::fma(S::splat(*rows.add(R + r)), columns[1], sums[p][r]);
-                        }
-                    }
-                }
-            }
-            store::<S, R, P>(&sums, tile.sums.add(first * R * LANES), tile.panels - first);
-        }
-    }
-}
-
-/// Unpacks some blocks of a panel to f32 `[inputs, 16]`, without their exceptions.
-///
-/// # Safety
-/// The machine has `S`; these are a panel and its blocks of so many inputs, and there is room for their weights.
-#[inline(always)]
-pub(crate) unsafe fn unpack<S: Isa>((panel, blocks): (*const u8, *const u8), inputs: usize, to: *mut f32) {
-    // SAFETY: the caller's promise; a panel begins with its exponents.
-    unsafe {
-        let exponents = S::exponents(panel);
-        for block in 0..inputs / BLOCK_INPUTS {
-            let (from, to) = (blocks.add(block * BLOCK_BYTES), to.add(block * BLOCK_INPUTS * PANEL));
-            for pair in 0..BLOCK_INPUTS / 2 {
-                let [first, second] = S::unpack(from, pair, exponents);
-                S::store(to.add(2 * pair * PANEL), first);
-                S::store(to.add((2 * pair + 1) * PANEL), second);
-            }
-        }
-    }
-}
-
-/// # Safety
-/// As [`f32_tile`].
-#[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "rows and panels index several arrays each")]
-pub(crate) unsafe fn int8_tile<S: Isa, const R: usize, const P: usize>(tile: &Int8Tile) {
+pub(crate) unsafe fn int8_tile<S: Vector, const R: usize, const P: usize>(tile: &Int8Tile) {
     const GROUP_QUADS: usize = GROUP / QUAD;
     const STEP: usize = PANEL * QUAD;
     // SAFETY: as in `f32_tile`.
     unsafe {
         let panel = tile.quads * STEP;
-        let fetch = tile.turn.fetch(tile.quads);
+        let fetch = tile.order.fetch(tile.quads);
         for first in (0..tile.panels).step_by(P) {
             let weights: [*const u8; P] =
                 std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
@@ -254,7 +161,7 @@ pub(crate) unsafe fn int8_tile<S: Isa, const R: usize, const P: usize>(tile: &In
                 for quad in group * GROUP_QUADS..tile.quads.min((group + 1) * GROUP_QUADS) {
                     let rows = tile.rows.add(quad * S::WORDS * R);
                     for p in 0..P {
-                        fetch.line((p, weights[p].wrapping_add(skip)), quad);
+                        fetch.line(weights[p].wrapping_add(skip), quad);
                     }
                     let columns: [S::I; P] = std::array::from_fn(|p| S::load_weights(weights[p].add(quad * STEP)));
                     for r in 0..R {

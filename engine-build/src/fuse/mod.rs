@@ -1,18 +1,16 @@
 //! Rewrites a finished ONNX graph into the operators of the domain `foretype`, which foretype's own CPU runtime implements.
 //!
 //! One pass over the nodes, whatever family made them: what is recognised becomes `Embedding`, `Linear`, `Attention` or `Head`
-//! (or their int8 and f28 forms) over packed weights, and what isn't stays as it is and stays right. The rewritten graph has the same
+//! (or their int8 forms) over packed weights, and what isn't stays as it is and stays right. The rewritten graph has the same
 //! inputs and outputs, but for its KV caches once its attention is rewritten (see `attention`).
 //!
 //! - `rewriter`: the nodes by what they produce and use; parameters and their packed forms; what nobody uses is dropped.
 //! - `forms`: which values are rows of the residual stream, and how wide. `step`: positions and the mask.
-//! - `compact`: what is rewritten, with the matrices of large models in fewer bits.
 //! - `embedding`, `linear`, `attention`, `head`: one pattern each; `norm`: what `Linear` and `Head` take in.
 //!
 //! A value is taken into an operator only if nobody else uses it. Deliberately absent: f16 graphs, which are TensorRT's.
 
 mod attention;
-mod compact;
 mod embedding;
 mod forms;
 mod head;
@@ -23,8 +21,6 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod view;
-
-pub(crate) use compact::compact;
 
 use crate::onnx::Graph;
 use bundle::manifest::Quantization;

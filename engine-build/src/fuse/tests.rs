@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::{compact, fuse};
+use super::fuse;
 use crate::checkpoint::{Configs, Folder, Weights};
 use crate::families::{GraphOptions, Model};
 use crate::onnx::graph::attribute_proto;
@@ -277,51 +277,6 @@ fn every_golden_is_rewritten_whole() {
             }
         }
     }
-}
-
-/// Weights of a folder; none are read where the sources are computed.
-fn weights(folder: &Path) -> Weights {
-    Weights::open(&Folder::open(folder).expect("a folder")).expect("weights")
-}
-
-#[test]
-fn matrices_of_large_models_are_compacted_and_no_others() {
-    let folder = goldens().into_iter().find(|folder| folder.ends_with("llama")).expect("a model of whole blocks");
-    let fused = || {
-        let (graph, _, vocab) = standard(&folder);
-        fuse(graph, vocab, Quantization::None)
-    };
-    let bytes: u64 = fused().parameters.iter().filter(|p| p.panels.is_some()).map(Parameter::bytes).sum();
-    let compacted = |from| compact(fused(), &weights(&folder), from, &()).expect("read");
-    let (small, large) = (compacted(bytes + 1), compacted(bytes));
-    assert_eq!(counts(&small), counts(&fused()), "smaller than asked");
-    check(&large);
-    let renamed = |(name, count): (String, usize)| {
-        let other = if ["Linear", "Embedding", "Head"].contains(&name.as_str()) { "F28" } else { "" };
-        (format!("{name}{other}"), count)
-    };
-    assert_eq!(counts(&large), counts(&fused()).into_iter().map(renamed).collect());
-    for node in large.nodes.iter().filter(|node| node.op_type.ends_with("F28")) {
-        let at = if node.op_type == "HeadF28" { 2 } else { 1 };
-        assert_eq!(node.input[at + 1], format!("{}.exceptions", node.input[at]), "{}", node.name);
-    }
-    let total = |graph: &Graph| graph.parameters.iter().map(Parameter::bytes).sum::<u64>();
-    assert!(total(&large) < total(&small));
-}
-
-#[test]
-fn a_matrix_of_many_magnitudes_stays_as_it_is() {
-    let folder = goldens().into_iter().find(|folder| folder.ends_with("llama")).expect("a model of whole blocks");
-    let (graph, _, vocab) = standard(&folder);
-    let mut graph = fuse(graph, vocab, Quantization::None);
-    let linears = counts(&graph)["Linear"];
-    let matrix = graph.nodes.iter().find(|node| node.op_type == "Linear").expect("a linear map").input[1].clone();
-    let parameter = graph.parameters.iter_mut().find(|parameter| parameter.name == matrix).expect("its matrix");
-    let values = (0..parameter.elements()).map(|at| 2_f32.powi(at as i32 % 100 - 50)).collect();
-    parameter.source = Source::Computed(values);
-    let graph = compact(graph, &weights(&folder), 0, &()).expect("read");
-    check(&graph);
-    assert_eq!((counts(&graph)["Linear"], counts(&graph)["LinearF28"]), (1, linears - 1));
 }
 
 #[test]

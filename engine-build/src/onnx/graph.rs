@@ -96,7 +96,7 @@ pub(crate) enum Source {
     Transposed(Stacked),
     /// Values that the family computed.
     Computed(Vec<f32>),
-    /// What was found while the packed parameter of this name was written, which comes before: scales or exceptions.
+    /// The scales of the packed parameter of this name, which is written before.
     Beside(String),
 }
 

@@ -16,13 +16,16 @@ use engine_build::{BuildOptions, build};
 use tempfile::TempDir;
 use tensorrt::{Builder, Flavour, Layer, LayerKind, Library, Network, Parser, Sm, Validity, Version};
 
-/// Nothing where nobody fetched it. What is named, or there, must open.
+/// The library, or `None` where it was not fetched. A library that is named must open.
 fn library() -> Option<Library> {
     let fetched = repository("target/tensorrt-rtx");
     let Some(folder) =
         std::env::var_os("FORETYPE_TENSORRT_RTX").map(PathBuf::from).or(fetched.exists().then_some(fetched))
     else {
-        println!("skipped: FORETYPE_TENSORRT_RTX isn't set; run tools/tensorrt_rtx.sh target/tensorrt-rtx first");
+        require::skip(
+            "plans of TensorRT-RTX",
+            "FORETYPE_TENSORRT_RTX isn't set: run tools/tensorrt_rtx.sh target/tensorrt-rtx",
+        );
         return None;
     };
     Some(Library::open(Flavour::Rtx, Some(&folder)).expect("TensorRT-RTX opens"))

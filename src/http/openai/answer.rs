@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Plan;
+use super::request::Plan;
 use completion::{Generated, Sequence, SequenceFinish};
 use scheduler::Answer;
 
@@ -55,7 +55,7 @@ pub struct Logprobs {
     /// Natural logarithms.
     pub token_logprobs: Vec<f32>,
     /// Always `null`: other tokens' aren't told.
-    #[schema(value_type = crate::http::openapi::NullShape)]
+    #[schema(value_type = crate::http::schemas::NullShape)]
     pub top_logprobs: (),
     /// Where each token's text begins, in characters.
     pub text_offset: Vec<usize>,

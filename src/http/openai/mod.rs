@@ -1,4 +1,5 @@
-//! OpenAI's schema of completions, and its errors. Says what it means to the engine; computes nothing. Chats aren't spoken here.
+//! OpenAI's schema of completions, and its errors. Says what it means to the engine; computes nothing. Chats aren't
+//! spoken here.
 
 mod answer;
 mod errors;

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::engine::Generation;
 use crate::error::Error;
-use crate::http::wire::{OneOrMany, refused, single};
+use crate::http::json::{OneOrMany, refused, single};
 
 /// Tokens added where nothing is said.
 pub const DEFAULT_MAX_TOKENS: usize = 16;
@@ -21,19 +21,19 @@ pub struct CompletionRequest {
     /// The model's name; may be left out where there is one model.
     pub model: Option<String>,
     /// One prompt, or up to 32 of them.
-    #[schema(value_type = crate::http::openapi::PromptsShape)]
+    #[schema(value_type = crate::http::schemas::PromptsShape)]
     pub prompt: OneOrMany,
     /// Tokens that may be added; 16 if absent.
     #[schema(minimum = 1)]
-    #[serde(default, deserialize_with = "crate::http::wire::whole")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub max_tokens: Option<usize>,
     /// Sequences wanted for a prompt.
     #[schema(minimum = 1, maximum = 100)]
-    #[serde(default, deserialize_with = "crate::http::wire::whole")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub n: Option<usize>,
     /// Only the same as `n`.
     #[schema(minimum = 1, maximum = 100)]
-    #[serde(default, deserialize_with = "crate::http::wire::whole")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub best_of: Option<usize>,
     /// Below 1 prefers probable tokens more, 0 takes the most probable one; 1 if absent.
     #[schema(minimum = 0, maximum = 100)]
@@ -43,10 +43,10 @@ pub struct CompletionRequest {
     pub top_p: Option<f64>,
     /// 0 or 1: say the log-probability of each token. Those of others aren't told.
     #[schema(minimum = 0, maximum = 1)]
-    #[serde(default, deserialize_with = "crate::http::wire::whole")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub logprobs: Option<u8>,
     /// Texts before which a sequence ends.
-    #[schema(value_type = Option<crate::http::openapi::StopShape>)]
+    #[schema(value_type = Option<crate::http::schemas::StopShape>)]
     pub stop: Option<OneOrMany>,
     /// Send the text as it is generated.
     pub stream: Option<bool>,
@@ -54,7 +54,7 @@ pub struct CompletionRequest {
     pub stream_options: Option<StreamOptions>,
     /// Seed of the random numbers.
     #[schema(minimum = -9223372036854775808_isize, maximum = 9223372036854775807_isize)]
-    #[serde(default, deserialize_with = "crate::http::wire::whole")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub seed: Option<i64>,
     /// Ignored.
     pub user: Option<String>,
@@ -67,7 +67,7 @@ pub struct CompletionRequest {
     #[schema(minimum = 0, maximum = 0)]
     pub frequency_penalty: Option<f64>,
     /// Only empty.
-    #[schema(value_type = Option<crate::http::openapi::EmptyShape>)]
+    #[schema(value_type = Option<crate::http::schemas::EmptyShape>)]
     pub logit_bias: Option<BTreeMap<String, f64>>,
     /// Only empty.
     #[schema(max_length = 0)]
@@ -162,19 +162,20 @@ impl CompletionRequest {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::errors::{ErrorBody, ErrorInner};
     use super::*;
-    use crate::http::openai::{ErrorBody, ErrorInner};
-    use crate::http::wire;
+    use crate::http::json;
 
     fn plan(body: &str) -> Result<Plan, ErrorInner> {
-        let request = wire::parse::<CompletionRequest>(body.as_bytes());
+        let request = json::parse::<CompletionRequest>(body.as_bytes());
         request.and_then(CompletionRequest::plan).map_err(|error| ErrorBody::from(&error).error)
     }
 
     #[test]
     fn neutral_values_are_fine_and_others_are_refused_by_name() {
         let fine = plan(
-            r#"{"prompt":["a","b"],"n":2,"best_of":2,"presence_penalty":0,"logit_bias":{},"suffix":"","user":"x","seed":-1}"#,
+            r#"{"prompt":["a","b"],"n":2,"best_of":2,"presence_penalty":0,"logit_bias":{},"suffix":"","user":"x",
+                "seed":-1}"#,
         )
         .unwrap();
         assert_eq!((fine.generations.len(), fine.generations[1].sequences), (2, 2));
@@ -200,7 +201,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(body in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = wire::parse::<CompletionRequest>(&body);
+            let _ = json::parse::<CompletionRequest>(&body);
         }
     }
 }

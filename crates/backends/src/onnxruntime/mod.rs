@@ -1,7 +1,8 @@
 //! ONNX Runtime on the CPU: the bundle's graph over in-place KV caches.
 //!
-//! `library` finds and loads the library, `operators` computes the fused operators of bundles for the CPU, `raw` is the fenced part
-//! that binds memory, `kv` holds lanes and pages, `sources` what an encoder has read. This file puts a batch into the bound memory, runs the graph and reads the results.
+//! `library` finds and loads the library, `operators` computes the fused operators of bundles for the CPU, `raw` is the
+//! fenced part that binds memory, `kv` holds lanes and pages, `sources` what an encoder has read. This file puts a
+//! batch into the bound memory, runs the graph and reads the results.
 
 pub mod cuda;
 mod kv;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use bundle::manifest::{Dtype, ENCODER_FILE, GRAPH_FILE, Manifest, Operators};
+pub use kernels::CpuLevel;
 use kernels::Kernels;
 use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
@@ -43,6 +45,8 @@ pub struct Options {
     pub threads: usize,
     /// Whether idle threads of the pool spin: lower latency of a step, for a whole core per thread between steps.
     pub spin: bool,
+    /// The instructions of foretype's own operators; this machine has to have them.
+    pub cpu_level: CpuLevel,
     /// Rows of one forward.
     pub lanes: usize,
     /// Tokens of one row in one forward.
@@ -136,21 +140,25 @@ fn open(
     let builder = Session::builder(environment)?
         .with_optimization_level(GraphOptimizationLevel::All)?
         .with_memory_pattern(false)?; // it assumes that shapes repeat; ours change from step to step
-    // Sessions that begin at the same moment both find their domain of operators unknown, and the second to add it fails.
+    // Sessions that begin at the same moment both find their domain of operators unknown, and the second to add it
+    // fails.
     let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     match operators {
         Operators::Onnx => builder.with_intra_threads(options.threads)?.with_intra_op_spinning(options.spin)?,
         // The kernels have threads of their own, and hardly anything is left for ONNX Runtime's.
-        Operators::Foretype => builder
-            .with_intra_threads(1)?
-            .with_operators(operators::domain(Kernels::new(options.threads, options.spin))?)?,
+        Operators::Foretype => builder.with_intra_threads(1)?.with_operators(operators::domain(Kernels::new(
+            options.threads,
+            options.spin,
+            options.cpu_level,
+        ))?)?,
     }
     .commit_from_file(path)
 }
 
 /// The engine; `T` is the element of the KV cache.
 struct OnnxRuntime<T: Element> {
-    /// By `[rows, longest, selected, width of the sources]`. Declared first: bindings are dropped before the memory they point to.
+    /// By `[rows, longest, selected, width of the sources]`. Declared first: bindings are dropped before the memory
+    /// they point to.
     bindings: FxHashMap<[usize; 4], Binding>,
     session: Session,
     limits: Limits,

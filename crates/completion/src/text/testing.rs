@@ -22,10 +22,7 @@ pub fn tiny(alphabet: &str, merges: &[(&str, &str)]) -> Text {
 
 /// The `tokenizer.json` of GPT-2's real vocabulary, if `FORETYPE_GPT2_VOCAB` names its folder.
 pub fn gpt2_json() -> Option<String> {
-    let Some(folder) = std::env::var_os("FORETYPE_GPT2_VOCAB").map(std::path::PathBuf::from) else {
-        println!("skipped: FORETYPE_GPT2_VOCAB isn't set");
-        return None;
-    };
+    let folder = std::path::PathBuf::from(std::env::var_os("FORETYPE_GPT2_VOCAB")?);
     let read = |name| std::fs::read_to_string(folder.join(name)).unwrap();
     let vocab: Value = serde_json::from_str(&read("encoder.json")).unwrap();
     let merges: Vec<String> = read("vocab.bpe").lines().skip(1).map(String::from).collect();

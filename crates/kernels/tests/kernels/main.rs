@@ -1,20 +1,25 @@
-//! The kernels against plain sums in f64, on every instruction set that the machine has; and a row's result against itself, alone
-//! and in company, on one thread and on several.
+//! The kernels against plain sums in f64, on every instruction set that the machine has; and a row's result against
+//! itself, alone and in company, on one thread and on several.
 
 mod attention;
 
 use kernels::activation::Activation;
 use kernels::embedding::Embedding;
-use kernels::f28;
 use kernels::head::{Distributions, Head};
 use kernels::layout::{self, Matrix};
 use kernels::linear::{self, Linear, Norm};
-use kernels::{Kernels, Level};
+use kernels::{CpuLevel, Kernels};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-fn levels() -> impl Iterator<Item = Level> {
-    [Level::Amx, Level::Avx512, Level::Avx2, Level::Portable].into_iter().filter(|level| level.is_available())
+/// The levels that this machine has. Says which of the others are not tested.
+fn levels() -> impl Iterator<Item = CpuLevel> {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    let missing = || CpuLevel::ALL.into_iter().filter(|level| !level.is_available());
+    SAID.call_once(|| {
+        missing().for_each(|level| require::absent(&format!("kernels at {level}"), "this CPU lacks the level"))
+    });
+    CpuLevel::available()
 }
 
 fn random(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
@@ -25,26 +30,21 @@ fn random(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
     F32,
-    F28,
     Int8,
 }
 
-/// Every instruction set with every form of `packed` that there is.
-fn forms(packed: &Packed) -> impl Iterator<Item = (Level, Form, Matrix<'_>, &[f32])> {
-    levels().flat_map(|level| [Form::F32, Form::F28, Form::Int8].map(|form| (level, form))).filter_map(
-        |(level, form)| {
-            let (matrix, plain) = packed.matrix(form)?;
-            Some((level, form, matrix, plain))
-        },
-    )
+/// Every instruction set with every form of `packed`.
+fn forms(packed: &Packed) -> impl Iterator<Item = (CpuLevel, Form, Matrix<'_>, &[f32])> {
+    levels().flat_map(|level| [Form::F32, Form::Int8].map(|form| (level, form))).map(|(level, form)| {
+        let (matrix, plain) = packed.matrix(form);
+        (level, form, matrix, plain)
+    })
 }
 
 /// A matrix in the packed forms, and as plain rows `[inputs, outputs]` for each.
 struct Packed {
     plain: Vec<f32>,
     f32: Vec<f32>,
-    /// With its exceptions; nothing if a matrix of so many inputs can't be stored so.
-    f28: (Vec<u8>, Vec<u8>),
     int8: Vec<u8>,
     scales: Vec<f32>,
     /// What the int8 form stands for.
@@ -53,11 +53,10 @@ struct Packed {
 
 fn pack(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize) -> Packed {
     let mut plain = random(rng, inputs * outputs);
-    // Of so many magnitudes that f28 has exceptions.
+    // Of many magnitudes.
     plain.iter_mut().step_by(29).for_each(|weight| *weight *= 10_f32.powi(-rng.random_range(0..35)));
     let mut packed = Packed {
         f32: vec![0.0; layout::len_f32(inputs, outputs)],
-        f28: (Vec::new(), Vec::new()),
         int8: vec![128; layout::len_int8(inputs, outputs)],
         scales: vec![0.0; layout::panels(outputs) * layout::PANEL],
         rounded: vec![0.0; plain.len()],
@@ -74,20 +73,14 @@ fn pack(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize) -> Packed {
             packed.rounded[i * outputs + o] = q * packed.scales[o];
         }
     }
-    if f28::fits(inputs) {
-        let (bytes, exceptions) = &mut packed.f28;
-        packed.f32.chunks(inputs * layout::PANEL).for_each(|panel| f28::pack(panel, bytes, exceptions));
-    }
     packed
 }
 
 impl Packed {
-    fn matrix(&self, form: Form) -> Option<(Matrix<'_>, &[f32])> {
+    fn matrix(&self, form: Form) -> (Matrix<'_>, &[f32]) {
         match form {
-            Form::F32 => Some((Matrix::F32(&self.f32), &self.plain)),
-            Form::F28 if self.f28.0.is_empty() => None,
-            Form::F28 => Some((Matrix::F28(&self.f28.0, &self.f28.1), &self.plain)),
-            Form::Int8 => Some((Matrix::Int8(&self.int8, &self.scales), &self.rounded)),
+            Form::F32 => (Matrix::F32(&self.f32), &self.plain),
+            Form::Int8 => (Matrix::Int8(&self.int8, &self.scales), &self.rounded),
         }
     }
 }
@@ -155,12 +148,8 @@ fn linear_maps_are_the_sums_they_should_be() {
     let activations = ["none", "gelu", "gelu_tanh", "relu", "silu", "quick_gelu", "tanh"];
     for case in 0..60 {
         let (inputs, outputs, rows) = (rng.random_range(1..400), rng.random_range(1..150), rng.random_range(1..30));
-        // What AMX takes, too, and what f28 can be.
-        let inputs = match case % 3 {
-            0 => inputs,
-            1 => rng.random_range(1..6) * 64,
-            _ => rng.random_range(1..50) * 8,
-        };
+        // Also the widths that AMX takes.
+        let inputs = if case % 3 == 1 { rng.random_range(1..6) * 64 } else { inputs };
         let packed = pack(&mut rng, inputs, outputs);
         let (x, bias, scale) = (random(&mut rng, rows * inputs), random(&mut rng, outputs), random(&mut rng, inputs));
         let shift = random(&mut rng, inputs);
@@ -181,7 +170,7 @@ fn linear_maps_are_the_sums_they_should_be() {
                 residual: (case % 4 < 2).then_some(&residual[..]),
             };
             let mut y = vec![f32::NAN; rows * outputs];
-            map.run(&mut Kernels::with_level(1 + case % 3, false, level), arguments, &mut y);
+            map.run(&mut Kernels::new(1 + case % 3, false, level), arguments, &mut y);
             for row in 0..rows {
                 let exact = normalized(&x[row * inputs..(row + 1) * inputs], norm);
                 let left = if int8 { quantized(&exact) } else { exact };
@@ -229,7 +218,7 @@ fn the_largest_int8_products_are_summed_without_overflow() {
             let map = Linear { weights, inputs, outputs: layout::PANEL, norm: Norm::None, bias, activation };
             let mut y = vec![0.0; rows * layout::PANEL];
             let arguments = linear::Arguments { x: &x, factor: None, residual: None };
-            map.run(&mut Kernels::with_level(1, false, level), arguments, &mut y);
+            map.run(&mut Kernels::new(1, false, level), arguments, &mut y);
             for (at, found) in y.iter().enumerate() {
                 let (row, o) = (at / layout::PANEL, at % layout::PANEL);
                 let wanted: f32 = (0..inputs).map(|i| x[row * inputs + i] * signs[o * inputs + i]).sum();
@@ -251,7 +240,6 @@ fn a_row_has_the_result_that_it_has_alone() {
 fn alone_and_in_company(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize, rows: usize) {
     let packed = pack(rng, inputs, outputs);
     let (x, scale) = (random(rng, rows * inputs), random(rng, inputs));
-    assert_eq!(packed.f28.1.is_empty(), packed.f28.0.is_empty(), "exceptions");
     // AMX and AVX-512 add up in the same order.
     let mut int8_result: Option<Vec<f32>> = None;
     for (level, form, weights, _) in forms(&packed) {
@@ -260,14 +248,14 @@ fn alone_and_in_company(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize, row
         let run = |x: &[f32], threads: usize| {
             let mut y = vec![0.0; x.len() / inputs * outputs];
             map.run(
-                &mut Kernels::with_level(threads, false, level),
+                &mut Kernels::new(threads, false, level),
                 linear::Arguments { x, factor: None, residual: None },
                 &mut y,
             );
             y
         };
         let alone: Vec<f32> = x.chunks_exact(inputs).flat_map(|row| run(row, 1)).collect();
-        if form == Form::Int8 && matches!(level, Level::Amx | Level::Avx512) {
+        if form == Form::Int8 && matches!(level, CpuLevel::Amx | CpuLevel::Avx512) {
             assert_eq!(int8_result.get_or_insert_with(|| alone.clone()), &alone, "{level:?}");
         }
         for count in 1..=rows {
@@ -286,8 +274,7 @@ fn alone_and_in_company(rng: &mut ChaCha8Rng, inputs: usize, outputs: usize, row
 fn the_head_finds_the_best_and_their_normalizer() {
     let mut rng = ChaCha8Rng::seed_from_u64(4);
     for case in 0..30 {
-        let form = if case % 3 == 0 { Form::F28 } else { Form::F32 };
-        let inputs = if form == Form::F28 { rng.random_range(1..10) * 8 } else { rng.random_range(1..80) };
+        let inputs = rng.random_range(1..80);
         let vocab = [5, 63, 200, 5003][case % 4];
         let (padded, top_k) = (usize::next_multiple_of(vocab, 8), [1, 5, 64][case % 3].min(vocab));
         let packed = pack(&mut rng, inputs, vocab);
@@ -297,7 +284,7 @@ fn the_head_finds_the_best_and_their_normalizer() {
         let select = [4, 0, 5, 4];
         for level in levels() {
             let linear = Linear {
-                weights: packed.matrix(form).expect("a form that there is").0,
+                weights: packed.matrix(Form::F32).0,
                 inputs,
                 outputs: vocab,
                 norm: Norm::None,
@@ -306,7 +293,7 @@ fn the_head_finds_the_best_and_their_normalizer() {
             };
             let (mut logits, mut top_logits) = (vec![0.0; 4 * padded], vec![0.0; 4 * top_k]);
             let (mut top_ids, mut logsumexp) = (vec![0; 4 * top_k], vec![0.0; 4]);
-            let mut kernels = Kernels::with_level(2, false, level);
+            let mut kernels = Kernels::new(2, false, level);
             let out = Distributions {
                 logits: &mut logits,
                 top_logits: &mut top_logits,
@@ -361,7 +348,7 @@ fn what_is_no_number_shows_in_the_normalizer() {
             logsumexp: &mut logsumexp,
         };
         let head = Head { linear, padded: vocab, top_k: 3 };
-        head.run(&mut Kernels::with_level(1, false, level), &[f32::NAN], &[0], out).expect("a row that exists");
+        head.run(&mut Kernels::new(1, false, level), &[f32::NAN], &[0], out).expect("a row that exists");
         assert!(logsumexp[0].is_nan(), "{level:?}");
         assert!(top_ids.iter().all(|id| (0..vocab as i64).contains(id)));
         let out = Distributions {
@@ -370,7 +357,7 @@ fn what_is_no_number_shows_in_the_normalizer() {
             top_ids: &mut top_ids,
             logsumexp: &mut logsumexp,
         };
-        assert_eq!(head.run(&mut Kernels::new(1, false), &[0.0], &[1], out), Err(1));
+        assert_eq!(head.run(&mut Kernels::new(1, false, CpuLevel::detect()), &[0.0], &[1], out), Err(1));
     }
 }
 

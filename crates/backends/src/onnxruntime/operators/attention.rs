@@ -7,9 +7,9 @@ use ort::operator::{OperatorInput, OperatorOutput};
 use super::context::{Call, Constant, Info};
 use super::{Compute, Definition, F32, I64, optional, required};
 
-pub(super) struct Attention;
+pub(super) struct AttentionOperator;
 
-impl Definition for Attention {
+impl Definition for AttentionOperator {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {
@@ -73,8 +73,8 @@ impl Compute for Prepared {
     fn compute(&mut self, kernels: &mut Kernels, call: &Call) -> Result<(), ort::Error> {
         let projections = [call.input::<f32>(0)?, call.input::<f32>(1)?, call.input::<f32>(2)?]; // [B, S, ..]
         let past_len = call.input::<i64>(5)?.elements; // [B]
-        let places = call.input::<i64>(6)?.elements; // [B, C]
-        let (_, keys) = call.updated::<f32>(1, 3)?; // [places, kv_heads, D]
+        let slots = call.input::<i64>(6)?.elements; // [B, C]
+        let (_, keys) = call.updated::<f32>(1, 3)?; // [slots, kv_heads, D]
         let (_, values) = call.updated::<f32>(2, 4)?;
         let y = call.output::<f32>(0, &projections[0].dims.with_last(self.heads * self.head_dim))?;
         let heads = std::array::from_fn(|part| Heads {
@@ -90,7 +90,7 @@ impl Compute for Prepared {
             scale: self.scale,
             rotary: self.rotary(),
         };
-        let arguments = Arguments { heads, past_len, places, keys, values };
+        let arguments = Arguments { heads, past_len, slots, keys, values };
         attention.run(kernels, arguments, y).map_err(|error| ort::Error::new(error.to_string()))
     }
 }

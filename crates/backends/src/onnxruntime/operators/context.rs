@@ -1,8 +1,9 @@
 //! The fenced part: tensors of a node as slices.
 //!
-//! `ort`'s own way to a node's tensors builds a typed value, with its type described on the heap, for each: a microsecond, sixty nodes
-//! a step, three tensors a node. This goes through the C API, checks element type and length, and allocates nothing. Every lifetime
-//! is that of the call, or for constants that of the session, which drops its nodes before its initializers.
+//! `ort`'s own way to a node's tensors builds a typed value, with its type described on the heap, for each: a
+//! microsecond, sixty nodes a step, three tensors a node. This goes through the C API, checks element type and length,
+//! and allocates nothing. Every lifetime is that of the call, or for constants that of the session, which drops its
+//! nodes before its initializers.
 
 use std::ptr;
 
@@ -84,7 +85,8 @@ unsafe impl<T: Sync> Send for Constant<T> {}
 
 impl<T> Constant<T> {
     pub(super) fn get(&self) -> &[T] {
-        // SAFETY: an initializer's elements (checked in `Info::constant`); the node that holds this is dropped before them.
+        // SAFETY: an initializer's elements (checked in `Info::constant`); the node that holds this is dropped before
+        // them.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 }
@@ -96,7 +98,8 @@ fn tensor<T: Element>(value: *const sys::OrtValue) -> Result<(*mut T, Dims), ort
     let mut dims = Dims::default();
     let mut element = sys::ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
     let mut data = ptr::null_mut();
-    // SAFETY: `value` is a tensor of the running call or an initializer; the results have valid places; `info` is released once.
+    // SAFETY: `value` is a tensor of the running call or an initializer; the results have valid places; `info` is
+    // released once.
     unsafe {
         check((api.GetTensorTypeAndShape)(value, &mut info))?;
         let read = check((api.GetTensorElementType)(info, &mut element))
@@ -212,13 +215,13 @@ impl<'a> Call<'a> {
     #[expect(clippy::mut_from_ref, reason = "each output is asked for once; ONNX Runtime gives it memory of its own")]
     pub(super) fn output<T: Element>(&self, index: usize, dims: &Dims) -> Result<&mut [T], ort::Error> {
         let start = self.output_address::<T>(index, dims)?;
-        // SAFETY: ONNX Runtime made or found a tensor of these dimensions for the call, and aliases it with no input (no operator
-        // here declares that it may).
+        // SAFETY: ONNX Runtime made or found a tensor of these dimensions for the call, and aliases it with no input
+        // (no operator here declares that it may).
         Ok(unsafe { slice_mut(start, dims.elements()) })
     }
 
-    /// The output at `index` holding what the input at `from` holds: in place where both are bound to the same memory, as a KV
-    /// cache is, by a copy elsewhere.
+    /// The output at `index` holding what the input at `from` holds: in place where both are bound to the same memory,
+    /// as a KV cache is, by a copy elsewhere.
     #[expect(clippy::mut_from_ref, reason = "as in `output`")]
     pub(super) fn updated<T: Element>(&self, index: usize, from: usize) -> Result<(Dims, &mut [T]), ort::Error> {
         let mut value = ptr::null();
@@ -285,7 +288,6 @@ fn check(status: sys::OrtStatusPtr) -> Result<(), ort::Error> {
 #[derive(Debug)]
 pub(super) enum Weights {
     F32(Constant<f32>),
-    F28(Constant<u8>, Constant<u8>),
     Int8(Constant<u8>, Constant<f32>),
 }
 
@@ -294,7 +296,6 @@ impl Weights {
     pub(super) fn read(info: &Info, index: usize, form: Form) -> Result<Self, ort::Error> {
         Ok(match form {
             Form::F32 => Weights::F32(info.needed(index)?),
-            Form::F28 => Weights::F28(info.needed(index)?, info.needed(index + 1)?),
             Form::Int8 => Weights::Int8(info.needed(index)?, info.needed(index + 1)?),
         })
     }
@@ -302,7 +303,6 @@ impl Weights {
     pub(super) fn matrix(&self) -> Matrix<'_> {
         match self {
             Weights::F32(elements) => Matrix::F32(elements.get()),
-            Weights::F28(bytes, exceptions) => Matrix::F28(bytes.get(), exceptions.get()),
             Weights::Int8(bytes, scales) => Matrix::Int8(bytes.get(), scales.get()),
         }
     }

@@ -1,4 +1,4 @@
-//! `Embedding`, `EmbeddingF28` and `EmbeddingInt8`: `(ids, table, [exceptions or scale], positions?, past_len?) -> y`.
+//! `Embedding` and `EmbeddingInt8`: `(ids, table, scale?, positions?, past_len?) -> y`.
 
 use kernels::Kernels;
 use kernels::embedding;
@@ -7,13 +7,13 @@ use ort::operator::{OperatorInput, OperatorOutput};
 use super::context::{Call, Constant, Dims, Info, Weights};
 use super::{Compute, Definition, F32, Form, I64, optional, required};
 
-pub(super) struct Embedding(pub(super) Form);
+pub(super) struct EmbeddingOperator(pub(super) Form);
 
-impl Definition for Embedding {
+impl Definition for EmbeddingOperator {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {
-        self.0.name(["Embedding", "EmbeddingF28", "EmbeddingInt8"])
+        self.0.name(["Embedding", "EmbeddingInt8"])
     }
 
     fn inputs(&self) -> Vec<OperatorInput> {

@@ -1,4 +1,4 @@
-//! `Head`, `HeadF28` and `HeadInt8`: `(x, select, weight, [exceptions or scale], bias?, norm_scale?, norm_bias?) -> logits, topv, topi, lse`.
+//! `Head` and `HeadInt8`: `(x, select, weight, scale?, bias?, norm_scale?, norm_bias?) -> logits, topv, topi, lse`.
 
 use kernels::Kernels;
 use kernels::activation::Activation;
@@ -9,13 +9,13 @@ use ort::operator::{OperatorInput, OperatorOutput};
 use super::context::{Call, Constant, Dims, Info, NormConstants, Weights};
 use super::{Compute, Definition, F32, Form, I64, optional, required};
 
-pub(super) struct Head(pub(super) Form);
+pub(super) struct HeadOperator(pub(super) Form);
 
-impl Definition for Head {
+impl Definition for HeadOperator {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {
-        self.0.name(["Head", "HeadF28", "HeadInt8"])
+        self.0.name(["Head", "HeadInt8"])
     }
 
     fn inputs(&self) -> Vec<OperatorInput> {

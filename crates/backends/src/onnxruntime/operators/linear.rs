@@ -1,4 +1,4 @@
-//! `Linear`, `LinearF28` and `LinearInt8`: `(x, weight, [exceptions or scale], bias?, norm_scale?, norm_bias?, factor?, residual?) -> y`.
+//! `Linear` and `LinearInt8`: `(x, weight, scale?, bias?, norm_scale?, norm_bias?, factor?, residual?) -> y`.
 
 use kernels::Kernels;
 use kernels::activation::Activation;
@@ -8,13 +8,13 @@ use ort::operator::{OperatorInput, OperatorOutput};
 use super::context::{Call, Constant, Info, NormConstants, Weights};
 use super::{Compute, Definition, F32, Form, optional, required};
 
-pub(super) struct Linear(pub(super) Form);
+pub(super) struct LinearOperator(pub(super) Form);
 
-impl Definition for Linear {
+impl Definition for LinearOperator {
     type Prepared = Prepared;
 
     fn name(&self) -> &'static str {
-        self.0.name(["Linear", "LinearF28", "LinearInt8"])
+        self.0.name(["Linear", "LinearInt8"])
     }
 
     fn inputs(&self) -> Vec<OperatorInput> {

@@ -1,8 +1,8 @@
-//! The operators of the domain `foretype`, which bundles for the CPU are written in: ONNX Runtime keeps the graph, its memory and the
-//! order of its nodes, and the crate `foretype-kernels` computes them.
+//! The operators of the domain `foretype`, which bundles for the CPU are written in: ONNX Runtime keeps the graph, its
+//! memory and the order of its nodes, and the crate `foretype-kernels` computes them.
 //!
-//! What each operator takes and gives is in `engine-build`'s `fuse` module, which writes them. `context` is the fenced part that gets
-//! at tensors; every other file is one operator or two.
+//! What each operator takes and gives is in `engine-build`'s `fuse` module, which writes them. `context` is the fenced
+//! part that gets at tensors; every other file is one operator or two.
 
 mod attention;
 mod context;
@@ -28,13 +28,13 @@ type Team = Arc<Mutex<Kernels>>;
 pub fn domain(kernels: Kernels) -> Result<OperatorDomain, ort::Error> {
     let team = Arc::new(Mutex::new(kernels));
     let mut domain = OperatorDomain::new("foretype")?;
-    for form in [Form::F32, Form::F28, Form::Int8] {
+    for form in [Form::F32, Form::Int8] {
         let team = || Arc::clone(&team);
-        domain = domain.add(Registered(linear::Linear(form), team()))?;
-        domain = domain.add(Registered(embedding::Embedding(form), team()))?;
-        domain = domain.add(Registered(head::Head(form), team()))?;
+        domain = domain.add(Registered(linear::LinearOperator(form), team()))?;
+        domain = domain.add(Registered(embedding::EmbeddingOperator(form), team()))?;
+        domain = domain.add(Registered(head::HeadOperator(form), team()))?;
     }
-    domain.add(Registered(attention::Attention, team))
+    domain.add(Registered(attention::AttentionOperator, team))
 }
 
 /// An operator, in this module's terms.
@@ -107,25 +107,22 @@ const U8: TensorElementType = TensorElementType::Uint8;
 #[derive(Clone, Copy, Debug)]
 enum Form {
     F32,
-    F28,
     Int8,
 }
 
 impl Form {
-    /// Of an operator's three names the one for this form.
-    fn name(self, [f32, f28, int8]: [&'static str; 3]) -> &'static str {
+    /// Of an operator's two names the one for this form.
+    fn name(self, [f32, int8]: [&'static str; 2]) -> &'static str {
         match self {
             Form::F32 => f32,
-            Form::F28 => f28,
             Form::Int8 => int8,
         }
     }
 
-    /// The inputs of a packed matrix: elements, and what belongs to them, which are exceptions or scales.
+    /// The inputs of a packed matrix: its elements, and the scales of int8.
     fn inputs(self) -> Vec<OperatorInput> {
         let types = match self {
             Form::F32 => &[F32][..],
-            Form::F28 => &[U8, U8],
             Form::Int8 => &[U8, F32],
         };
         types.iter().map(|element| required(*element)).collect()

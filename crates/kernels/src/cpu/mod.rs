@@ -1,0 +1,161 @@
+//! The CPU levels: which instructions this machine has, and how a kernel runs on them.
+
+#[cfg_attr(not(target_arch = "x86_64"), path = "no_amx.rs")]
+pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use crate::isa::{Isa, Op};
+
+/// The instructions that kernels use, from the least to the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CpuLevel {
+    /// What the compiler makes of plain Rust.
+    Portable,
+    /// AVX2 with FMA.
+    Avx2,
+    /// AVX-512 with VNNI: Intel since Cascade Lake, AMD since Zen 4.
+    Avx512,
+    /// AVX-512 with VNNI, and AMX for rows times int8 weights: Intel since Sapphire Rapids.
+    Amx,
+}
+
+impl CpuLevel {
+    /// All levels, best first.
+    pub const ALL: [Self; 4] = [Self::Amx, Self::Avx512, Self::Avx2, Self::Portable];
+
+    /// The levels that this machine has, best first.
+    pub fn available() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|level| level.is_available())
+    }
+
+    /// The best level that this machine has.
+    pub fn detect() -> Self {
+        Self::available().next().unwrap_or(Self::Portable)
+    }
+
+    /// The level's name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Amx => "amx",
+        }
+    }
+
+    /// Whether this machine has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            CpuLevel::Amx => CpuLevel::Avx512.is_available() && amx::is_available(),
+            #[cfg(target_arch = "x86_64")]
+            CpuLevel::Avx512 => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vnni")
+                    && CpuLevel::Avx2.is_available()
+            }
+            #[cfg(target_arch = "x86_64")]
+            CpuLevel::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(not(target_arch = "x86_64"))]
+            CpuLevel::Avx512 | CpuLevel::Avx2 => false,
+            CpuLevel::Portable => true,
+        }
+    }
+
+    /// Runs a kernel with this instruction set.
+    ///
+    /// # Safety
+    /// The machine has it ([`CpuLevel::is_available`]), and what the kernel itself asks for holds.
+    pub(crate) unsafe fn run<O: Op>(self, op: O) -> O::Output {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                CpuLevel::Amx | CpuLevel::Avx512 => avx512::run(op),
+                #[cfg(target_arch = "x86_64")]
+                CpuLevel::Avx2 => avx2::run(op),
+                #[cfg(not(target_arch = "x86_64"))]
+                CpuLevel::Amx | CpuLevel::Avx512 | CpuLevel::Avx2 => op.run::<portable::Portable>(),
+                CpuLevel::Portable => op.run::<portable::Portable>(),
+            }
+        }
+    }
+
+    /// As [`Vector::WORDS`](crate::vector::Vector::WORDS).
+    pub(crate) fn words(self) -> usize {
+        struct Words;
+        impl Op for Words {
+            type Output = usize;
+            #[inline(always)]
+            unsafe fn run<S: Isa>(self) -> usize {
+                S::WORDS
+            }
+        }
+        // SAFETY: `Kernels` only holds levels that the machine has; nothing else is asked for.
+        unsafe { self.run(Words) }
+    }
+
+    /// Rows of the tiles of vectors that `rows` rows are cut into, all of the same height: few tiles, and few rows that
+    /// only fill up.
+    pub(crate) fn height(self, rows: usize) -> usize {
+        let heights: &[usize] = match self {
+            CpuLevel::Amx | CpuLevel::Avx512 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14],
+            CpuLevel::Avx2 => &[1, 2, 3, 4, 5],
+            CpuLevel::Portable => &[1, 4],
+        };
+        // Reading a tile's weights costs about as much as a row.
+        let cost = |height: usize| rows.div_ceil(height) * (height + 1);
+        heights.iter().rev().copied().min_by_key(|&height| cost(height)).unwrap_or(1)
+    }
+}
+
+impl std::fmt::Display for CpuLevel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heights_waste_little() {
+        for (level, rows, height) in [
+            (CpuLevel::Avx512, 1, 1),
+            (CpuLevel::Avx512, 3, 3),
+            (CpuLevel::Avx512, 10, 10),
+            (CpuLevel::Avx512, 15, 8),
+            (CpuLevel::Avx512, 24, 12),
+            (CpuLevel::Avx512, 64, 13),
+            (CpuLevel::Avx512, 320, 14),
+            (CpuLevel::Avx2, 10, 5),
+            (CpuLevel::Avx2, 12, 4),
+            (CpuLevel::Avx2, 32, 4),
+            (CpuLevel::Avx2, 320, 5),
+            (CpuLevel::Portable, 3, 4),
+        ] {
+            assert_eq!(level.height(rows), height, "{level:?} {rows}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn tiles_are_for_many_rows_of_whole_lines() {
+        for (rows, inputs, height) in [
+            (1, 768, None),
+            (12, 768, None),
+            (13, 768, Some(13)),
+            (40, 768, Some(14)),
+            (320, 64, Some(16)),
+            (40, 100, None),
+        ] {
+            assert_eq!(amx::height(rows, inputs), height, "{rows} {inputs}");
+        }
+    }
+}

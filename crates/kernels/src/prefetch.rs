@@ -1,0 +1,21 @@
+//! Hints to the cache.
+
+/// Fetches a cache line before it is needed.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing, whatever the address; SSE is part of x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// As [`prefetch`], into the second cache.
+#[inline(always)]
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn prefetch_far(address: *const u8) {
+    // SAFETY: as above.
+    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.cast()) }
+}

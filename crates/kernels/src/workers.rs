@@ -1,0 +1,12 @@
+//! Threads and the instructions that they use.
+
+use crate::cpu::CpuLevel;
+use crate::threads::Threads;
+
+/// What computes a kernel.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    pub(crate) threads: Threads,
+    /// One that the machine has.
+    pub(crate) level: CpuLevel,
+}

@@ -1,0 +1,225 @@
+//! The arguments about the model that several commands have.
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use backends::onnxruntime::{self, CpuLevel};
+use backends::options::BackendOptions;
+use bundle::manifest::WEIGHTS_FILE;
+use clap::Args;
+use scheduler::PoolOptions;
+
+use super::choices::{OperatorsChoice, QuantizeChoice, cpu_level};
+use super::gpu::GpuArgs;
+use super::replicas;
+use crate::engine::{EngineOptions, RequestOptions};
+use crate::models::folder::{self, IntakeOptions, ModelFolder};
+use crate::quality::Gate;
+
+/// The model and what of the machine it gets.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    /// A bundle made by `foretype build`, a Hugging Face checkpoint folder, or a folder with one of them in it.
+    #[arg(long, env = "FORETYPE_MODEL", value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Where bundles built from checkpoints are kept. Default: the user's cache folder.
+    #[arg(long, env = "FORETYPE_CACHE", value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Positions per query when a checkpoint is built on start. Default: 128, or what the model has.
+    #[arg(long, env = "FORETYPE_CONTEXT", value_name = "TOKENS")]
+    context: Option<u32>,
+    /// Operators of a graph that is built on start: ONNX's own, or foretype's fused ones for CPUs.
+    #[arg(long, env = "FORETYPE_OPERATORS", value_enum, default_value = "auto")]
+    operators: OperatorsChoice,
+    /// How weights are stored when a checkpoint is built on start: as they are, or in 8 bits if that changes the model
+    /// little.
+    #[arg(long, env = "FORETYPE_QUANTIZE", value_enum, default_value = "none")]
+    quantize: QuantizeChoice,
+    /// The ONNX Runtime library (libonnxruntime.so). Default: looked for beside this binary.
+    #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
+    onnxruntime: Option<PathBuf>,
+    /// Threads of one model step. Default: one per core, shared among the replicas.
+    #[arg(long, env = "FORETYPE_THREADS", value_name = "N")]
+    threads: Option<NonZero<usize>>,
+    /// Let the model's threads spin while they wait: quicker steps, but cores stay busy for a while after each.
+    #[arg(long, env = "FORETYPE_SPIN")]
+    spin: bool,
+    /// The instructions of a model step on a CPU: auto (the best that this machine has), amx, avx512, avx2 or portable.
+    #[arg(long, env = "FORETYPE_CPU_LEVEL", value_name = "LEVEL", default_value = "auto", value_parser = cpu_level)]
+    cpu_level: CpuLevel,
+    /// Rows that share one model step.
+    #[arg(long, env = "FORETYPE_LANES", value_name = "N", default_value = "32")]
+    lanes: NonZero<usize>,
+    /// Most tokens of one row in one model step; longer inputs take several.
+    #[arg(long, env = "FORETYPE_CHUNK", value_name = "TOKENS", default_value = "64")]
+    chunk: NonZero<usize>,
+    /// Memory for keys and values kept from keystroke to keystroke, in MiB, shared among the replicas.
+    #[arg(long, env = "FORETYPE_KV_POOL_MIB", value_name = "MIB", default_value_t = 256)]
+    kv_pool_mib: usize,
+    /// Memory for next-token distributions kept from keystroke to keystroke, in MiB, shared among the replicas.
+    #[arg(long, env = "FORETYPE_PREFIX_CACHE_MIB", value_name = "MIB", default_value_t = 128)]
+    prefix_cache_mib: usize,
+    /// Beams of a search: prefixes that it expands at each number of new tokens; more give better suggestions and cost
+    /// time. Default: 16, or as many as the suggestions if these are more.
+    #[arg(long, env = "FORETYPE_BEAMS", value_name = "N")]
+    beams: Option<NonZero<usize>>,
+    /// Most characters of an input.
+    #[arg(long, env = "FORETYPE_MAX_CHARACTERS", value_name = "N", default_value_t = 1000)]
+    max_characters: usize,
+    /// Weight of the bundle's popular queries against the model, 0 to 1.
+    #[arg(long, env = "FORETYPE_POPULAR_WEIGHT", value_name = "SHARE", default_value_t = 0.3)]
+    popular_weight: f64,
+    /// Time for requests that name no deadline_ms, in milliseconds.
+    #[arg(long, env = "FORETYPE_DEADLINE_MS", value_name = "MS", default_value_t = 10_000)]
+    deadline_ms: u64,
+    /// Requests that share model steps; more wait. 1 works on one request at a time.
+    #[arg(long, env = "FORETYPE_MAX_BATCH", value_name = "N", default_value = "64")]
+    max_batch: NonZero<usize>,
+    /// Positions computed in one model step; longer inputs and crowds of new ones take several, so that nobody waits
+    /// long.
+    #[arg(long, env = "FORETYPE_STEP_TOKENS", value_name = "TOKENS", default_value = "128")]
+    step_tokens: NonZero<usize>,
+    /// Copies of the model that work side by side, each with its share of the threads and caches. Default: one; in
+    /// `serve`, of a model of at most 16 MiB on a CPU, one for each core, 8 at most, unless --threads is given.
+    #[arg(long, env = "FORETYPE_REPLICAS", value_name = "N")]
+    replicas: Option<NonZero<usize>>,
+    /// Don't prepare, while idle, for the character that the first suggestion has next.
+    #[arg(long, env = "FORETYPE_NO_LOOKAHEAD")]
+    no_lookahead: bool,
+    /// Requests that wait; one more is answered 429.
+    #[arg(long, env = "FORETYPE_MAX_QUEUED", value_name = "N", default_value_t = 256)]
+    max_queued: usize,
+    /// Once the oldest waiting request is older than this, the newest is taken first, in milliseconds.
+    #[arg(long, env = "FORETYPE_NEWEST_FIRST_AFTER_MS", value_name = "MS", default_value_t = 100)]
+    newest_first_after_ms: u64,
+    /// A model step that takes longer makes /ping unhealthy until it comes back, in milliseconds.
+    #[arg(long, env = "FORETYPE_HANG_AFTER_MS", value_name = "MS", default_value_t = 5_000)]
+    hang_after_ms: u64,
+    #[command(flatten)]
+    gpu: GpuArgs,
+}
+
+/// SageMaker ends invocations after 60 s.
+const MAX_DEADLINE: Duration = Duration::from_secs(60);
+
+impl ModelArgs {
+    /// What `--model` names.
+    pub(super) fn folder(&self) -> Result<ModelFolder, Box<dyn std::error::Error>> {
+        let folder =
+            self.model.as_deref().ok_or("no model is named; use --model DIR or the variable FORETYPE_MODEL")?;
+        Ok(folder::identify(folder)?)
+    }
+
+    /// Chooses the backend for a folder, logs which and why, and returns how the folder is built and loaded for it.
+    pub(super) fn setup(&self, folder: &ModelFolder) -> Result<(IntakeOptions, EngineOptions), String> {
+        let cache = self.cache.clone().unwrap_or_else(folder::default_cache);
+        let (backend, for_gpu) = self.gpu.choose(folder, &cache, self.onnxruntime())?;
+        let intake = IntakeOptions {
+            context: self.context,
+            for_gpu,
+            operators: self.operators.into(),
+            quantization: self.quantize.into(),
+            gate: Gate { library: self.onnxruntime.clone(), ..Gate::default() },
+            ..IntakeOptions::new(cache)
+        };
+        Ok((intake, self.engine(backend)))
+    }
+
+    pub(super) fn onnxruntime(&self) -> onnxruntime::Options {
+        onnxruntime::Options {
+            library: self.onnxruntime.clone(),
+            threads: self.threads.map_or((cores() / self.replicas()).max(1), NonZero::get),
+            spin: self.spin,
+            cpu_level: self.cpu_level,
+            lanes: self.lanes.get(),
+            chunk: self.chunk.get(),
+            pool_bytes: self.kv_pool_mib << 20,
+        }
+    }
+
+    /// The number of replicas that is asked for, or one.
+    fn replicas(&self) -> usize {
+        self.replicas.map_or(1, NonZero::get)
+    }
+
+    /// The options with which a server loads a bundle: the default number of replicas depends on the model's size.
+    pub(super) fn for_server(&self, options: EngineOptions, bundle: &Path) -> EngineOptions {
+        if self.replicas.is_some() || self.threads.is_some() {
+            return options;
+        }
+        let weights = std::fs::metadata(bundle.join(WEIGHTS_FILE)).map_or(u64::MAX, |file| file.len());
+        replicas::spread(options, weights, cores())
+    }
+
+    pub(super) fn engine(&self, backend: BackendOptions) -> EngineOptions {
+        let one = EngineOptions {
+            backend,
+            requests: RequestOptions {
+                max_characters: self.max_characters,
+                beams: self.beams.map(NonZero::get),
+                default_deadline: Duration::from_millis(self.deadline_ms).min(MAX_DEADLINE),
+                max_deadline: MAX_DEADLINE,
+                popular_weight: self.popular_weight.clamp(0.0, 1.0),
+                pool: PoolOptions {
+                    max_queued: self.max_queued,
+                    patience: Duration::from_millis(self.newest_first_after_ms),
+                    max_batch: self.max_batch.get(),
+                    step_tokens: self.step_tokens.get(),
+                    replicas: 1,
+                    lookahead: !self.no_lookahead,
+                    prefix_cache_bytes: self.prefix_cache_mib << 20,
+                    hang_after: Duration::from_millis(self.hang_after_ms),
+                },
+            },
+        };
+        replicas::share(one, self.replicas())
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::replicas::{SMALL_BYTES, spread};
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        model: ModelArgs,
+    }
+
+    fn options(arguments: &[&str]) -> EngineOptions {
+        let Arguments { model } = Arguments::parse_from(["foretype"].iter().chain(arguments));
+        model.engine(model.onnxruntime().into())
+    }
+
+    /// Replicas, threads of each, MiB of each for keys and values, and for distributions.
+    fn shares(options: &EngineOptions) -> (usize, usize, usize, usize) {
+        let BackendOptions::OnnxRuntime(engine) = &options.backend else { panic!("the CPU was asked for") };
+        let pool = &options.requests.pool;
+        (pool.replicas, engine.threads, engine.pool_bytes >> 20, pool.prefix_cache_bytes >> 20)
+    }
+
+    #[test]
+    fn small_models_get_a_replica_for_each_core_and_large_ones_all_threads() {
+        let four = ["--threads", "4"];
+        assert_eq!(shares(&options(&four)), (1, 4, 256, 128));
+        assert_eq!(shares(&spread(options(&four), 2 << 20, 4)), (4, 1, 64, 32));
+        assert_eq!(shares(&spread(options(&four), SMALL_BYTES, 1)), (1, 1, 256, 128));
+        assert_eq!(shares(&spread(options(&four), 2 << 20, 64)), (8, 1, 32, 16));
+        assert_eq!(shares(&spread(options(&four), SMALL_BYTES + 1, 4)), (1, 4, 256, 128));
+    }
+
+    #[test]
+    fn replicas_that_are_asked_for_share_the_memory() {
+        let (replicas, _, pool, cache) = shares(&options(&["--replicas", "2"]));
+        assert_eq!((replicas, pool, cache), (2, 128, 64));
+        assert_eq!(shares(&options(&["--replicas", "2", "--threads", "3"])), (2, 3, 128, 64));
+    }
+}

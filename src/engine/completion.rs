@@ -1,0 +1,80 @@
+//! Completing a typed text: what can be asked for, what can be wrong with it, and the popular queries in its answer.
+
+use std::sync::Arc;
+
+use super::model::{Model, in_range};
+use super::options::{DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS, MAX_SUGGESTIONS};
+use super::running::Finisher;
+use crate::error::{Error, Kind};
+use crate::popular::Popular;
+use completion::popular::{PopularQueries, merge_popular};
+use completion::text::Method;
+use completion::text::query::{Query, QueryError};
+use completion::{Completions, Search, SearchOptions};
+use scheduler::Finish;
+
+/// What to complete, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Completion {
+    /// What was typed.
+    pub input: String,
+    /// Suggestions wanted; 10 if absent.
+    pub suggestions: Option<usize>,
+    /// Tokens that may reach beyond the typed text; 16 if absent.
+    pub max_new_tokens: Option<usize>,
+    /// Milliseconds after which the best found until then is the answer.
+    pub deadline_ms: Option<u64>,
+    /// How half-typed tokens are treated.
+    pub method: Method,
+    /// Whose request it is: a newer one of the same session supersedes it.
+    pub session: Option<String>,
+}
+
+impl Model {
+    /// The search for a request; everything that can be wrong with it is found here, before it is queued.
+    pub(super) fn search(&self, completion: &Completion) -> Result<Search, Error> {
+        if self.encoder_tokens.is_some() {
+            let message = "this model reads whole texts and answers them; it can't complete what is being typed: send \
+                           {\"inputs\": TEXT}, or use /v1/completions";
+            return Err(Error::new(Kind::InvalidInput, message));
+        }
+        let query = Query::new(&completion.input, self.options.max_characters)?;
+        let suggestions = completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS);
+        let max_new_tokens = completion.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
+        in_range("suggestions", suggestions as u64, MAX_SUGGESTIONS as u64)?;
+        in_range("max_new_tokens", max_new_tokens as u64, self.context as u64)?;
+        if !self.text.is_encodable(query.as_str()) {
+            return Err(QueryError::NotInVocabulary.into());
+        }
+        let options = SearchOptions {
+            suggestions,
+            beams: self.options.beams(suggestions),
+            max_new_tokens,
+            context: self.context,
+            method: completion.method,
+        };
+        let search = Search::new(Arc::clone(&self.text), query.as_str().to_owned(), options);
+        // One position must be left for a token that is not typed yet.
+        let limit = self.context - self.text.prompt().len() - 1;
+        match search.typed_tokens() {
+            found if found > limit => Err(QueryError::TooManyTokens { found, limit }.into()),
+            _ => Ok(search),
+        }
+    }
+
+    /// Merges popular queries into the answer to a typed text, unless that has a blocked term.
+    pub(super) fn merge(&self, popular: Arc<Popular>, completion: &Completion) -> Finisher<Completions> {
+        let (text, weight) = (Arc::clone(&self.text), self.options.popular_weight);
+        let (typed, count) = (completion.input.clone(), completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS));
+        Box::new(move |answer| {
+            if answer.finish == Finish::Blocked {
+                return answer;
+            }
+            answer.map(|completions| {
+                let mut shares = popular.best(&typed, count);
+                shares.retain(|(query, _)| !text.blocks(query.as_bytes(), true));
+                merge_popular(completions, PopularQueries { shares, weight }, &typed, count)
+            })
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! The parts of an engine, read from a bundle.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use backends::onnxruntime::CpuLevel;
+use backends::options;
+use bundle::extras::{BLOCKLIST_FILE, ExtrasError, read_blocklist};
+use bundle::manifest::{ENCODER_WEIGHTS_FILE, Manifest, WEIGHTS_FILE};
+use completion::text::Text;
+use completion::text::blocklist::Blocklist;
+use scheduler::backend::Limits;
+use scheduler::{Loader, PoolError};
+
+use super::options::EngineOptions;
+use super::tokenizer::{TokenizerError, read_text};
+use crate::popular::{Popular, PopularError};
+
+/// Why a bundle can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The tokenizer can't be read.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The popular queries can't be read.
+    #[error(transparent)]
+    Popular(#[from] PopularError),
+    /// The blocklist can't be read.
+    #[error(transparent)]
+    Extras(#[from] ExtrasError),
+    /// The blocklist has too many terms.
+    #[error("{}: {reason}", path.display())]
+    Blocklist {
+        /// The file.
+        path: PathBuf,
+        /// The matcher's words.
+        reason: String,
+    },
+    /// The model can't be loaded.
+    #[error(transparent)]
+    Model(#[from] PoolError),
+}
+
+/// What an engine is made of.
+pub struct EngineParts {
+    /// The model's name.
+    pub name: String,
+    /// Tokenizer and blocklist.
+    pub text: Text,
+    /// Popular queries, if the bundle has any.
+    pub popular: Option<Popular>,
+    /// What a backend can hold.
+    pub limits: Limits,
+    /// Loads a backend.
+    pub load: Loader,
+    /// Bytes of the model with all its caches full.
+    pub memory_bytes: u64,
+    /// The CPU level of its kernels, if foretype's kernels compute it.
+    pub cpu_level: Option<CpuLevel>,
+}
+
+impl EngineParts {
+    /// The parts for backends that come from no bundle: for tests, and for measuring without a real model.
+    ///
+    /// # Errors
+    /// The loader's.
+    pub fn new(name: &str, text: Text, load: Loader) -> Result<Self, EngineError> {
+        let limits = load().map_err(PoolError::from)?.limits().clone();
+        Ok(Self { name: name.to_owned(), text, popular: None, limits, load, memory_bytes: 0, cpu_level: None })
+    }
+
+    /// Reads a bundle. No model is loaded yet.
+    pub(super) fn read(bundle: &Path, manifest: &Manifest, options: &EngineOptions) -> Result<Self, EngineError> {
+        let text = with_blocklist(read_text(bundle, manifest)?, bundle)?;
+        if let Some(reason) = text.inexact_because().filter(|_| manifest.model.source.is_none()) {
+            tracing::warn!(reason, "half-typed tokens are healed, not treated exactly");
+        }
+        let (folder, owned, backend) = (bundle.to_owned(), manifest.clone(), options.backend.clone());
+        let load: Loader = Arc::new(move || options::load(&folder, &owned, &backend));
+        let limits = options::limits(manifest, &options.backend);
+        let memory_bytes = memory_bytes(bundle, &limits, options);
+        let (name, popular) = (manifest.name.clone(), Popular::open(bundle)?);
+        let cpu_level = options.backend.cpu_level(manifest);
+        Ok(Self { name, text, popular, limits, load, memory_bytes, cpu_level })
+    }
+}
+
+/// Bytes of weights, keys and values, encoder outputs and prefix caches of all replicas.
+fn memory_bytes(bundle: &Path, limits: &Limits, options: &EngineOptions) -> u64 {
+    let pool = &options.requests.pool;
+    let kv = (limits.pages + limits.lanes * limits.context) * limits.page_bytes + pool.prefix_cache_bytes;
+    let sources = limits.source.map_or(0, |source| (source.slots + limits.lanes) * source.slot_bytes);
+    let file = |name| std::fs::metadata(bundle.join(name)).map_or(0, |file| file.len());
+    let weights = file(WEIGHTS_FILE) + if limits.source.is_some() { file(ENCODER_WEIGHTS_FILE) } else { 0 };
+    (weights + (kv + sources) as u64) * pool.replicas as u64
+}
+
+/// Adds the bundle's blocklist, if there is one.
+fn with_blocklist(text: Text, bundle: &Path) -> Result<Text, EngineError> {
+    let path = bundle.join(BLOCKLIST_FILE);
+    if !path.exists() {
+        return Ok(text);
+    }
+    let terms = read_blocklist(&path)?;
+    match Blocklist::new(terms.iter().map(String::as_str)) {
+        Ok(list) => Ok(text.with_blocklist(list)),
+        Err(error) => Err(EngineError::Blocklist { path, reason: error.to_string() }),
+    }
+}

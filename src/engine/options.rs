@@ -1,0 +1,48 @@
+//! Bounds on requests, and how a model is loaded.
+
+use std::time::Duration;
+
+use backends::options::BackendOptions;
+use scheduler::PoolOptions;
+
+/// Suggestions of a request that doesn't say.
+pub const DEFAULT_SUGGESTIONS: usize = 10;
+/// New tokens of a request that doesn't say.
+pub const DEFAULT_MAX_NEW_TOKENS: usize = 16;
+/// Beams of a search for at most that many suggestions.
+pub const DEFAULT_BEAMS: usize = 16;
+/// Most suggestions, or sequences, of a request.
+pub const MAX_SUGGESTIONS: usize = 100;
+
+/// Bounds on requests and how they are searched.
+#[derive(Clone, Debug)]
+pub struct RequestOptions {
+    /// Characters of an input.
+    pub max_characters: usize,
+    /// Beams of a search. If not named: [`DEFAULT_BEAMS`], or as many as the suggestions if these are more.
+    pub beams: Option<usize>,
+    /// Time for requests that don't say.
+    pub default_deadline: Duration,
+    /// Most time that a request may ask for.
+    pub max_deadline: Duration,
+    /// Weight of popular queries against the model, 0 to 1.
+    pub popular_weight: f64,
+    /// Waiting and running requests.
+    pub pool: PoolOptions,
+}
+
+impl RequestOptions {
+    /// Beams of a search for so many suggestions.
+    pub fn beams(&self, suggestions: usize) -> usize {
+        self.beams.unwrap_or(DEFAULT_BEAMS.max(suggestions))
+    }
+}
+
+/// How to load a model.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// The backend's part.
+    pub backend: BackendOptions,
+    /// Bounds on requests.
+    pub requests: RequestOptions,
+}

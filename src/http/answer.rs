@@ -1,0 +1,91 @@
+//! Asks the engine what a body of `POST /invocations` wants, and writes its answer, whole or as a stream.
+
+use std::sync::Arc;
+
+use actix_web::HttpResponse;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::body::Body;
+use super::framing::Framing;
+use super::json;
+use super::lmi::{self, Reply};
+use super::sessions::SessionAnswer;
+use super::stream::{SuggestEncoder, TokenEncoder, pieces, respond};
+use super::suggest::Suggestions;
+use crate::engine::{Completion, Engine};
+use crate::error::{Error, Kind};
+
+/// Prompts of one request that the engine gets at once.
+const PROMPTS_IN_FLIGHT: usize = 8;
+
+/// An answer of `POST /invocations`.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum InvocationAnswer<'a> {
+    /// To a typed text.
+    Suggest(Suggestions<'a>),
+    /// To a prompt.
+    One(Reply),
+    /// To a list of prompts.
+    Many(Vec<Reply>),
+    /// About a session.
+    Session(SessionAnswer),
+}
+
+/// The answer to a body, sent as it is made.
+///
+/// # Errors
+/// The engine's.
+pub(super) fn stream_answer(engine: Arc<Engine>, body: Body, framing: Framing) -> Result<HttpResponse, Error> {
+    match body {
+        Body::Suggest(invocation) => {
+            let running = engine.start_completion(&Completion::from(invocation))?;
+            let encoder = SuggestEncoder::new(framing, engine.name());
+            Ok(respond(framing.content_type(), pieces(engine, running), encoder))
+        }
+        Body::Generate(request) => {
+            let lmi::Plan { generations, style, .. } = request.plan(engine.context(), draw_seed)?;
+            let generation = generations.into_iter().next().unwrap_or_default();
+            let running = engine.start_generation(&generation)?;
+            let encoder = TokenEncoder::new(framing, generation, style);
+            Ok(respond(framing.content_type(), pieces(engine, running), encoder))
+        }
+        Body::Session(_) => Err(no_session_here()),
+    }
+}
+
+/// The answer to a body that isn't streamed, as JSON.
+///
+/// # Errors
+/// The engine's.
+pub(super) async fn whole_answer(engine: &Engine, body: Body) -> Result<Vec<u8>, Error> {
+    match body {
+        Body::Suggest(invocation) => {
+            let answer = engine.complete(&invocation.into()).await?;
+            json::write(&InvocationAnswer::Suggest(Suggestions::new(engine.name(), &answer)))
+        }
+        Body::Generate(request) => {
+            let lmi::Plan { generations, list, style } = request.plan(engine.context(), draw_seed)?;
+            let reply = async |generation| {
+                let answer = engine.generate(generation).await?;
+                Ok::<_, Error>(Reply::new(generation, style, &answer))
+            };
+            let replies = stream::iter(&generations).map(reply).buffered(PROMPTS_IN_FLIGHT);
+            let mut replies: Vec<Reply> = replies.try_collect().await?;
+            // A prompt that isn't in a list has one reply.
+            json::write(&if list { InvocationAnswer::Many(replies) } else { InvocationAnswer::One(replies.remove(0)) })
+        }
+        Body::Session(_) => Err(no_session_here()),
+    }
+}
+
+/// Small enough for clients whose numbers are doubles.
+fn draw_seed() -> u64 {
+    u64::from(rand::random::<u32>())
+}
+
+fn no_session_here() -> Error {
+    Error::new(Kind::InvalidField, "requestType is there; sessions are opened and closed by a request of their own")
+}

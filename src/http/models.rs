@@ -1,0 +1,132 @@
+//! Models by name, as Amazon SageMaker's multi-model endpoints load and unload them. Loading blocks, so it happens
+//! elsewhere.
+
+use actix_web::web::{self, Bytes, Data, Path, Query};
+use actix_web::{HttpRequest, HttpResponse, Result};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::json;
+use super::request::{Served, expect_json};
+use super::responses::{LoadErrors, ModelErrors};
+use crate::error::{Error, Kind};
+
+/// Models on one page of the list.
+const PAGE: usize = 100;
+
+/// A model to load.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoadRequest {
+    /// What it will be called.
+    #[schema(min_length = 1, max_length = 256, pattern = "^[^/\\u0000-\\u001f\\u007f-\\u009f]+$")]
+    model_name: String,
+    /// The folder that it is in.
+    #[schema(min_length = 1)]
+    url: String,
+}
+
+/// A model that is loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LoadedModel {
+    /// Its name.
+    model_name: String,
+    /// The folder that it came from.
+    model_url: String,
+}
+
+/// A page of the models that are loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LoadedModels {
+    /// By name.
+    models: Vec<LoadedModel>,
+    /// The `next_page_token` of the next page, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    next_page_token: Option<String>,
+}
+
+/// Which page.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PageQuery {
+    /// What the page before gave.
+    next_page_token: Option<String>,
+}
+
+/// Loads a model
+///
+/// Answers when the model can.
+#[utoipa::path(post, path = "/models", request_body = LoadRequest, responses(
+    (status = 200, description = "It is loaded", body = LoadedModel),
+    LoadErrors,
+    ModelErrors,
+))]
+pub(super) async fn load(
+    request: HttpRequest,
+    body: Result<Bytes>,
+    served: Data<Served>,
+) -> Result<HttpResponse, Error> {
+    served.models.registry()?;
+    expect_json(&request)?;
+    let LoadRequest { model_name, url } = json::parse(&served.body(body)?)?;
+    let model = LoadedModel { model_name: model_name.clone(), model_url: url.clone() };
+    elsewhere(move || served.models.registry()?.load(&model_name, &url)).await??;
+    Ok(HttpResponse::Ok().json(model))
+}
+
+/// The models that are loaded
+#[utoipa::path(get, path = "/models", params(PageQuery), responses(
+    (status = 200, description = "A page of them", body = LoadedModels),
+    ModelErrors,
+))]
+pub(super) async fn list(query: Query<PageQuery>, served: Data<Served>) -> Result<HttpResponse, Error> {
+    let mut models = served.models.registry()?.ready();
+    // The token is the last name of the page before, so that models may come and go between pages.
+    if let Some(last) = &query.next_page_token {
+        models.retain(|(name, _)| name > last);
+    }
+    let next_page_token = (models.len() > PAGE).then(|| models[PAGE - 1].0.clone());
+    models.truncate(PAGE);
+    let models =
+        models.into_iter().map(|(name, loaded)| LoadedModel { model_name: name, model_url: loaded.url }).collect();
+    Ok(HttpResponse::Ok().json(LoadedModels { models, next_page_token }))
+}
+
+/// A model that is loaded
+#[utoipa::path(get, path = "/models/{name}", 
+    params(("name" = String, Path, description = "The model's name", min_length = 1)),
+    responses((status = 200, description = "The model", body = LoadedModel), ModelErrors)
+)]
+pub(super) async fn get(name: Path<String>, served: Data<Served>) -> Result<HttpResponse, Error> {
+    let loaded = served.models.registry()?.get(&name)?;
+    Ok(HttpResponse::Ok().json(LoadedModel { model_name: name.into_inner(), model_url: loaded.url }))
+}
+
+/// Unloads a model
+///
+/// Requests that run are answered.
+#[utoipa::path(delete, path = "/models/{name}", 
+    params(("name" = String, Path, description = "The model's name", min_length = 1)),
+    responses(
+        (status = 200, description = "It is gone"),
+        (status = 409, description = "It is being loaded", body = super::errors::ErrorBody),
+        ModelErrors,
+    )
+)]
+pub(super) async fn unload(name: Path<String>, served: Data<Served>) -> Result<HttpResponse, Error> {
+    let loaded = served.models.registry()?.unload(&name)?;
+    // The last holder waits for the model's threads to end.
+    elsewhere(move || drop(loaded)).await?;
+    Ok(HttpResponse::Ok().finish())
+}
+
+/// Runs what blocks off the HTTP threads.
+async fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    web::block(work).await.map_err(|error| {
+        tracing::error!(%error, "work off the HTTP threads ended in a panic");
+        Error::new(Kind::Internal, "the server failed on this request")
+    })
+}

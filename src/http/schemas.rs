@@ -1,0 +1,67 @@
+//! Schemas that `ToSchema` can't derive: limits inside a choice of types, and values of fixed shape.
+
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, SchemaFormat, SchemaType, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+/// A string or a list of 1 to 32.
+pub struct PromptsShape;
+
+impl PartialSchema for PromptsShape {
+    fn schema() -> RefOr<Schema> {
+        let text = || ObjectBuilder::new().schema_type(Type::String).max_length(Some(1000)).format(Some(prompt()));
+        let prompt_list = ArrayBuilder::new().items(text()).min_items(Some(1)).max_items(Some(32));
+        OneOfBuilder::new().item(text()).item(prompt_list).into()
+    }
+}
+
+fn prompt() -> SchemaFormat {
+    SchemaFormat::Custom("prompt-text".to_owned())
+}
+
+impl ToSchema for PromptsShape {}
+
+/// A string or a list of at most 16.
+pub struct StopShape;
+
+impl PartialSchema for StopShape {
+    fn schema() -> RefOr<Schema> {
+        let text = || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(256));
+        OneOfBuilder::new().item(text()).item(ArrayBuilder::new().items(text()).max_items(Some(16))).into()
+    }
+}
+
+impl ToSchema for StopShape {}
+
+/// An object without fields.
+pub struct EmptyShape;
+
+impl PartialSchema for EmptyShape {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new().max_properties(Some(0)).into()
+    }
+}
+
+impl ToSchema for EmptyShape {}
+
+/// An object with any fields.
+pub struct AnyObject;
+
+impl PartialSchema for AnyObject {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new().into()
+    }
+}
+
+impl ToSchema for AnyObject {}
+
+/// Nothing.
+pub struct NullShape;
+
+impl PartialSchema for NullShape {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new().schema_type(SchemaType::Type(Type::Null)).into()
+    }
+}
+
+impl ToSchema for NullShape {}

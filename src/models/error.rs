@@ -1,0 +1,69 @@
+//! What can be wrong with the models that a server holds.
+
+use super::folder::IntakeError;
+use crate::engine::EngineError;
+
+/// Most characters of a model's name.
+pub const MAX_NAME_CHARACTERS: usize = 256;
+
+/// Why a server has no such model, or can't have it.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The server's one model isn't ready yet.
+    #[error("the model is being loaded")]
+    Loading,
+    /// The server's one model can't be loaded.
+    #[error("the model could not be loaded")]
+    Failed,
+    /// There is no one model.
+    #[error("this server holds models by name")]
+    ByName,
+    /// There are no models by name.
+    #[error("this server holds one model")]
+    OneModel,
+    /// Several models are loaded, or none, and none is named.
+    #[error("no model is named, and there are {0} to choose from")]
+    Unnamed(usize),
+    /// There is no model of that name.
+    #[error("the model {0:?} is not loaded")]
+    NotLoaded(String),
+    /// The name is taken.
+    #[error("the model {0:?} is loaded already")]
+    AlreadyLoaded(String),
+    /// The name is taken by a model that isn't ready yet.
+    #[error("the model {0:?} is being loaded")]
+    BeingLoaded(String),
+    /// The name isn't allowed.
+    #[error("{0:?} is no model's name; it must be 1 to {MAX_NAME_CHARACTERS} characters without slashes and controls")]
+    Name(String),
+    /// That many models are loaded, which is the limit.
+    #[error("{0} models are loaded, and no more may be")]
+    TooMany(usize),
+    /// The models' memory is used up.
+    #[error("the model needs {needed} MiB, and {used} of {limit} MiB are used")]
+    Memory {
+        /// MiB that the model needs.
+        needed: u64,
+        /// MiB that the loaded models take.
+        used: u64,
+        /// MiB for all models.
+        limit: u64,
+    },
+    /// The folder can't be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}
+
+/// Why a folder can't be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// There is no bundle.
+    #[error(transparent)]
+    Folder(#[from] IntakeError),
+    /// What the command line asks for can't be had.
+    #[error("{0}")]
+    Backend(String),
+    /// The bundle can't be served.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}

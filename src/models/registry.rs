@@ -1,0 +1,192 @@
+//! Models by name, loaded on demand within a budget of memory. How a folder becomes an [`Engine`] is the loader's
+//! business.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::error::{LoadError, MAX_NAME_CHARACTERS, ModelError};
+use crate::engine::Engine;
+
+/// Loads the engine of a folder.
+pub type FolderLoader = Box<dyn Fn(&Path) -> Result<Engine, LoadError> + Send + Sync>;
+
+/// Bounds on what a registry holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegistryLimits {
+    /// Memory of all models together, in bytes.
+    pub bytes: u64,
+    /// Number of models.
+    pub models: usize,
+}
+
+/// Models by name, loaded on demand.
+pub struct Registry {
+    load: FolderLoader,
+    limits: RegistryLimits,
+    slots: Mutex<BTreeMap<String, Slot>>,
+}
+
+/// A loaded model.
+#[derive(Clone)]
+pub struct Loaded {
+    /// The folder that it came from.
+    pub url: String,
+    /// The loaded engine.
+    pub engine: Arc<Engine>,
+}
+
+/// What a name stands for.
+enum Slot {
+    /// A model that is being loaded.
+    Loading,
+    /// A model that answers.
+    Ready(Loaded),
+}
+
+impl Registry {
+    /// An empty registry.
+    pub fn new(load: FolderLoader, limits: RegistryLimits) -> Self {
+        Self { load, limits, slots: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Loads a model. Blocks until it answers or can't; two loads of one name don't run beside each other.
+    ///
+    /// # Errors
+    /// The name is taken or not allowed, there is no room, or the folder can't be loaded.
+    pub fn load(&self, name: &str, url: &str) -> Result<(), ModelError> {
+        check_name(name)?;
+        let reserved = self.reserve(name)?;
+        let folder = Path::new(url);
+        // The files' sizes are less than what the model will take; a model that can't fit isn't loaded at all.
+        self.check_budget(folder_bytes(folder))?;
+        let engine = (self.load)(folder)?;
+        reserved.fill(Loaded { url: url.to_owned(), engine: Arc::new(engine) })
+    }
+
+    /// Removes a model; requests that run are answered.
+    ///
+    /// # Errors
+    /// [`ModelError::NotLoaded`] or [`ModelError::BeingLoaded`].
+    pub fn unload(&self, name: &str) -> Result<Loaded, ModelError> {
+        match self.slots().entry(name.to_owned()) {
+            Entry::Vacant(_) => Err(ModelError::NotLoaded(name.to_owned())),
+            Entry::Occupied(slot) => match slot.get() {
+                Slot::Loading => Err(ModelError::BeingLoaded(name.to_owned())),
+                Slot::Ready(loaded) => {
+                    let loaded = loaded.clone();
+                    slot.remove();
+                    Ok(loaded)
+                }
+            },
+        }
+    }
+
+    /// A model.
+    ///
+    /// # Errors
+    /// [`ModelError::NotLoaded`].
+    pub fn get(&self, name: &str) -> Result<Loaded, ModelError> {
+        match self.slots().get(name) {
+            Some(Slot::Ready(loaded)) => Ok(loaded.clone()),
+            Some(Slot::Loading) | None => Err(ModelError::NotLoaded(name.to_owned())),
+        }
+    }
+
+    /// The models that answer, in order of their names.
+    pub fn ready(&self) -> Vec<(String, Loaded)> {
+        let ready = |(name, slot): (&String, &Slot)| match slot {
+            Slot::Ready(loaded) => Some((name.clone(), loaded.clone())),
+            Slot::Loading => None,
+        };
+        self.slots().iter().filter_map(ready).collect()
+    }
+
+    /// The only model there is.
+    pub(super) fn only(&self) -> Result<Arc<Engine>, ModelError> {
+        let mut ready = self.ready();
+        match ready.len() {
+            1 => Ok(ready.remove(0).1.engine),
+            count => Err(ModelError::Unnamed(count)),
+        }
+    }
+
+    fn reserve<'a>(&'a self, name: &'a str) -> Result<Reserved<'a>, ModelError> {
+        let mut slots = self.slots();
+        match slots.get(name) {
+            Some(Slot::Loading) => return Err(ModelError::BeingLoaded(name.to_owned())),
+            Some(Slot::Ready(_)) => return Err(ModelError::AlreadyLoaded(name.to_owned())),
+            None => {}
+        }
+        if slots.len() >= self.limits.models {
+            return Err(ModelError::TooMany(slots.len()));
+        }
+        slots.insert(name.to_owned(), Slot::Loading);
+        Ok(Reserved { registry: self, name, filled: false })
+    }
+
+    fn check_budget(&self, wanted: u64) -> Result<(), ModelError> {
+        check_budget(&self.slots(), wanted, self.limits.bytes)
+    }
+
+    /// Nothing that runs under the lock can leave the map half changed.
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn check_budget(slots: &BTreeMap<String, Slot>, wanted: u64, limit: u64) -> Result<(), ModelError> {
+    let bytes = |slot: &Slot| if let Slot::Ready(loaded) = slot { loaded.engine.memory_bytes() } else { 0 };
+    let used: u64 = slots.values().map(bytes).sum();
+    if used.saturating_add(wanted) <= limit {
+        return Ok(());
+    }
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    Err(ModelError::Memory { needed: mib(wanted), used: mib(used), limit: mib(limit) })
+}
+
+/// A name that is being loaded. Dropping this, also in a panic, makes the name free again.
+struct Reserved<'a> {
+    registry: &'a Registry,
+    name: &'a str,
+    filled: bool,
+}
+
+impl Reserved<'_> {
+    fn fill(mut self, loaded: Loaded) -> Result<(), ModelError> {
+        let mut slots = self.registry.slots();
+        check_budget(&slots, loaded.engine.memory_bytes(), self.registry.limits.bytes)?;
+        slots.insert(self.name.to_owned(), Slot::Ready(loaded));
+        self.filled = true;
+        Ok(())
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if !self.filled {
+            self.registry.slots().remove(self.name);
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), ModelError> {
+    if (1..=MAX_NAME_CHARACTERS).contains(&name.chars().count()) && !name.contains(|c: char| c.is_control() || c == '/')
+    {
+        return Ok(());
+    }
+    Err(ModelError::Name(name.to_owned()))
+}
+
+/// Bytes of the files in a folder, those one folder down included.
+fn folder_bytes(folder: &Path) -> u64 {
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes =
+        |entry: &std::fs::DirEntry| entry.metadata().ok().filter(std::fs::Metadata::is_file).map_or(0, |m| m.len());
+    let folder_itself: u64 = entries(folder).map(|entry| bytes(&entry)).sum();
+    let below: u64 =
+        entries(folder).flat_map(|entry| entries(&entry.path()).collect::<Vec<_>>()).map(|e| bytes(&e)).sum();
+    // A folder of a bundle and nothing else has no files of its own.
+    if folder_itself > 0 { folder_itself } else { below }
+}

@@ -6,16 +6,18 @@
 //! get the same inputs, which were never sent before, so that their answers can be compared.
 
 mod table;
+mod task;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::table::{Measured, rows};
+use self::task::{Answered, Task};
 use crate::client::Connection;
 use crate::endpoints::{Endpoints, Precision, Side, checkpoint_name, is_turn, prompt};
 use crate::peers::worker::SEQ2SEQ;
@@ -50,34 +52,6 @@ pub struct TasksArgs {
     quick: bool,
     #[command(flatten)]
     endpoints: Endpoints,
-}
-
-/// A kind of work, with its lengths in tokens.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Task {
-    name: String,
-    input: usize,
-    output: usize,
-}
-
-impl std::str::FromStr for Task {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once(':').and_then(|(name, lengths)| Some((name, lengths.split_once('x')?)));
-        let lengths = parts.and_then(|(name, (input, output))| {
-            Some(Self { name: name.to_owned(), input: input.parse().ok()?, output: output.parse().ok()? })
-        });
-        lengths
-            .filter(|task| task.input > 0 && task.output > 0)
-            .ok_or_else(|| format!("{text} is not NAME:INPUTxOUTPUT"))
-    }
-}
-
-/// An answered request.
-struct Answered {
-    took: Duration,
-    texts: Vec<String>,
 }
 
 impl TasksArgs {

@@ -19,7 +19,7 @@ use crate::latency::Latencies;
 use crate::metrics::{Reading, ratio};
 use crate::model::{Model, Name, Setting};
 use crate::plot::{self, Line, Words};
-use crate::report::{self, Report, maybe, percent};
+use crate::report::{self, Report, decimals, maybe, percent, yes_no};
 use crate::server::Program;
 use crate::tally::{SUPERSEDED, Tally};
 use crate::workload::{Queries, Texts};
@@ -292,42 +292,25 @@ pub fn schedule(mut next: impl FnMut() -> String, people: usize, warmup: Duratio
 }
 
 fn table(rows: &[Row]) -> String {
-    let header = [
-        "people",
-        "keystrokes/s",
-        "p50 ms",
-        "p95 ms",
-        "p99 ms",
-        "served p99 ms",
-        "superseded",
-        "useful in time",
-        "empty",
-        "failed",
-        "wasted",
-        "looked ahead",
-        "rows/step",
-        "sustained",
-    ];
-    let mut table = report::table(&header);
-    for row in rows {
-        table.add_row([
-            row.people.to_string(),
-            format!("{:.1}", row.per_second),
-            format!("{:.1}", row.p50_ms),
-            format!("{:.1}", row.p95_ms),
-            format!("{:.1}", row.p99_ms),
-            format!("{:.1}", row.served_p99_ms),
-            percent(row.superseded_share),
-            percent(row.useful_share),
-            percent(row.empty_share),
-            row.failed.to_string(),
-            maybe(row.wasted_share, percent),
-            maybe(row.lookahead_positions, |positions| format!("{positions:.0}")),
-            maybe(row.rows_per_step, |rows| format!("{rows:.1}")),
-            if row.sustained { "yes" } else { "no" }.to_owned(),
-        ]);
-    }
-    table.to_string()
+    report::table(
+        rows,
+        &[
+            ("people", |row| row.people.to_string()),
+            ("keystrokes/s", |row| decimals(row.per_second, 1)),
+            ("p50 ms", |row| decimals(row.p50_ms, 1)),
+            ("p95 ms", |row| decimals(row.p95_ms, 1)),
+            ("p99 ms", |row| decimals(row.p99_ms, 1)),
+            ("served p99 ms", |row| decimals(row.served_p99_ms, 1)),
+            ("superseded", |row| percent(row.superseded_share)),
+            ("useful in time", |row| percent(row.useful_share)),
+            ("empty", |row| percent(row.empty_share)),
+            ("failed", |row| row.failed.to_string()),
+            ("wasted", |row| maybe(row.wasted_share, percent)),
+            ("looked ahead", |row| maybe(row.lookahead_positions, |positions| decimals(positions, 0))),
+            ("rows/step", |row| maybe(row.rows_per_step, |rows| decimals(rows, 1))),
+            ("sustained", |row| yes_no(row.sustained)),
+        ],
+    )
 }
 
 #[cfg(test)]

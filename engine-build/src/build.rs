@@ -17,6 +17,7 @@ use crate::fuse::fuse;
 use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
 use crate::output::PartialBundle;
+use crate::progress::Progress;
 use crate::tokenizer::TokenizerFiles;
 use bundle::extras;
 use bundle::manifest::{
@@ -93,27 +94,6 @@ impl BuildOptions {
     }
 }
 
-/// Hears how far a build is, and may end it. `()` listens to nothing.
-pub trait Progress {
-    /// A stage begins, in which [`Progress::advance`] will report `total_bytes` in all.
-    fn stage(&self, name: &str, total_bytes: u64);
-    /// So many more bytes of the stage are done, or steps.
-    fn advance(&self, amount: u64);
-    /// A stage begins, in which [`Progress::advance`] will report so many steps, if it can tell at all.
-    fn steps(&self, name: &str, total: u64) {
-        self.stage(name, total);
-    }
-    /// Whether nobody wants the bundle any more. The build then ends with [`BuildError::Cancelled`].
-    fn is_cancelled(&self) -> bool {
-        false
-    }
-}
-
-impl Progress for () {
-    fn stage(&self, _name: &str, _total_bytes: u64) {}
-    fn advance(&self, _amount: u64) {}
-}
-
 /// The KV cache's default size for a model of so many positions: all of them, but not more than queries need.
 pub fn default_context(positions: u32) -> u32 {
     positions.min(DEFAULT_CONTEXT)
@@ -132,16 +112,16 @@ pub fn is_encoder_decoder(checkpoint: &Path) -> bool {
 ///
 /// # Errors
 /// A [`BuildError`] that says what is wrong with the checkpoint, the options or the output folder. Nothing is left
-/// behind then, and a bundle that was at `options.out` is still there. Only a build whose process is killed leaves `OUT.partial`,
-/// and the next one to the same place goes on from there if it is the same build.
+/// behind then, and a bundle that was at `options.out` is still there. Only a build whose process is killed leaves
+/// `OUT.partial`, and the next one to the same place goes on from there if it is the same build.
 pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest, BuildError> {
     build_checked(options, progress, |_, _| Ok(None))
 }
 
 /// Builds a bundle that `check` looks at before it is put in its place.
 ///
-/// `check` gets the folder where the bundle's files lie for the moment, all but the manifest, and what will be in that. It may
-/// measure the bundle's quality, or refuse it.
+/// `check` gets the folder where the bundle's files lie for the moment, all but the manifest, and what will be in that.
+/// It may measure the bundle's quality, or refuse it.
 ///
 /// # Errors
 /// As [`build`](fn@build), and [`BuildError::Refused`] with what `check` says.
@@ -210,7 +190,8 @@ pub fn build_checked(
     Ok(manifest)
 }
 
-/// Names everything that the bytes of the weights file follow from: another checkpoint, graph or version has another name.
+/// Names everything that the bytes of the weights file follow from: another checkpoint, graph or version has another
+/// name.
 fn identity(parameters: &[Parameter], weights: &Weights) -> Result<String, BuildError> {
     let mut hasher = Sha256::new();
     hasher.update(env!("CARGO_PKG_VERSION"));

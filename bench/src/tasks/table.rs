@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{Answered, Task};
+use super::task::{Answered, Task};
 use crate::endpoints::Side;
 use crate::latency::Latencies;
-use crate::report::{self, Report, maybe, percent};
+use crate::report::{self, Report, decimals, maybe, percent, yes_no};
 
 const NAME: &str = "peers-grid-t5";
 
@@ -145,34 +145,28 @@ pub(super) fn write(folder: &Path, rows: &[Row]) -> Result<()> {
 
 /// The table for people.
 pub(super) fn text(rows: &[Row]) -> String {
-    let header = [
-        "model", "task", "input", "output", "batch", "server", "version", "nginx", "runs", "p50 ms", "p90 ms",
-        "p99 ms", "tokens/s", "x peer", "p50 x", "equal", "failed",
-    ];
-    let mut table = report::table(&header);
-    for row in rows {
-        let ratio = |value| maybe(value, |value| format!("{value:.2}"));
-        table.add_row([
-            row.model.clone(),
-            row.task.clone(),
-            row.input.to_string(),
-            row.output.to_string(),
-            row.batch.to_string(),
-            row.server.clone(),
-            row.version.clone(),
-            if row.nginx { "yes" } else { "no" }.to_owned(),
-            row.runs.to_string(),
-            format!("{:.0}", row.p50_ms),
-            format!("{:.0}", row.p90_ms),
-            format!("{:.0}", row.p99_ms),
-            format!("{:.1}", row.tokens_per_second),
-            ratio(row.times_peer),
-            ratio(row.p50_ratio),
-            maybe(row.equal, percent),
-            row.failed.clone(),
-        ]);
-    }
-    table.to_string()
+    report::table(
+        rows,
+        &[
+            ("model", |row| row.model.clone()),
+            ("task", |row| row.task.clone()),
+            ("input", |row| row.input.to_string()),
+            ("output", |row| row.output.to_string()),
+            ("batch", |row| row.batch.to_string()),
+            ("server", |row| row.server.clone()),
+            ("version", |row| row.version.clone()),
+            ("nginx", |row| yes_no(row.nginx)),
+            ("runs", |row| row.runs.to_string()),
+            ("p50 ms", |row| decimals(row.p50_ms, 0)),
+            ("p90 ms", |row| decimals(row.p90_ms, 0)),
+            ("p99 ms", |row| decimals(row.p99_ms, 0)),
+            ("tokens/s", |row| decimals(row.tokens_per_second, 1)),
+            ("x peer", |row| maybe(row.times_peer, |x| decimals(x, 2))),
+            ("p50 x", |row| maybe(row.p50_ratio, |x| decimals(x, 2))),
+            ("equal", |row| maybe(row.equal, percent)),
+            ("failed", |row| row.failed.clone()),
+        ],
+    )
 }
 
 #[cfg(test)]

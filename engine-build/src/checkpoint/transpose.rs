@@ -1,13 +1,13 @@
 //! Matrices that are stored with a row per output, read as the graph wants them: with a row per input.
 //!
-//! Several matrices of the same inputs can be stacked into one, and rows that are stored head by head can be put into the
-//! order query, key, value. A band of columns is transposed at a time, so memory stays flat whatever the matrix's size;
-//! the price is one positioned read per row and band. Nothing here knows what a matrix is for.
+//! Several matrices of the same inputs can be stacked into one, and rows that are stored head by head can be put into
+//! the order query, key, value. A band of columns is transposed at a time, so memory stays flat whatever the matrix's
+//! size; the price is one positioned read per row and band. Nothing here knows what a matrix is for.
 
 use std::ops::Range;
 
+use super::error::WeightsError;
 use super::weights::{Tensor, Weights};
-use crate::error::WeightsError;
 
 /// Elements of a band: 64 MiB of f32, so that even a row of a large matrix is read in pieces of kilobytes.
 const BAND_ELEMENTS: usize = 16 << 20;
@@ -68,8 +68,8 @@ impl Stacked {
 }
 
 impl Weights {
-    /// Hands the values of the transposed matrix, `[columns, rows]`, to `each`, in order and in pieces, together with the
-    /// index of the piece's first element. Fails on a value that is not finite.
+    /// Hands the values of the transposed matrix, `[columns, rows]`, to `each`, in order and in pieces, together with
+    /// the index of the piece's first element. Fails on a value that is not finite.
     pub(crate) fn read_transposed<E: From<WeightsError>>(
         &self,
         matrix: &Stacked,
@@ -91,17 +91,19 @@ impl Weights {
             let width = band_columns.min(columns - first);
             band.resize(width * rows, 0.0);
             let columns = (first as u64)..(first + width) as u64;
-            self.read_transposed_block(matrix, (columns, 0..matrix.rows()), &mut band)?;
+            self.read_transposed_block(matrix, columns, 0..matrix.rows(), &mut band)?;
             each((first * rows) as u64, &band)?;
         }
         Ok(())
     }
 
-    /// Fills `block`, `[columns, rows]`, with a rectangle of the transposed matrix. Fails on a value that is not finite.
+    /// Fills `block`, `[columns, rows]`, with a rectangle of the transposed matrix. Fails on a value that is not
+    /// finite.
     pub(crate) fn read_transposed_block(
         &self,
         matrix: &Stacked,
-        (columns, rows): (Range<u64>, Range<u64>),
+        columns: Range<u64>,
+        rows: Range<u64>,
         block: &mut [f32],
     ) -> Result<(), WeightsError> {
         let (width, count) = (to_usize(columns.end - columns.start), to_usize(rows.end - rows.start));
@@ -205,7 +207,9 @@ mod tests {
 
         #[test]
         fn interleaved_rows_come_part_by_part_and_know_their_origin(
-            (heads, parts, head_dim) in (1..5usize, 1..4usize, 1..6usize),
+            heads in 1..5usize,
+            parts in 1..4usize,
+            head_dim in 1..6usize,
             columns in 1..5usize,
             band_elements in 1..200usize,
         ) {

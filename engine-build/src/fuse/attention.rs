@@ -1,7 +1,8 @@
 //! `Attention`: heads cut out of rows, turned by their positions, written into the cache and attended over.
 //!
-//! The caches of a rewritten graph are `[places, kv_heads, head_dim]`, and its input `kv_places`, i64 `[B, context]`, says which place
-//! each position of a row is in. It is one table for all layers, so either all of them are rewritten or none.
+//! The caches of a rewritten graph are `[places, kv_heads, head_dim]`, and its input `kv_places`, i64 `[B, context]`,
+//! says which place each position of a row is in. It is one table for all layers, so either all of them are rewritten
+//! or none.
 
 use super::forms::Forms;
 use super::rewriter::{Fused, Rewriter, attribute, input, int, text};
@@ -75,8 +76,8 @@ fn find(r: &Rewriter, forms: &Forms, slot: usize) -> Option<Found> {
 
     let found = Found {
         queries: heads(r, forms, queries)?,
-        keys: scatter(r, forms, (keys, slot))?,
-        values: scatter(r, forms, (values, slot))?,
+        keys: scatter(r, forms, keys, slot)?,
+        values: scatter(r, forms, values, slot)?,
         present: [keys.clone(), values.clone()],
         scale,
         slots: [slot, transpose, reshape],
@@ -106,7 +107,7 @@ impl Found {
 }
 
 /// The write that makes a present cache, if only the graph and the attention in `user` use that.
-fn scatter(r: &Rewriter, forms: &Forms, (present, user): (&str, usize)) -> Option<Scatter> {
+fn scatter(r: &Rewriter, forms: &Forms, present: &str, user: usize) -> Option<Scatter> {
     let slot = r.producer(present)?;
     let node = r.operator(slot, "TensorScatter")?;
     let [past, new, past_len] = node.input.as_slice() else { return None };

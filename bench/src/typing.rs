@@ -17,7 +17,7 @@ use crate::client::{Invocation, Outcome, Pool};
 use crate::ladder::Ladder;
 use crate::latency::Latencies;
 use crate::metrics::{Reading, ratio};
-use crate::model::{Model, Name, Setting};
+use crate::model::{Model, SearchArgs, Setting};
 use crate::plot::{self, Line, Words};
 use crate::report::{self, Report, decimals, maybe, percent, yes_no};
 use crate::server::Program;
@@ -42,15 +42,8 @@ const DRAIN: Duration = Duration::from_secs(30);
 pub struct TypingArgs {
     #[command(flatten)]
     setting: Setting,
-    /// The model.
-    #[arg(long, default_value = "demo")]
-    model: Name,
-    /// Suggestions wanted.
-    #[arg(long, default_value_t = 10)]
-    suggestions: usize,
-    /// Tokens that may reach beyond the typed text.
-    #[arg(long, default_value_t = 16)]
-    max_new_tokens: usize,
+    #[command(flatten)]
+    search: SearchArgs,
     /// Deadline in milliseconds. Default: the server's.
     #[arg(long)]
     deadline_ms: Option<u64>,
@@ -126,18 +119,18 @@ impl TypingArgs {
     /// Searches and writes `load-typing-MODEL.*`.
     pub async fn run(self) -> Result<()> {
         let program = Program::find(&self.setting)?;
-        let model = Model::open(self.model, &self.setting)?;
+        let model = Model::open(self.search.model, &self.setting)?;
         let mut rows = Vec::new();
         let sustained = self.search(&program, &model, &mut rows).await?;
         rows.sort_by_key(|row: &Row| row.people);
         let title = format!(
             "Typing, {}: {sustained} people sustained at p99 <= {} ms a keystroke ({} suggestions, {} new tokens)",
-            self.model.text(),
+            self.search.model.text(),
             self.p99_ms,
-            self.suggestions,
-            self.max_new_tokens
+            self.search.suggestions,
+            self.search.max_new_tokens
         );
-        let (folder, name) = (&self.setting.results, format!("load-typing-{}", self.model.text()));
+        let (folder, name) = (&self.setting.results, format!("load-typing-{}", self.search.model.text()));
         Report::new(title, &rows).write(folder, &name, &table(&rows))?;
         report::write_csv(folder, &name, &rows)?;
         let line = |name: &str, of: fn(&Row) -> f64| Line {
@@ -145,7 +138,7 @@ impl TypingArgs {
             points: rows.iter().map(|row| (row.people as f64, of(row).min(5.0 * self.p99_ms))).collect(),
         };
         let lines = [line("p50", |row| row.p50_ms), line("p95", |row| row.p95_ms), line("p99", |row| row.p99_ms)];
-        let caption = format!("Latency of a keystroke, {}", self.model.text());
+        let caption = format!("Latency of a keystroke, {}", self.search.model.text());
         let words = Words { caption: &caption, x: "people typing", y: "milliseconds" };
         plot::lines(&report::file(folder, &name, "svg"), &words, &lines)
     }
@@ -178,11 +171,9 @@ impl TypingArgs {
         let started = Instant::now();
         for Keystroke { due, person, text } in keystrokes {
             let invocation = Invocation {
-                input: text,
-                suggestions: Some(self.suggestions),
-                max_new_tokens: Some(self.max_new_tokens),
                 deadline_ms: self.deadline_ms,
                 session: has_sessions.then(|| format!("person-{person}")),
+                ..self.search.invocation(text)
             };
             tokio::time::sleep_until(started + due).await;
             due_in_all += u64::from(due >= warmup);

@@ -11,7 +11,7 @@ use half::{bf16, f16};
 use safetensors::Dtype as StoredDtype;
 use serde_json::{Value, json};
 
-use crate::tiny::{HIDDEN, POSITIONS, Tiny, VOCAB, float_tensor, tensors};
+use crate::tiny::{HIDDEN, POSITIONS, Tiny, VOCAB, float_tensor, floats, tensors};
 
 /// Bytes of a page, on which every tensor of the weights file starts.
 const PAGE: usize = 4096;
@@ -23,10 +23,6 @@ fn weights(tiny: &Tiny) -> Vec<u8> {
 /// Builds in ONNX's own operators, which take matrices as they are.
 fn build_plain(tiny: &Tiny) -> Manifest {
     build(&BuildOptions { operators: Some(Operators::Onnx), ..tiny.options() }, &()).expect("a bundle")
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
 #[test]

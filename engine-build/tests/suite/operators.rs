@@ -7,7 +7,7 @@ use bundle::{Dtype, Manifest, Operators, Quantization};
 use engine_build::{BuildOptions, build};
 use serde_json::json;
 
-use crate::tiny::{HIDDEN, Tiny, VOCAB, tensors};
+use crate::tiny::{HIDDEN, Tiny, VOCAB, floats, tensors};
 
 /// Builds with these operators and returns the manifest and the weights file.
 fn built(operators: Option<Operators>, quantization: Quantization) -> (Manifest, Vec<u8>) {
@@ -22,8 +22,7 @@ fn built(operators: Option<Operators>, quantization: Quantization) -> (Manifest,
 }
 
 fn checkpoint_vocabulary() -> Vec<f32> {
-    let bytes = &tensors("")["wte.weight"].bytes;
-    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    floats(&tensors("")["wte.weight"].bytes)
 }
 
 #[test]

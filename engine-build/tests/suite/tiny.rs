@@ -1,4 +1,5 @@
-//! A GPT-2 of 2 layers and 8 numbers wide, on disk as `save_pretrained` writes one, and ways to change it.
+//! Checkpoints on disk as `save_pretrained` writes them, and ways to change them: a GPT-2 of 2 layers and 8 numbers wide,
+//! and copies of the goldens.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,6 +45,21 @@ impl Tiny {
         tiny
     }
 
+    /// Copies a golden checkpoint.
+    pub fn golden(name: &str) -> Self {
+        let golden = Self { root: TempDir::new().expect("a temporary folder") };
+        fs::create_dir(golden.checkpoint()).expect("a folder");
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens").join(name);
+        for entry in fs::read_dir(from).expect("the golden") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name");
+            if name != "expected.safetensors" {
+                fs::copy(&path, golden.checkpoint().join(name)).expect("copied");
+            }
+        }
+        golden
+    }
+
     pub fn root(&self) -> &Path {
         self.root.path()
     }
@@ -84,15 +100,28 @@ impl Tiny {
         fs::remove_file(self.path(name)).expect("the file was there");
     }
 
-    /// Changes one field of `config.json`; null removes it.
+    /// Changes a field of `config.json`, by its name or JSON pointer; null removes it.
     pub fn set(&self, field: &str, value: Value) {
-        let mut config: Value =
-            serde_json::from_slice(&fs::read(self.path("config.json")).expect("a config")).expect("JSON");
-        config[field] = value;
-        if config[field].is_null() {
-            config.as_object_mut().expect("an object").remove(field);
+        let bytes = fs::read(self.path("config.json")).expect("a config");
+        let mut config: Value = serde_json::from_slice(&bytes).expect("JSON");
+        let (parent, field) = field.rsplit_once('/').unwrap_or(("", field));
+        let parent = config.pointer_mut(parent).and_then(Value::as_object_mut).expect("the parent");
+        if value.is_null() {
+            parent.remove(field);
+        } else {
+            parent.insert(field.to_owned(), value);
         }
         self.write_json("config.json", &config);
+    }
+
+    /// Overwrites one 16-bit element of a tensor in the single weights file.
+    pub fn poke_half(&self, tensor: &str, index: usize, bytes: [u8; 2]) {
+        let mut file = fs::read(self.path("model.safetensors")).expect("the weights");
+        let header = u64::from_le_bytes(file[..8].try_into().expect("a prefix")) as usize;
+        let entries: Value = serde_json::from_slice(&file[8..8 + header]).expect("a header");
+        let start = entries[tensor]["data_offsets"][0].as_u64().expect("the tensor") as usize;
+        file[8 + header + start + 2 * index..][..2].copy_from_slice(&bytes);
+        self.write("model.safetensors", file);
     }
 
     /// Changes the tensors of the single weights file.
@@ -154,6 +183,11 @@ pub fn float_tensor(shape: &[usize]) -> Stored {
     let value = |i: usize| ((i * 37 + count * 11) % 101) as f32 / 101.0 - 0.5;
     let bytes = (0..count).flat_map(|i| value(i).to_le_bytes()).collect();
     Stored { dtype: Dtype::F32, shape: shape.to_vec(), bytes }
+}
+
+/// Little-endian f32 values.
+pub fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
 /// Overwrites one f32 of a tensor.

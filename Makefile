@@ -16,7 +16,7 @@
 #   make bench-load    throughput, overload and step times of a release build, into bench/results/load-* (an hour)
 #   make bench         other engines beside foretype's, whole servers, typing, HTTP, into bench/results/peers-* (BENCH_QUICK=1:
 #                      minutes; BENCH_ONLY=engine|server|typing|http: a part; BENCH_ONLY=grid: prompts of 50 to 1,000 tokens,
-#                      answers of 50 to 200, and FLAN-T5's batches: three quarters of an hour, not in the others)
+#                      answers of 50 to 200: half an hour, not in the others)
 #   make bench-check   instructions of the hot paths against bench/check.txt (RENEW=--renew writes it anew)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
 #   make page-picture  a new screenshot of the page for the README, docs/page.png
@@ -129,9 +129,8 @@ quick = $(if $(BENCH_QUICK),--quick)
 
 # GPT-2 with positions for the longest cell, and a GPT-J of 600 million parameters, of which a step reads 2 GB in PyTorch and 0.5 GB
 # here: the largest whose 20 runs of each cell fit into the time. Other arguments: GRID="--runs 20 --peer-runs 20 --precisions int8,fp32".
-# Another size: delete the folder, and name GRID_GPTJ. TASKS="--runs 100 --peer-runs 25" are those of FLAN-T5's batches.
+# Another size: delete the folder, and name GRID_GPTJ.
 GRID ?=
-TASKS ?=
 GRID_GPTJ ?= --layers 8 --hidden 2048 --heads 8
 
 # Other arguments of the parts: ENGINES="--rounds 5", PAPER="--seconds 20", TYPEAHEAD="--seconds 8 --precision 0.15".
@@ -163,9 +162,6 @@ bench-grid:
 	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)"
 	$(BENCH) grid --checkpoints $(TARGET)/bench/grid/gpt2,$(TARGET)/bench/grid/gptj \
 	    --cache $(TARGET)/bench/bundles $(PEERS_FLAGS) $(quick) $(GRID)
-	$(BENCH) checkpoint $(TARGET)/bench/grid/flan-t5-base --family t5 --positions 512
-	$(BENCH) tasks --checkpoint $(TARGET)/bench/grid/flan-t5-base \
-	    --cache $(TARGET)/bench/bundles $(PEERS_FLAGS) $(quick) $(TASKS)
 
 bench-http:
 	$(MAKE) bench BENCH_ONLY=http

@@ -5,7 +5,7 @@
 //!   times single model steps without a server.
 //! * [`overload`] sends more than the server can answer and checks that it degrades as it should.
 //! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who
-//!   type; [`grid`] does it by the lengths of prompts and answers, [`tasks`] for an encoder-decoder's batches.
+//!   type; [`grid`] does it by the lengths of prompts and answers.
 //! * [`http`] measures everything but the model, [`hot`] is what `bench/check.sh` counts instructions of.
 //!
 //! Beneath them: [`server`] starts and ends servers, [`wrapper`] those of others, [`endpoints`] both as they are
@@ -42,7 +42,6 @@ mod server;
 mod steps;
 mod summary;
 mod tally;
-mod tasks;
 mod typeahead;
 mod workload;
 mod wrapper;
@@ -71,8 +70,6 @@ enum Command {
     Paper(Box<paper::PaperArgs>),
     /// Open-ended generation by the lengths of prompt and answer, on foretype's container and on others' servers.
     Grid(Box<grid::GridArgs>),
-    /// Batches of tasks for an encoder-decoder, on foretype's container and on transformers' server.
-    Tasks(Box<tasks::TasksArgs>),
     /// People who type, on foretype and on others' engines in the obvious wrapper.
     Typeahead(Box<typeahead::TypeaheadArgs>),
     /// HTTP, JSON, queue and search without a model.
@@ -92,7 +89,6 @@ fn main() -> anyhow::Result<()> {
         Command::Peers(args) => args.run(),
         Command::Paper(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Grid(args) => runtime.block_on(until_interrupted(args.run())),
-        Command::Tasks(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Typeahead(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Http(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Hot(args) => runtime.block_on(until_interrupted(args.run())),

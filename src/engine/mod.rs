@@ -191,7 +191,7 @@ impl Engine {
         let (sender, events) = events.map(mpsc::channel).unzip();
         let (reply, answer) = oneshot::channel();
         let request = Request { task, deadline, received, superseded, home: preferred_replica, events: sender, reply };
-        self.pool.submit(request).inspect_err(|_| self.metrics.ended(metrics::Outcome::Refused))?;
+        self.pool.submit(request).inspect_err(|_| self.metrics.ended(metrics::RequestOutcome::Refused))?;
         let source = AnswerSource::Model { reply: answer, health: self.pool.watch_health() };
         Ok(Running { source, events, finisher, ending: Ending::new(Arc::clone(&self.metrics), received) })
     }

@@ -80,7 +80,7 @@ impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         let kind = match &refusal {
             Refusal::Busy(_) => Kind::Overloaded,
-            Refusal::NotReady(_) => Kind::NotReady,
+            Refusal::Unhealthy(_) | Refusal::Interrupted | Refusal::Stopping => Kind::NotReady,
             Refusal::Failed => Kind::Internal,
         };
         Self::new(kind, refusal.to_string())

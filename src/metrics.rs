@@ -12,7 +12,7 @@ use prometheus::{
     TextEncoder,
 };
 use scheduler::observer::{Observer, ReplicaObserver, StepReport};
-use scheduler::tree::TreeStats;
+use scheduler::prefix_cache::PrefixCacheStats;
 
 /// Bounds of histograms of times, in seconds: from a step of a tiny model to the longest request.
 const SECONDS: [f64; 19] = [
@@ -276,7 +276,7 @@ impl ReplicaObserver for ReplicaMetrics {
         if step.lookahead { &self.lookahead } else { &self.computed }.inc_by(step.positions);
     }
 
-    fn prefix_cache(&self, cache: &TreeStats, evicted: u64) {
+    fn prefix_cache(&self, cache: &PrefixCacheStats, evicted: u64) {
         self.prefix_cache_bytes.set(cache.bytes as i64);
         self.prefix_cache_nodes.set(cache.nodes as i64);
         self.prefix_cache_pages.set(cache.pages as i64);

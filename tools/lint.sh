@@ -23,4 +23,5 @@ cargo deny --offline check bans licenses sources
 # shellcheck source=tools/install.sh
 . tools/install.sh
 needs shellcheck command -v shellcheck
+bench/tables.py --check
 git ls-files -z '*.sh' .ci/run nginx/serve | xargs -0 shellcheck --external-sources

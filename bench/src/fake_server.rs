@@ -103,7 +103,7 @@ fn request_options() -> RequestOptions {
             step_tokens: 128,
             replicas: 1,
             lookahead: false,
-            tree_bytes: 128 << 20,
+            prefix_cache_bytes: 128 << 20,
             hang_after: Duration::from_secs(5),
         },
     }

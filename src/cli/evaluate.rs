@@ -19,8 +19,8 @@ use crate::evaluate::{Contender, Replay, ReplayOptions};
 use crate::models::folder;
 use crate::popular::Popular;
 use backends::options;
-use scheduler::calibrate::calibrate;
 use scheduler::scheduler::Scheduler;
+use scheduler::threads::calibrate::calibrate;
 
 /// Arguments of `evaluate`.
 #[derive(Clone, Debug, Args)]
@@ -56,7 +56,7 @@ impl EvaluateArgs {
         let text = Arc::new(read_text(&path, &manifest)?);
         let backend = options::load(&path, &manifest, &options.backend)?;
         let context = backend.limits().context;
-        let mut scheduler = Scheduler::new(backend, options.requests.pool.tree_bytes);
+        let mut scheduler = Scheduler::new(backend, options.requests.pool.prefix_cache_bytes);
         calibrate(&mut scheduler, text.prompt()[0])?;
         let popular = match &self.popular {
             Some(file) => Some(Popular::from_counts(bundle::extras::read_popular(file)?)?),

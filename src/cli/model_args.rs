@@ -169,7 +169,7 @@ impl ModelArgs {
                     step_tokens: self.step_tokens.get(),
                     replicas: 1,
                     lookahead: !self.no_lookahead,
-                    tree_bytes: self.prefix_cache_mib << 20,
+                    prefix_cache_bytes: self.prefix_cache_mib << 20,
                     hang_after: Duration::from_millis(self.hang_after_ms),
                 },
             },
@@ -203,7 +203,7 @@ mod tests {
     fn shares(options: &EngineOptions) -> (usize, usize, usize, usize) {
         let BackendOptions::OnnxRuntime(engine) = &options.backend else { panic!("the CPU was asked for") };
         let pool = &options.requests.pool;
-        (pool.replicas, engine.threads, engine.pool_bytes >> 20, pool.tree_bytes >> 20)
+        (pool.replicas, engine.threads, engine.pool_bytes >> 20, pool.prefix_cache_bytes >> 20)
     }
 
     #[test]

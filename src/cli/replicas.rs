@@ -21,7 +21,7 @@ pub(super) fn share(mut one: EngineOptions, replicas: usize) -> EngineOptions {
     *pool_bytes /= replicas;
     let pool = &mut one.requests.pool;
     pool.replicas = replicas;
-    pool.tree_bytes /= replicas;
+    pool.prefix_cache_bytes /= replicas;
     one
 }
 

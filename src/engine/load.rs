@@ -9,8 +9,8 @@ use bundle::extras::{BLOCKLIST_FILE, ExtrasError, read_blocklist};
 use bundle::manifest::{ENCODER_WEIGHTS_FILE, Manifest, WEIGHTS_FILE};
 use completion::text::Text;
 use completion::text::blocklist::Blocklist;
-use scheduler::Loader;
 use scheduler::backend::Limits;
+use scheduler::{Loader, PoolError};
 
 use super::options::EngineOptions;
 use super::tokenizer::{TokenizerError, read_text};
@@ -37,8 +37,8 @@ pub enum EngineError {
         reason: String,
     },
     /// The model can't be loaded.
-    #[error("{0}")]
-    Model(String),
+    #[error(transparent)]
+    Model(#[from] PoolError),
 }
 
 /// What an engine is made of.
@@ -65,7 +65,7 @@ impl EngineParts {
     /// # Errors
     /// The loader's.
     pub fn new(name: &str, text: Text, load: Loader) -> Result<Self, EngineError> {
-        let limits = load().map_err(EngineError::Model)?.limits().clone();
+        let limits = load().map_err(PoolError::from)?.limits().clone();
         Ok(Self { name: name.to_owned(), text, popular: None, limits, load, memory_bytes: 0, cpu_level: None })
     }
 
@@ -88,7 +88,7 @@ impl EngineParts {
 /// Bytes of weights, keys and values, encoder outputs and prefix caches of all replicas.
 fn memory_bytes(bundle: &Path, limits: &Limits, options: &EngineOptions) -> u64 {
     let pool = &options.requests.pool;
-    let kv = (limits.pages + limits.lanes * limits.context) * limits.page_bytes + pool.tree_bytes;
+    let kv = (limits.pages + limits.lanes * limits.context) * limits.page_bytes + pool.prefix_cache_bytes;
     let sources = limits.source.map_or(0, |source| (source.slots + limits.lanes) * source.slot_bytes);
     let file = |name| std::fs::metadata(bundle.join(name)).map_or(0, |file| file.len());
     let weights = file(WEIGHTS_FILE) + if limits.source.is_some() { file(ENCODER_WEIGHTS_FILE) } else { 0 };

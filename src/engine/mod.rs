@@ -76,7 +76,7 @@ impl Engine {
         }
         let metrics = Arc::new(metrics.model(&name));
         let observer: Arc<dyn Observer> = Arc::clone(&metrics) as _;
-        let pool = Pool::start(&load, text.prompt()[0], options.pool, &observer).map_err(EngineError::Model)?;
+        let pool = Pool::start(&load, text.prompt()[0], options.pool, &observer)?;
         let model = Model::new(text, &limits, options);
         let popular = popular.map(Arc::new);
         Ok(Self { name, model, pool, sessions: Mutex::default(), popular, metrics, memory_bytes, cpu_level })
@@ -190,7 +190,7 @@ impl Engine {
         });
         let (sender, events) = events.map(mpsc::channel).unzip();
         let (reply, answer) = oneshot::channel();
-        let request = Request { task, deadline, received, superseded, home: preferred_replica, events: sender, reply };
+        let request = Request { task, deadline, received, superseded, preferred_replica, events: sender, reply };
         self.pool.submit(request).inspect_err(|_| self.metrics.ended(metrics::RequestOutcome::Refused))?;
         let source = AnswerSource::Model { reply: answer, health: self.pool.watch_health() };
         Ok(Running { source, events, finisher, ending: Ending::new(Arc::clone(&self.metrics), received) })

@@ -181,7 +181,9 @@ impl Ending {
                 }
             }
             Err(Refusal::Busy(_)) => metrics::RequestOutcome::Refused,
-            Err(Refusal::NotReady(_) | Refusal::Failed) => metrics::RequestOutcome::Failed,
+            Err(Refusal::Unhealthy(_) | Refusal::Interrupted | Refusal::Stopping | Refusal::Failed) => {
+                metrics::RequestOutcome::Failed
+            }
         };
     }
 }
@@ -208,18 +210,17 @@ async fn from_model(
 ) -> Result<Answer<Product>, Refusal> {
     let failed = async {
         match health.wait_for(|health| *health != Health::Ready).await.map(|health| health.clone()) {
-            Ok(Health::Failed(reason)) => reason,
-            Ok(Health::Ready) | Err(_) => "it has been stopped".to_owned(),
+            Ok(Health::Failed(failure)) => Refusal::Unhealthy(failure),
+            Ok(Health::Ready) | Err(_) => Refusal::Stopping,
         }
     };
-    let refused = || Refusal::NotReady("its engine failed while working on this request; try again".to_owned());
     tokio::select! {
         biased;
-        answer = &mut reply => answer.unwrap_or_else(|_| Err(refused())),
-        reason = failed => match reply.try_recv() {
+        answer = &mut reply => answer.unwrap_or(Err(Refusal::Interrupted)),
+        refusal = failed => match reply.try_recv() {
             // It may have come at the same time.
             Ok(answer) => answer,
-            Err(_) => Err(Refusal::NotReady(reason)),
+            Err(_) => Err(refusal),
         },
     }
 }

@@ -7,8 +7,9 @@ use super::metrics::{Keystroke, ranks};
 use crate::popular::Popular;
 use completion::text::{Method, Text};
 use completion::{Outcome, Search, SearchOptions, Task};
+use scheduler::Usage;
 use scheduler::backend::BackendError;
-use scheduler::scheduler::{Scheduler, Usage};
+use scheduler::scheduler::Scheduler;
 
 /// Suggestions in a list; the "10" of MRR@10.
 const LIST: usize = 10;

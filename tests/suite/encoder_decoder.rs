@@ -186,6 +186,6 @@ fn what_an_encoder_decoder_cannot_do_is_said() {
 
     let (_folder, bundle, manifest) = build_with(&folder("relu"), |options| options.dtype = Dtype::F16);
     let cuda = BackendOptions::OnnxRuntimeCuda(backend_options(), CudaOptions::default());
-    let error = options::load(&bundle, &manifest, &cuda).err().unwrap();
+    let error = options::load(&bundle, &manifest, &cuda).err().unwrap().to_string();
     assert!(error.contains("does on the CPU only: use --device cpu, or TensorRT"), "{error}");
 }

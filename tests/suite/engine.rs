@@ -232,7 +232,7 @@ fn an_idle_engine_prepares_for_the_key_that_agrees() {
 fn many_threads_that_type_get_the_answers_that_one_gets() {
     // A small prefix cache forgets, and each thread finds the engine parked, at work, or being visited.
     let mut options = request_options();
-    options.pool.tree_bytes = 1 << 16;
+    options.pool.prefix_cache_bytes = 1 << 16;
     let (alone, crowd) = (fake_engine(), faulty_engine(|| Box::new(|_| None), options, &Metrics::new()));
     let texts = ["heat exchanger", "water and", "2 hea", "wire", "zinc cell"];
     let keys: Vec<&str> = texts.iter().flat_map(|text| (1..=text.len()).map(|end| &text[..end])).collect();

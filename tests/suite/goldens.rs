@@ -1,6 +1,5 @@
 //! The whole path from checkpoint to logits against Hugging Face transformers, on tiny checkpoints of odd shapes.
 
-use std::io::Write;
 use std::path::Path;
 
 use completion::text::TokenId;
@@ -99,14 +98,9 @@ enum Form {
 /// Every form that this machine can compute. Says which levels it lacks.
 fn forms() -> Vec<Form> {
     for level in CpuLevel::ALL.into_iter().filter(|level| !level.is_available()) {
-        skip(&format!("goldens at CPU level {level}"), "this machine lacks it");
+        require::absent(&format!("goldens at CPU level {level}"), "this machine lacks it");
     }
     std::iter::once(Form::Onnx).chain(CpuLevel::available().map(Form::Foretype)).collect()
-}
-
-/// Says what isn't tested, on a stream that the test harness doesn't capture.
-fn skip(name: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
 }
 
 impl Form {

@@ -119,7 +119,7 @@ fn replay(
     for _ in 0..keystrokes / USERS {
         let typed: Vec<String> = typists.iter_mut().map(|typist| typist.next(&mut rng)).collect();
         let answers = run(&mut warm, typed.iter().map(|typed| search(text, typed, context)).collect());
-        let bytes = warm.tree_stats().bytes;
+        let bytes = warm.prefix_cache_stats().bytes;
         assert!(bytes <= bound, "{bytes} bytes in the prefix cache, bound {bound}");
         for (typed, answer) in typed.iter().zip(answers) {
             cold.reset();

@@ -58,7 +58,7 @@ pub fn request_options() -> RequestOptions {
             step_tokens: 128,
             replicas: 1,
             lookahead: true,
-            tree_bytes: 32 << 20,
+            prefix_cache_bytes: 32 << 20,
             hang_after: Duration::from_secs(5),
         },
     }

@@ -7,7 +7,7 @@ use bundle::manifest::{Manifest, Operators};
 use crate::onnxruntime::CpuLevel;
 use crate::onnxruntime::cuda::CudaOptions;
 use crate::{onnxruntime, tensorrt};
-use scheduler::backend::{Backend, Limits};
+use scheduler::backend::{Backend, Limits, LoadError};
 
 /// An engine and its options.
 #[derive(Clone, Debug)]
@@ -39,18 +39,14 @@ impl BackendOptions {
 /// Loads a bundle with the engine that was chosen.
 ///
 /// # Errors
-/// The engine's, in words for the operator.
-pub fn load(bundle: &Path, manifest: &Manifest, options: &BackendOptions) -> Result<Box<dyn Backend>, String> {
+/// The engine's.
+pub fn load(bundle: &Path, manifest: &Manifest, options: &BackendOptions) -> Result<Box<dyn Backend>, LoadError> {
     match options {
-        BackendOptions::OnnxRuntime(options) => {
-            onnxruntime::load(bundle, manifest, options).map_err(|error| error.to_string())
-        }
+        BackendOptions::OnnxRuntime(options) => onnxruntime::load(bundle, manifest, options).map_err(LoadError::engine),
         BackendOptions::OnnxRuntimeCuda(options, cuda) => {
-            onnxruntime::cuda::load(bundle, manifest, options, cuda).map_err(|error| error.to_string())
+            onnxruntime::cuda::load(bundle, manifest, options, cuda).map_err(LoadError::engine)
         }
-        BackendOptions::TensorRt(options) => {
-            tensorrt::load(bundle, manifest, options).map_err(|error| error.to_string())
-        }
+        BackendOptions::TensorRt(options) => tensorrt::load(bundle, manifest, options).map_err(LoadError::engine),
     }
 }
 

@@ -122,8 +122,8 @@ impl<const Q: usize> Blocks<'_, Q> {
     /// Writes the queries' results.
     ///
     /// # Safety
-    /// The machine has `S`; the slots of the positions that the queries see are there with all heads, and nobody writes
-    /// to them meanwhile; the results' memory is there, and nobody else's.
+    /// The machine has `S`; the slots of the positions that the queries see exist with all heads, and nobody writes to
+    /// them meanwhile; the results' memory exists, and nobody else uses it.
     #[inline(always)]
     pub(crate) unsafe fn attend<S: Vector>(&self, output: Output<'_, Q>) {
         let (dim, stretch) = (self.dim(), self.stretch());

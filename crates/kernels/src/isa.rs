@@ -8,7 +8,7 @@ use crate::vector::Vector;
 
 /// A kernel that runs on any instruction set.
 pub(crate) trait Op {
-    /// What it returns.
+    /// The kernel's result.
     type Output;
     /// The kernel, marked `#[inline(always)]`.
     ///
@@ -17,7 +17,7 @@ pub(crate) trait Op {
     unsafe fn run<S: Isa>(self) -> Self::Output;
 }
 
-/// Vectors, and tiles of as many of them as there are registers for.
+/// Vectors, and tiles that fit its registers.
 ///
 /// # Safety
 /// As [`Vector`]; the tile's pointers are valid for the lengths beside them.

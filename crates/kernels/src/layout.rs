@@ -16,12 +16,12 @@ pub const QUAD: usize = 4;
 /// they would round the rest away; in groups they spoil only their own.
 pub const GROUP: usize = 128;
 
-/// Panels of so many outputs.
+/// Panels that `outputs` outputs fill.
 pub fn panels(outputs: usize) -> usize {
     outputs.div_ceil(PANEL)
 }
 
-/// Quads of so many inputs.
+/// Quads that `inputs` inputs fill.
 pub fn quads(inputs: usize) -> usize {
     inputs.div_ceil(QUAD)
 }

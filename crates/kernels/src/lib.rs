@@ -19,14 +19,14 @@
 //! # Invariants
 //!
 //! * A row's result does not depend on the rows beside it, on their number, or on the number of threads: what is
-//!   computed in a batch is bit for bit what is computed alone. Exact replay of a search rests on it.
+//!   computed in a batch is bit for bit what is computed alone. Exact replay of a search relies on this.
 //! * Weights are read where they lie. Nothing here repacks or copies them, and only [`layout`] knows their order.
 //! * `unsafe` is for vector instructions and for results that threads write side by side; sizes are asserted before
 //!   either.
 //!
 //! # Deliberately absent
 //!
-//! Graphs, models, files: what is computed in which order is the caller's.
+//! Graphs, models, files: the caller decides which kernels run in which order.
 
 pub mod activation;
 mod attend;

@@ -12,7 +12,7 @@ pub(crate) unsafe fn exp<S: Vector>(x: S::F) -> S::F {
     const TERMS: [f32; 6] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0];
     // SAFETY: the caller's promise; no memory is touched.
     unsafe {
-        // NaN is the second operand, so that it is what remains.
+        // Of NaN and a number the operations keep the second operand: NaN.
         let x = S::min(S::splat(88.0), S::max(S::splat(-87.0), x));
         let n = S::round(S::mul(x, S::splat(std::f32::consts::LOG2_E)));
         let whole = S::to_f(n);

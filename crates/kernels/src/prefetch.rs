@@ -1,6 +1,6 @@
 //! Hints to the cache.
 
-/// Asks for a cache line before it is needed.
+/// Fetches a cache line before it is needed.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -12,7 +12,7 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// As [`prefetch`], but not into the nearest cache.
+/// As [`prefetch`], into the second cache.
 #[inline(always)]
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn prefetch_far(address: *const u8) {

@@ -214,7 +214,7 @@ unsafe fn normalize<S: Vector>(row: &mut [f32], inputs: usize, norm: Norm) {
                     sum = S::add(sum, S::load(at.add(v * LANES)));
                 }
                 let mean = S::sum(sum) / inputs as f32;
-                // Around the mean: the difference of two large sums of squares would lose what is left of it.
+                // Around the mean: the difference of two large sums of squares would lose its digits.
                 let mut squares = S::splat(0.0);
                 for v in 0..vectors {
                     let distance = S::sub(S::load(at.add(v * LANES)), S::splat(mean));

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-/// A slice that several threads write at once, each its own elements.
+/// A slice whose elements several threads write, each its own.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared<T> {
     start: *mut T,
@@ -23,7 +23,7 @@ impl<T> Shared<T> {
     /// The address of an element.
     ///
     /// # Panics
-    /// If there is none at `index`, in builds with checks.
+    /// In builds with debug assertions, if `index` is beyond the end.
     pub(crate) fn at(&self, index: usize) -> *mut T {
         debug_assert!(index < self.len, "{index} of {}", self.len);
         self.start.wrapping_add(index)

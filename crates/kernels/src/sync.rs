@@ -10,9 +10,11 @@ mod real {
 
     use super::Pause;
 
-    /// How long an idle thread stays awake: longer than the pauses inside a step, shorter than those between keystrokes.
+    /// How long an idle thread stays awake: longer than the pauses inside a step, shorter than those between
+    /// keystrokes.
     const AWAKE: Duration = Duration::from_micros(200);
-    /// How long it keeps its core: the pauses between kernels. After that, threads that write answers may need the core.
+    /// How long it keeps its core: the pauses between kernels. After that, threads that write answers may need the
+    /// core.
     const EAGER: Duration = Duration::from_micros(10);
 
     /// [`std::cell::UnsafeCell`] with loom's interface.

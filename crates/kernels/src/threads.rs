@@ -113,7 +113,7 @@ impl Threads {
     }
 }
 
-/// Ends a piece of work, also when a part panics on the calling thread: nobody may call a function that is gone.
+/// Ends a piece of work, also when a part panics on the calling thread: nobody may call the function after that.
 struct Close<'a>(&'a Team);
 
 impl Drop for Close<'_> {
@@ -142,7 +142,7 @@ impl Drop for Threads {
         self.team.ended.store(true, SeqCst);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
-            // A worker catches its parts' panics; there is nothing to hear from it.
+            // A worker catches the panics of its parts, so this is never an error.
             let _ = worker.join();
         }
     }
@@ -166,7 +166,7 @@ impl Team {
         }
     }
 
-    /// Waits for work that is newer than `seen`: true when there is some, false at the end.
+    /// Waits until the epoch is not `seen`: then true, or false when the team ends.
     fn wait(&self, seen: u64) -> bool {
         let mut idle = Idle::new(self.spin);
         loop {
@@ -268,8 +268,8 @@ mod tests {
 mod loom_tests {
     use super::*;
 
-    /// Runs works of so many parts, one after the other. The model fails if a part is missed or done twice, if a thread is in a
-    /// work that is over, or if all threads wait for ever.
+    /// Runs pieces of work, each of as many parts as `works` says. Fails if a part is missed or done twice, if a thread
+    /// is still in a piece that has ended, or if all threads wait for ever.
     fn model(threads: usize, spin: bool, works: &'static [usize]) {
         loom::model(move || {
             let threads = Threads::new(threads, spin);

@@ -65,7 +65,7 @@ pub(crate) trait Vector: Copy {
     unsafe fn correction(x: Self::I) -> Self::I;
     /// The quad whose words are at `from` and as many words behind it as the height says.
     unsafe fn quad(from: *const i32, height: usize) -> Self::Quad;
-    /// 64 bytes of weights, as they lie: 128 more than what they stand for.
+    /// 64 bytes of weights as stored: each 128 more than the weight.
     unsafe fn load_weights(from: *const u8) -> Self::I;
     /// `sum[lane] += sum over c of weight[lane][c] * x[c]`, less the inputs' correction.
     unsafe fn dot(sum: Self::I, weights: Self::I, x: Self::Quad) -> Self::I;

@@ -7,7 +7,7 @@
 
 use completion::text::TokenId;
 
-/// One of the KV caches that a forward works on. A forward of `n` rows uses lanes `0..n`.
+/// One of the KV caches that a step works on. A forward of `n` rows uses lanes `0..n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lane(pub usize);
 
@@ -33,13 +33,13 @@ pub struct SourceLimits {
 /// What a backend can hold and do. Fixed for its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// KV caches, and so rows in one forward.
+    /// KV caches, and so rows in one step.
     pub lanes: usize,
     /// Positions in a lane.
     pub context: usize,
-    /// Tokens of one row in one forward.
+    /// Tokens of one row in one step.
     pub chunk: usize,
-    /// Selected positions in one forward.
+    /// Selected positions in one step.
     pub selected: usize,
     /// Tokens of the vocabulary. Ids are `0..vocab`.
     pub vocab: usize,
@@ -53,7 +53,7 @@ pub struct Limits {
     pub source: Option<SourceLimits>,
 }
 
-/// One lane's part of a forward.
+/// One lane's part of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Positions of the lane that are already valid; the row's tokens go to `past_len..past_len + len`.
@@ -176,7 +176,7 @@ pub fn check_source(slot: SourceSlot, tokens: &[TokenId], limits: &Limits) -> Re
     }
 }
 
-/// What a forward computed, in the order of [`Batch::selected`]. Reused from call to call.
+/// What a step computed, in the order of [`Batch::selected`]. Reused from call to call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outputs {
     /// Best next tokens, best first. `[selected, top_k]`
@@ -223,7 +223,7 @@ pub enum KvCopy {
 }
 
 /// Why a backend could not do what it was told.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// The caller broke the contract of the seam; a bug in the scheduler.
     #[error("the batch breaks the backend's contract: {0}")]
@@ -251,6 +251,30 @@ impl BackendError {
         Self::Engine(error.to_string())
     }
 }
+
+/// Why an engine can't be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The engine's own reason.
+    #[error(transparent)]
+    Engine(Box<dyn std::error::Error + Send + Sync>),
+    /// It was loaded, and failed on its first steps.
+    #[error(transparent)]
+    FirstStep(#[from] BackendError),
+    /// Loading it panicked.
+    #[error("loading the model ended in a panic")]
+    Panicked,
+}
+
+impl LoadError {
+    /// The engine's own reason.
+    pub fn engine(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Engine(reason.into())
+    }
+}
+
+/// Makes an engine. Called on the thread that will own it, once for each replica and once more after a failure.
+pub type Loader = std::sync::Arc<dyn Fn() -> Result<Box<dyn Backend>, LoadError> + Send + Sync>;
 
 /// An engine, as the scheduler sees it.
 pub trait Backend: Send {

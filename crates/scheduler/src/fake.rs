@@ -10,7 +10,7 @@ use completion::text::TokenId;
 /// Computes a next-token logit from the tokens up to a position (inclusive) and the candidate.
 pub type LogitFn = Box<dyn Fn(&[u32], u32) -> f32 + Send>;
 
-/// What can be made to go wrong in a forward.
+/// What can be made to go wrong in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The engine reports an error.

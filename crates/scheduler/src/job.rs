@@ -1,21 +1,40 @@
-//! A task that is being worked on: what it has cost, and its nodes' places in the tree.
+//! A task that is being worked on: what it has cost, and its nodes' places in the prefix cache.
 
 use std::sync::Arc;
 
 use super::order::Standing;
 use super::plan::{Plan, Target, Wants};
-use super::scheduler::{JobId, Usage};
+use super::prefix_cache::{Above, NodeId, PrefixCache};
 use super::sources::Held;
-use super::tree::{Above, NodeId, Tree};
 use completion::text::TokenId;
 use completion::{NodeIndex, Task, Wanted};
 
+/// A task that is being worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub u64);
+
+/// What a request cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the typed text.
+    pub typed_tokens: usize,
+    /// Forwards that this request had a row in.
+    pub forwards: usize,
+    /// Positions computed for this request.
+    pub positions_computed: usize,
+    /// Those of them that the typed text itself needed.
+    pub typed_positions_computed: usize,
+    /// Distributions that the prefix cache had or that another request's row brought.
+    pub positions_saved: usize,
+}
+
+/// A task and what belongs to it.
 pub(super) struct Job {
     pub(super) id: JobId,
     pub(super) task: Task,
     /// Its source, once that was read.
     pub(super) source: Option<Held>,
-    /// The tree's node for each of the task's.
+    /// The prefix cache's node for each of the task's.
     pub(super) places: Vec<NodeId>,
     pub(super) usage: Usage,
     /// The forward in which it last had a row; that of its adding before it had one.
@@ -25,27 +44,27 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Brings the task what it wants and the tree has.
-    pub(super) fn supply_known(&mut self, tree: &mut Tree) {
+    /// Brings the task what it wants and the prefix cache has.
+    pub(super) fn supply_known(&mut self, cache: &mut PrefixCache) {
         if self.missing_source().is_some() {
             return;
         }
-        self.hold_new_nodes(tree);
+        self.hold_new_nodes(cache);
         let places = &self.places;
         self.usage.positions_saved += self.task.paths_mut().supply_known(|wanted| {
             let place = places[wanted.node.0];
-            let next = tree.next(place).filter(|next| next.is_full() || !wanted.full).cloned();
+            let next = cache.next(place).filter(|next| next.is_full() || !wanted.full).cloned();
             if next.is_some() {
-                tree.touch(place);
+                cache.touch(place);
             }
             next
         });
     }
 
-    /// Advances the task as far as the tree allows, by at most `rounds` rounds. Whether it is done.
-    pub(super) fn settle(&mut self, tree: &mut Tree, rounds: usize) -> bool {
+    /// Advances the task as far as the prefix cache allows, by at most `rounds` rounds. Whether it is done.
+    pub(super) fn settle(&mut self, cache: &mut PrefixCache, rounds: usize) -> bool {
         for _ in 0..=rounds {
-            self.supply_known(tree);
+            self.supply_known(cache);
             if self.task.is_done() {
                 return true;
             }
@@ -62,15 +81,15 @@ impl Job {
         self.task.paths().source().filter(|_| self.source.is_none())
     }
 
-    /// Holds a place in the tree for every node that the task has newly referred to.
-    fn hold_new_nodes(&mut self, tree: &mut Tree) {
+    /// Holds a place in the prefix cache for every node that the task has newly referred to.
+    fn hold_new_nodes(&mut self, cache: &mut PrefixCache) {
         if self.places.is_empty() {
             let mut root = None;
             let mut above = self.source.map_or(Above::Nothing, |source| Above::Source(source.name));
             for &token in self.task.paths().prompt() {
-                let node = tree.hold(above, token);
+                let node = cache.hold(above, token);
                 if let Some(parent) = root {
-                    tree.release(parent);
+                    cache.release(parent);
                 }
                 (root, above) = (Some(node), Above::Node(node));
             }
@@ -78,7 +97,7 @@ impl Job {
         }
         for index in self.places.len()..self.task.paths().len() {
             if let Some((parent, token)) = self.task.paths().step_to(NodeIndex(index)) {
-                let place = tree.hold(Above::Node(self.places[parent.0]), token);
+                let place = cache.hold(Above::Node(self.places[parent.0]), token);
                 self.places.push(place);
             }
         }
@@ -86,11 +105,11 @@ impl Job {
 
     /// What it misses, if anything: what it waits for before what it may want, deepest first, because a deep row brings the
     /// distributions of its path along.
-    pub(super) fn wants(&self, index: usize, tree: &Tree) -> Option<Wants> {
+    pub(super) fn wants(&self, index: usize, cache: &PrefixCache) -> Option<Wants> {
         if self.missing_source().is_some() {
             return None;
         }
-        let depth = |wanted: &Wanted| tree.depth(self.places[wanted.node.0]);
+        let depth = |wanted: &Wanted| cache.depth(self.places[wanted.node.0]);
         let mut wanted = self.task.paths().wanted().to_vec();
         wanted.sort_by_key(|wanted| (wanted.speculative, std::cmp::Reverse(depth(wanted))));
         let target = |wanted: &Wanted| Target {
@@ -105,7 +124,7 @@ impl Job {
             arrival: self.id.0,
             served: self.served,
             left: self.task.left(),
-            row_len: Plan::row_len(first.place, tree),
+            row_len: Plan::row_len(first.place, cache),
         };
         Some(Wants { job: index, standing, targets })
     }

@@ -3,7 +3,7 @@
 //! A lane still holds the keys and values of the path that it worked on last. The beams of a search mostly grow by one token a
 //! step, so most rows find their whole past in some lane. Pure: it plans, the scheduler copies.
 
-use super::tree::Serial;
+use super::prefix_cache::Serial;
 
 /// What the lanes hold.
 #[derive(Clone, Debug)]
@@ -59,17 +59,17 @@ fn common(path: &[Serial], content: &[Serial]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Tree;
+    use crate::prefix_cache::PrefixCache;
     use completion::text::TokenId;
 
     #[test]
     fn rows_go_where_their_past_is() {
-        let mut tree = Tree::new(0, 1, 1 << 20);
+        let mut cache = PrefixCache::new(0, 1, 1 << 20);
         let mut serials = Vec::new();
         let mut parent = None;
         for token in 0..6 {
-            let node = tree.hold(parent, TokenId(token));
-            serials.push(tree.serial(node));
+            let node = cache.hold(parent, TokenId(token));
+            serials.push(cache.serial(node));
             parent = Some(node);
         }
         let mut lanes = Lanes::new(3);

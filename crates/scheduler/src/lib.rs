@@ -1,35 +1,39 @@
-//! Scheduling: requests come in, forwards go out, nothing is lost in between.
+//! Shares an engine's steps among many completions, and keeps what was computed.
 //!
-//! [`scheduler`] is the engine loop as a plain struct, over the [`tree`] of what was computed, the [`plan`] of one forward, the
-//! [`order`] in which it is made, the [`lanes`]' contents and the [`sources`] that were read; [`waiting`] says who is next; [`sessions`] which request is its session's newest. None of them knows
-//! threads or reads a clock.
+//! The policy is plain data and structs without threads, clocks or I/O:
 //!
-//! [`pool`] owns the model threads. Each runs `worker`, the loop around a scheduler, and takes [`request`]s from the one `queue`;
-//! while it waits, its loop is `parked`, where a request that needs nothing but the tree is answered by the thread that brings it;
-//! [`health`] is what is known of the engines. [`calibrate`] times an engine once, when it is loaded.
+//! | module | what it decides or holds |
+//! |---|---|
+//! | [`scheduler`] | the engine loop: which nodes of which jobs go into the next step, and who gets the results |
+//! | [`prefix_cache`] | what was computed: distributions, and pages of keys and values, by prefix |
+//! | [`plan`], [`order`], [`lanes`], [`sources`] | the rows of a step, their order, the KV lanes they use, the encoder outputs they read |
+//! | [`line`], [`sessions`] | which request is next; which is its session's newest |
+//! | [`backend`], [`fake`] | the seam to an engine, and a deterministic engine for tests |
+//! | [`request`], [`observer`] | what comes in and goes back; what is reported |
+//!
+//! [`threads`] wraps it: model threads, the queue in front of them, deadlines, failures.
+//!
+//! Invariants: only a model thread computes with a [`backend::Backend`]. What the prefix cache holds, and what shares a step, never
+//! changes an answer, only its cost. Every accepted request is answered.
 
-mod active;
 pub mod backend;
-pub mod calibrate;
 pub mod fake;
-pub mod health;
-mod job;
+pub mod job;
 pub mod lanes;
+pub mod line;
 pub mod observer;
 pub mod order;
-mod parked;
 pub mod plan;
-pub mod pool;
-mod queue;
+pub mod prefix_cache;
 pub mod request;
 pub mod scheduler;
 pub mod sessions;
 pub mod sources;
-pub mod tree;
-pub mod waiting;
-mod worker;
+pub mod threads;
 
-pub use self::health::Health;
-pub use self::pool::{Loader, Pool, PoolOptions};
-pub use self::request::{Answer, Event, Finish, Refusal, Request, Superseded};
-pub use self::scheduler::Usage;
+pub use self::backend::{LoadError, Loader};
+pub use self::job::{JobId, Usage};
+pub use self::request::{Answer, Event, Failure, Finish, Refusal, Request, Superseded};
+pub use self::threads::health::Health;
+pub use self::threads::options::PoolOptions;
+pub use self::threads::pool::{Pool, PoolError};

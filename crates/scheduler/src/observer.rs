@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::tree::TreeStats;
+use crate::prefix_cache::PrefixCacheStats;
 
 /// Reports of a model.
 pub trait Observer: Send + Sync {
@@ -27,7 +27,7 @@ pub trait ReplicaObserver: Send {
     /// A step was computed.
     fn stepped(&self, step: StepReport);
     /// The prefix cache, and the nodes that it evicted since the last report.
-    fn prefix_cache(&self, cache: &TreeStats, evicted: u64);
+    fn prefix_cache(&self, cache: &PrefixCacheStats, evicted: u64);
     /// A request ended. `saved` distributions came from the prefix cache; `wasted` positions were computed for nobody.
     fn ended(&self, saved: usize, wasted: usize);
 }
@@ -63,6 +63,6 @@ impl ReplicaObserver for Unobserved {
     fn dequeued(&self, _: Duration) {}
     fn first_result(&self, _: Duration) {}
     fn stepped(&self, _: StepReport) {}
-    fn prefix_cache(&self, _: &TreeStats, _: u64) {}
+    fn prefix_cache(&self, _: &PrefixCacheStats, _: u64) {}
     fn ended(&self, _: usize, _: usize) {}
 }

@@ -1,16 +1,16 @@
-//! Packing wanted nodes into the rows of one forward. Pure policy.
+//! Packing wanted nodes into the rows of one step. Pure policy.
 //!
-//! A row computes a node and whatever is missing before it. Rows of one forward are padded to the longest, so only rows of
+//! A row computes a node and whatever is missing before it. Rows of one step are padded to the longest, so only rows of
 //! similar length go together; what doesn't fit waits for the next forward, where another job has the first turn. Two rows never
-//! compute the same position: what needs a position that another row is computing waits one step and finds it in the tree.
+//! compute the same position: what needs a position that another row is computing waits one step and finds it in the prefix cache.
 
 use rustc_hash::FxHashMap;
 
 use super::order::{Standing, Turn};
-use super::tree::{NodeId, Tree};
+use super::prefix_cache::{NodeId, PrefixCache};
 use completion::NodeIndex;
 
-/// Bounds of one forward; see [`crate::backend::Limits`].
+/// Bounds of one step; see [`crate::backend::Limits`].
 #[derive(Clone, Copy, Debug)]
 pub struct PlanLimits {
     /// Rows.
@@ -30,7 +30,7 @@ pub struct PlanLimits {
 pub struct Target {
     /// The node in the job's search.
     pub node: NodeIndex,
-    /// The node in the tree.
+    /// The node in the prefix cache.
     pub place: NodeId,
     /// Whether the whole logits row is wanted.
     pub full: bool,
@@ -89,7 +89,7 @@ pub struct Plan {
     limits: PlanLimits,
     /// Its rows.
     pub rows: Vec<PlannedRow>,
-    /// Who wants what: job, node of its search, node of the tree.
+    /// Who wants what: job, node of its search, node of the prefix cache.
     pub users: Vec<(usize, NodeIndex, NodeId)>,
     /// Where each computed node is: row and offset.
     computed: FxHashMap<NodeId, (usize, usize)>,
@@ -124,37 +124,37 @@ impl Plan {
     }
 
     /// Positions that a row for this node would have to compute.
-    pub fn row_len(place: NodeId, tree: &Tree) -> usize {
+    pub fn row_len(place: NodeId, cache: &PrefixCache) -> usize {
         let mut path = Vec::new();
-        tree.path(place, &mut path);
-        path.len() - past(&path, tree)
+        cache.path(place, &mut path);
+        path.len() - past(&path, cache)
     }
 
     /// Adds what fits of what jobs miss, the first job first: what they wait for, and then, one of each job in turn, what nobody waits
     /// for yet.
-    pub fn pack(&mut self, wants: &[Wants], turn: Turn, tree: &Tree) {
+    pub fn pack(&mut self, wants: &[Wants], turn: Turn, cache: &PrefixCache) {
         let one_each = usize::from(turn == Turn::LongestWaiting);
         for wants in wants {
-            wants.required().iter().take(one_each).for_each(|target| self.add(wants.job, target, tree));
+            wants.required().iter().take(one_each).for_each(|target| self.add(wants.job, target, cache));
         }
         for wants in wants {
-            wants.required().iter().skip(one_each).for_each(|target| self.add(wants.job, target, tree));
+            wants.required().iter().skip(one_each).for_each(|target| self.add(wants.job, target, cache));
         }
         for round in 0..wants.iter().map(|wants| wants.speculative().len()).max().unwrap_or(0) {
             for wants in wants {
                 if let Some(target) = wants.speculative().get(round) {
-                    self.add(wants.job, target, tree);
+                    self.add(wants.job, target, cache);
                 }
             }
         }
     }
 
     /// Adds a wanted node, if it fits into this forward.
-    pub fn add(&mut self, job: usize, target: &Target, tree: &Tree) {
+    pub fn add(&mut self, job: usize, target: &Target, cache: &PrefixCache) {
         if self.is_full() {
             return;
         }
-        if !self.computed.contains_key(&target.place) && !self.add_row(job, target.place, tree) {
+        if !self.computed.contains_key(&target.place) && !self.add_row(job, target.place, cache) {
             return;
         }
         // The row may have been cut before the target.
@@ -170,10 +170,10 @@ impl Plan {
         self.users.push((job, target.node, target.place));
     }
 
-    fn add_row(&mut self, job: usize, place: NodeId, tree: &Tree) -> bool {
+    fn add_row(&mut self, job: usize, place: NodeId, cache: &PrefixCache) -> bool {
         let mut path = Vec::new();
-        tree.path(place, &mut path);
-        let past = past(&path, tree);
+        cache.path(place, &mut path);
+        let past = past(&path, cache);
         let len = (path.len() - past).min(self.limits.chunk);
         if self.rows.len() >= self.limits.rows || !self.fits(past, len) {
             return false;
@@ -206,8 +206,8 @@ impl Plan {
 }
 
 /// Positions of a path whose keys and values are in pages.
-fn past(path: &[NodeId], tree: &Tree) -> usize {
-    let paged = path.iter().take_while(|&&node| tree.page(node).is_some()).count();
+fn past(path: &[NodeId], cache: &PrefixCache) -> usize {
+    let paged = path.iter().take_while(|&&node| cache.page(node).is_some()).count();
     // A node that has its page but not its distribution is computed again.
     paged.min(path.len() - 1)
 }

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::scheduler::Usage;
-use super::waiting::Waits;
+use super::backend::BackendError;
+use super::job::Usage;
+use super::line::Waits;
 use completion::{Product, SampledToken, Suggestion, Task};
 
 /// A task to do and where to send what becomes of it.
@@ -20,8 +21,8 @@ pub struct Request {
     pub received: Instant,
     /// Set when a newer request of its session has come.
     pub superseded: Superseded,
-    /// The replica that probably has the most of it in its tree; any other may take it while that one is busy.
-    pub home: usize,
+    /// The replica that probably has the most of it in its prefix cache; any other may take it while that one is busy.
+    pub preferred_replica: usize,
     /// Where parts of the answer go as soon as they are final, if anyone wants them. The channel holds all that can come.
     pub events: Option<mpsc::Sender<Event>>,
     /// Where the answer goes. If its receiver is dropped, work on the request stops.
@@ -80,15 +81,38 @@ impl<T> Answer<T> {
     }
 }
 
+/// Why a replica's engine can't go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The engine's own reason.
+    #[error(transparent)]
+    Engine(#[from] BackendError),
+    /// A step panicked.
+    #[error("the engine panicked; the server's log says where")]
+    Panicked,
+    /// The thread around the engine panicked.
+    #[error("its thread panicked")]
+    ThreadPanicked,
+    /// A step takes longer than the limit.
+    #[error("a model step doesn't come back")]
+    Hangs,
+}
+
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The queue is full.
     #[error("the server is busy: {0} requests are waiting already; try again in a moment")]
     Busy(usize),
-    /// The engine is being loaded, has failed, or is being stopped.
+    /// The engine has failed.
     #[error("the model is not ready: {0}")]
-    NotReady(String),
+    Unhealthy(Failure),
+    /// The engine failed while it worked on this request.
+    #[error("the model is not ready: its engine failed while working on this request; try again")]
+    Interrupted,
+    /// The server is being stopped.
+    #[error("the model is not ready: it is being stopped")]
+    Stopping,
     /// The engine computed nonsense for this request.
     #[error("the model failed on this request")]
     Failed,
@@ -111,14 +135,14 @@ impl Superseded {
     }
 
     /// Whether nobody else could say so any more.
-    pub(super) fn is_unshared(&self) -> bool {
+    pub(crate) fn is_unshared(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 }
 
 impl Request {
     /// Answers with what its task came to without ever being worked on.
-    pub(super) fn end_unworked(self, finish: Finish) {
+    pub(crate) fn end_unworked(self, finish: Finish) {
         let answer = Answer {
             result: self.task.product(),
             finish,
@@ -131,7 +155,7 @@ impl Request {
     }
 
     /// Refuses it.
-    pub(super) fn refuse(self, refusal: Refusal) {
+    pub(crate) fn refuse(self, refusal: Refusal) {
         let _ = self.reply.send(Err(refusal));
     }
 }
@@ -141,8 +165,8 @@ impl Waits for Request {
         self.received
     }
 
-    fn home(&self) -> usize {
-        self.home
+    fn preferred_replica(&self) -> usize {
+        self.preferred_replica
     }
 
     fn is_over(&self, now: Instant) -> bool {

@@ -1,6 +1,6 @@
 //! The scheduler: which search nodes of which requests go into the next forward, and what becomes of the results.
 //!
-//! [`Scheduler::step`] is the whole engine: hand every task what the tree already knows; collect what is missing; pack rows;
+//! [`Scheduler::step`] is the whole engine: hand every task what the prefix cache already knows; collect what is missing; pack rows;
 //! load, compute, store; hand out the results. Requests share every forward, and two that want the same path share its row.
 //! There is no time and no thread in here: who waits for whom is the caller's business.
 
@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::job::Job;
+use super::job::{Job, JobId, Usage};
 use super::lanes::Lanes;
 use super::order::{SHORT_ROW, Turn};
 use super::plan::{Plan, PlanLimits, Wants};
+use super::prefix_cache::{NodeId, PrefixCache, PrefixCacheStats, Serial};
 use super::sources::Sources;
-use super::tree::{NodeId, Serial, Tree, TreeStats};
 use crate::backend::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected, SourceSlot};
 use completion::{Distribution, Experience, Product, Task};
 
@@ -21,27 +21,8 @@ use completion::{Distribution, Experience, Product, Task};
 /// and any node can serve as the context of a half-typed token later without being computed again.
 const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
 
-/// What a forward costs beside its rows, in rows, until [`Scheduler::set_forward_cost`] says better.
+/// What a step costs beside its rows, in rows, until [`Scheduler::set_forward_cost`] says better.
 const DEFAULT_FORWARD_COST: f64 = 4.0;
-
-/// A task that is being worked on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct JobId(pub u64);
-
-/// What a request cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Tokens of the typed text.
-    pub typed_tokens: usize,
-    /// Forwards that this request had a row in.
-    pub forwards: usize,
-    /// Positions computed for this request.
-    pub positions_computed: usize,
-    /// Those of them that the typed text itself needed.
-    pub typed_positions_computed: usize,
-    /// Distributions that the tree had or that another request's row brought.
-    pub positions_saved: usize,
-}
 
 /// What a step did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,15 +31,15 @@ pub struct Stepped {
     pub done: Vec<JobId>,
     /// Jobs for which the engine computed something that is no number. They can't go on; the others can.
     pub failed: Vec<JobId>,
-    /// Rows of the forward; 0 if none was needed.
+    /// Rows of the step; 0 if none was needed.
     pub rows: usize,
 }
 
-/// Jobs, tree, lanes and engine. See the module's documentation.
+/// Jobs, prefix cache, lanes and engine. See the module's documentation.
 pub struct Scheduler {
     backend: Box<dyn Backend>,
-    tree: Tree,
-    tree_bytes: usize,
+    cache: PrefixCache,
+    prefix_cache_bytes: usize,
     lanes: Lanes,
     sources: Sources,
     jobs: Vec<Job>,
@@ -67,33 +48,33 @@ pub struct Scheduler {
     forwards: u64,
     /// Positions computed until now.
     positions: u64,
-    /// Whether the last forward's rows were long.
+    /// Whether the last step's rows were long.
     was_long: bool,
     /// What tasks until now were like; the next one is told.
     experience: Experience,
-    /// What a forward costs beside its rows, in rows.
+    /// What a step costs beside its rows, in rows.
     forward_cost: f64,
-    /// Positions of one forward, padding included.
+    /// Positions of one step, padding included.
     step_tokens: usize,
     batch: Batch,
     outputs: Outputs,
-    /// By lane: the row of the last forward's plan that worked on it.
+    /// By lane: the row of the last step's plan that worked on it.
     order: Vec<usize>,
     copies: Vec<KvCopy>,
 }
 
 impl Scheduler {
-    /// A scheduler over an engine. `tree_bytes` bounds the tree's distributions; its pages are the engine's.
-    pub fn new(backend: Box<dyn Backend>, tree_bytes: usize) -> Self {
+    /// A scheduler over an engine. `prefix_cache_bytes` bounds the prefix cache's distributions; its pages are the engine's.
+    pub fn new(backend: Box<dyn Backend>, prefix_cache_bytes: usize) -> Self {
         let limits = backend.limits();
-        let tree = Tree::new(limits.pages, limits.page_bytes, tree_bytes);
+        let cache = PrefixCache::new(limits.pages, limits.page_bytes, prefix_cache_bytes);
         let lanes = Lanes::new(limits.lanes);
         // The last slot is for warming up, which may happen while all others are used.
         let sources = Sources::new(limits.source.map_or(0, |source| source.slots - 1));
         Self {
             backend,
-            tree,
-            tree_bytes,
+            cache,
+            prefix_cache_bytes,
             lanes,
             sources,
             jobs: Vec::new(),
@@ -140,7 +121,7 @@ impl Scheduler {
         let index = self.jobs.iter().position(|job| job.id == id)?;
         let job = self.jobs.remove(index);
         for &place in job.places.iter().rev() {
-            self.tree.release(place);
+            self.cache.release(place);
         }
         if let Some(source) = job.source {
             self.sources.release(source.slot);
@@ -171,27 +152,27 @@ impl Scheduler {
         self.positions
     }
 
-    /// Counters and sizes of the tree.
-    pub fn tree_stats(&self) -> TreeStats {
-        self.tree.stats()
+    /// Counters and sizes of the prefix cache.
+    pub fn prefix_cache_stats(&self) -> PrefixCacheStats {
+        self.cache.stats()
     }
 
     /// Forgets everything that was computed; after an engine error nothing of it can be trusted. Jobs must be removed before.
     pub fn reset(&mut self) {
-        debug_assert!(self.jobs.is_empty(), "jobs refer to the tree");
+        debug_assert!(self.jobs.is_empty(), "jobs refer to the cache");
         let limits = self.backend.limits();
-        self.tree = Tree::new(limits.pages, limits.page_bytes, self.tree_bytes);
+        self.cache = PrefixCache::new(limits.pages, limits.page_bytes, self.prefix_cache_bytes);
         self.lanes.clear();
         self.sources.clear();
     }
 
-    /// Advances one task as far as the tree allows, by at most `rounds` rounds, and never with the engine. Whether it is done.
+    /// Advances one task as far as the prefix cache allows, by at most `rounds` rounds, and never with the engine. Whether it is done.
     pub fn replay(&mut self, id: JobId, rounds: usize) -> bool {
         let job = self.jobs.iter_mut().find(|job| job.id == id);
-        job.is_some_and(|job| job.settle(&mut self.tree, rounds))
+        job.is_some_and(|job| job.settle(&mut self.cache, rounds))
     }
 
-    /// Advances every task as far as the tree allows, and then by at most one forward.
+    /// Advances every task as far as the prefix cache allows, and then by at most one step.
     ///
     /// # Errors
     /// The engine's; then no job can go on, and [`Scheduler::reset`] is due after removing them.
@@ -209,7 +190,7 @@ impl Scheduler {
         stepped.rows = plan.rows.len();
         match self.compute(&plan) {
             Ok(()) => stepped.done = self.settle(),
-            // The tree has nothing of this forward; who needs nothing of the broken part computes again and gets an answer.
+            // The prefix cache has nothing of this forward; who needs nothing of the broken part computes again and gets an answer.
             Err(BackendError::NotANumber(position)) => stepped.failed = self.users_of(&plan, position),
             Err(error) => return Err(error),
         }
@@ -234,13 +215,13 @@ impl Scheduler {
         self.backend.forward(&self.batch, &mut self.outputs)
     }
 
-    /// Sets what a forward costs beside its rows, in rows. The dearer it is, the more a task's rows hold that it doesn't wait for but
+    /// Sets what a step costs beside its rows, in rows. The dearer it is, the more a task's rows hold that it doesn't wait for but
     /// will probably want next.
     pub fn set_forward_cost(&mut self, rows: f64) {
         self.forward_cost = rows.max(0.0);
     }
 
-    /// Sets how many positions one forward may have, padding included. A single row may exceed it.
+    /// Sets how many positions one step may have, padding included. A single row may exceed it.
     pub fn set_step_tokens(&mut self, step_tokens: usize) {
         self.step_tokens = step_tokens;
     }
@@ -258,17 +239,17 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Advances every task as far as the tree allows. Returns those that are done.
+    /// Advances every task as far as the prefix cache allows. Returns those that are done.
     fn settle(&mut self) -> Vec<JobId> {
-        let tree = &mut self.tree;
-        let done = self.jobs.iter_mut().filter_map(|job| job.settle(tree, usize::MAX).then_some(job.id));
+        let cache = &mut self.cache;
+        let done = self.jobs.iter_mut().filter_map(|job| job.settle(cache, usize::MAX).then_some(job.id));
         done.collect()
     }
 
-    /// Lets every task ask for what it will probably want next, to fill the forward that it has to wait for anyway.
+    /// Lets every task ask for what it will probably want next, to fill the step that it has to wait for anyway.
     fn speculate(&mut self) {
         let share = self.backend.limits().lanes / self.jobs.len().max(1);
-        // The more share a forward, the less of it each saves.
+        // The more share a step, the less of it each saves.
         let jobs = self.jobs.len().max(1) as f64;
         for job in self.jobs.iter_mut().filter(|job| !job.ahead) {
             let rows = rows_worth_filling(job.task.foresight(), self.forward_cost / jobs).min(share);
@@ -276,7 +257,7 @@ impl Scheduler {
             if asked < rows {
                 job.task.speculate(rows - asked);
             }
-            job.supply_known(&mut self.tree);
+            job.supply_known(&mut self.cache);
         }
     }
 
@@ -290,11 +271,11 @@ impl Scheduler {
             positions: self.step_tokens,
             selected: limits.selected,
         });
-        let missing = |(index, job): (usize, &Job)| job.wants(index, &self.tree);
+        let missing = |(index, job): (usize, &Job)| job.wants(index, &self.cache);
         let mut wants: Vec<Wants> = self.jobs.iter().enumerate().filter_map(missing).collect();
         let turn = Turn::of(self.forwards, self.was_long);
         turn.sort(&mut wants, |wants| wants.standing);
-        plan.pack(&wants, turn, &self.tree);
+        plan.pack(&wants, turn, &self.cache);
         plan
     }
 
@@ -329,7 +310,7 @@ impl Scheduler {
     /// Brings every row's past into its lane. Returns, lane by lane, the index of the plan's row that works on it.
     fn load(&mut self, plan: &Plan) -> Result<Vec<usize>, BackendError> {
         let serials: Vec<Vec<Serial>> =
-            plan.rows.iter().map(|row| row.path.iter().map(|&node| self.tree.serial(node)).collect()).collect();
+            plan.rows.iter().map(|row| row.path.iter().map(|&node| self.cache.serial(node)).collect()).collect();
         let pasts: Vec<&[Serial]> = plan.rows.iter().zip(&serials).map(|(row, s)| &s[..row.past]).collect();
         let assigned = self.lanes.assign(&pasts);
         let mut order = vec![0; plan.rows.len()];
@@ -337,7 +318,7 @@ impl Scheduler {
         for (index, (row, &(lane, valid))) in plan.rows.iter().zip(&assigned).enumerate() {
             order[lane] = index;
             for position in valid..row.past {
-                let page = self.tree.page(row.path[position]);
+                let page = self.cache.page(row.path[position]);
                 let page = page.ok_or_else(|| BackendError::Contract("a past position without a page".into()))?;
                 self.copies.push(KvCopy::Load { page, lane: Lane(lane), position });
             }
@@ -358,7 +339,7 @@ impl Scheduler {
         for (lane, &index) in order.iter().enumerate() {
             let row = &plan.rows[index];
             let source = self.jobs[row.job].source.map(|source| source.slot);
-            self.batch.push_row_of(source, row.past, row.computed().iter().map(|&node| self.tree.token(node)));
+            self.batch.push_row_of(source, row.past, row.computed().iter().map(|&node| self.cache.token(node)));
             for &(offset, full) in &row.selected {
                 self.batch.selected.push(Selected { row: lane, offset, full: full || whole_rows });
                 selected.push(row.path[row.past + offset]);
@@ -386,30 +367,30 @@ impl Scheduler {
         selected
     }
 
-    /// Gives the computed positions pages in the tree and copies them there. Where the pool has none to give, the position
+    /// Gives the computed positions pages in the prefix cache and copies them there. Where the pool has none to give, the position
     /// stays in its lane only and is computed again when needed.
     fn store(&mut self, plan: &Plan, order: &[usize]) -> Result<(), BackendError> {
         let mut keep = FxHashSet::default();
         // Where there are pages for all, nobody has to give one up, and long paths need not be collected.
-        if self.tree.free_pages() < plan.rows.iter().map(|row| row.len).sum::<usize>() {
+        if self.cache.free_pages() < plan.rows.iter().map(|row| row.len).sum::<usize>() {
             keep.extend(plan.rows.iter().flat_map(|row| row.path.iter().copied()));
         }
         self.copies.clear();
         for (lane, &index) in order.iter().enumerate() {
             let row = &plan.rows[index];
             for (offset, &node) in row.computed().iter().enumerate() {
-                if let Some(page) = self.tree.give_page(node, &keep) {
+                if let Some(page) = self.cache.give_page(node, &keep) {
                     self.copies.push(KvCopy::Store { lane: Lane(lane), position: row.past + offset, page });
                 }
             }
             if let Some(&last) = row.path.last() {
-                self.tree.touch(last);
+                self.cache.touch(last);
             }
         }
         self.backend.copy_kv(&self.copies)
     }
 
-    /// Keeps the distributions in the tree and supplies everyone who wanted them: directly, because the tree may be too small.
+    /// Keeps the distributions in the prefix cache and supplies everyone who wanted them: directly, because the prefix cache may be too small.
     fn hand_out(&mut self, plan: &Plan, selected: &[NodeId]) {
         let limits = self.backend.limits();
         let (top_k, vocab) = (limits.top_k, limits.vocab);
@@ -422,7 +403,7 @@ impl Scheduler {
             let logits = &self.outputs.top_logits[best];
             let next = Arc::new(Distribution::from_logits(ids, logits, self.outputs.logsumexp[index], row, vocab));
             computed.insert(node, Arc::clone(&next));
-            self.tree.give_next(node, next);
+            self.cache.give_next(node, next);
         }
         for &(job, node, place) in &plan.users {
             if let Some(next) = computed.get(&place) {
@@ -433,7 +414,7 @@ impl Scheduler {
     }
 }
 
-/// How many rows of a forward are worth filling for one task.
+/// How many rows of a step are worth filling for one task.
 ///
 /// A row more costs a row. With the chance `foresight` it saves a row of a later forward and that one's fixed cost, spread over its
 /// n rows. It is worth it while foresight * (1 + forward_cost / n) > 1.

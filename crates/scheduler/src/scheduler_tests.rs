@@ -1,5 +1,5 @@
-//! The scheduler over the fake engine: what it computes must equal what each request gets alone, from an empty tree, whatever
-//! shares the forwards, whatever the tree remembers or had to forget.
+//! The scheduler over the fake engine: what it computes must equal what each request gets alone, from an empty prefix cache, whatever
+//! shares the steps, whatever the prefix cache remembers or had to forget.
 
 #[path = "source_tests.rs"]
 mod sources;
@@ -40,8 +40,8 @@ fn search(text: &Arc<Text>, typed: &str, beams: usize, max_new_tokens: usize) ->
     Search::new(Arc::clone(text), typed.to_owned(), options)
 }
 
-fn scheduler(text: &Text, lanes: usize, chunk: usize, pages: usize, tree_bytes: usize) -> Scheduler {
-    Scheduler::new(Box::new(FakeBackend::hashed(limits(text, lanes, chunk, pages), 3, 4.0)), tree_bytes)
+fn scheduler(text: &Text, lanes: usize, chunk: usize, pages: usize, prefix_cache_bytes: usize) -> Scheduler {
+    Scheduler::new(Box::new(FakeBackend::hashed(limits(text, lanes, chunk, pages), 3, 4.0)), prefix_cache_bytes)
 }
 
 fn outcome((product, usage): (Product, Usage)) -> (Outcome, Usage) {
@@ -94,9 +94,11 @@ fn keystrokes_give_what_a_cold_run_gives_and_compute_less() {
 fn requests_that_share_everything_get_what_they_get_alone() {
     let text = text();
     let mut rng = StdRng::seed_from_u64(5);
-    // Lanes, chunk, pages and tree bytes from ample to far too small.
-    for (lanes, chunk, pages, tree_bytes) in [(8, 16, 64, 1 << 20), (3, 4, 32, 4000), (1, 2, 16, 2000), (5, 1, 20, 0)] {
-        let mut scheduler = scheduler(&text, lanes, chunk, pages, tree_bytes);
+    // Lanes, chunk, pages and prefix cache bytes from ample to far too small.
+    for (lanes, chunk, pages, prefix_cache_bytes) in
+        [(8, 16, 64, 1 << 20), (3, 4, 32, 4000), (1, 2, 16, 2000), (5, 1, 20, 0)]
+    {
+        let mut scheduler = scheduler(&text, lanes, chunk, pages, prefix_cache_bytes);
         let mut running = Vec::new();
         let (mut added, mut finished) = (0, 0);
         for step in 0.. {
@@ -195,7 +197,7 @@ fn an_engine_error_ends_the_step_and_after_a_reset_all_is_well() {
     assert!(error.to_string().contains("injected"), "{error}");
     scheduler.remove(job).unwrap();
     scheduler.reset();
-    assert_eq!(scheduler.tree_stats(), TreeStats::default());
+    assert_eq!(scheduler.prefix_cache_stats(), PrefixCacheStats::default());
     let job = scheduler.add(search(&text, "ab", 2, 4));
     assert_eq!(finish(&mut scheduler, job).0, alone(&text, "ab", 2, 4));
 }
@@ -252,10 +254,10 @@ fn random_use_starves_nobody_loses_nothing_and_changes_no_answer() {
         known.entry(ask.clone()).or_insert_with(alone).clone()
     };
     let (operations, mut answered, mut cancelled) = (100_000, 0, 0);
-    // Lanes, chunk, pages, tree bytes, positions of a step: from ample to far too small.
+    // Lanes, chunk, pages, prefix cache bytes, positions of a step: from ample to far too small.
     let shapes = [(8, 16, 64, 1 << 20, 64), (3, 4, 32, 4000, 8), (2, 2, 16, 2000, 2), (16, 8, 48, 30_000, 24)];
-    for (lanes, chunk, pages, tree_bytes, step_tokens) in shapes {
-        let mut scheduler = scheduler(&text, lanes, chunk, pages, tree_bytes);
+    for (lanes, chunk, pages, prefix_cache_bytes, step_tokens) in shapes {
+        let mut scheduler = scheduler(&text, lanes, chunk, pages, prefix_cache_bytes);
         scheduler.set_step_tokens(step_tokens);
         scheduler.set_forward_cost(3.0);
         let mut running: Vec<(JobId, Ask)> = Vec::new();
@@ -283,14 +285,14 @@ fn random_use_starves_nobody_loses_nothing_and_changes_no_answer() {
                     assert!(longest.unwrap_or(0) <= LONGEST_WAITING_EVERY * 12, "a job waits for {longest:?} forwards");
                 }
             }
-            scheduler.tree.check();
+            scheduler.cache.check();
         }
         for (job, _) in running {
             scheduler.remove(job).unwrap();
             cancelled += 1;
         }
-        scheduler.tree.check();
-        assert_eq!(scheduler.tree_stats().holds, 0, "a job that is gone still holds places");
+        scheduler.cache.check();
+        assert_eq!(scheduler.prefix_cache_stats().holds, 0, "a job that is gone still holds places");
         assert_eq!(scheduler.jobs(), 0);
     }
     assert!(answered > 5_000 && cancelled > 500, "{answered} answered, {cancelled} cancelled");
@@ -303,7 +305,7 @@ fn generation(text: &Arc<Text>, seed: u64) -> Task {
     Ask::Generate { prompt, seed, sequences: 8, new: 10 }.task(text)
 }
 
-/// The order in which jobs are done, with the number of forwards until then.
+/// The order in which jobs are done, with the number of steps until then.
 fn finish_all(scheduler: &mut Scheduler) -> Vec<(JobId, u64)> {
     let mut done = Vec::new();
     while scheduler.jobs() > 0 {

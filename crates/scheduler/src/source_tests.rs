@@ -15,7 +15,7 @@ use completion::text::testing::tiny;
 use completion::text::{Text, TokenId};
 use completion::{Prompt, Sampling, SamplingOptions};
 
-/// Lanes, slots for requests, pages, bytes of the tree.
+/// Lanes, slots for requests, pages, bytes of the prefix cache.
 type Shape = (usize, usize, usize, usize);
 
 const AMPLE: Shape = (8, 8, 64, 1 << 20);
@@ -110,7 +110,7 @@ fn random_use_loses_no_slot_and_mixes_up_no_sources() {
                     }
                 }
             }
-            scheduler.tree.check();
+            scheduler.cache.check();
             let holding = scheduler.jobs.iter().filter(|job| job.source.is_some()).count();
             assert_eq!(scheduler.sources.holds(), holding);
         }
@@ -118,7 +118,7 @@ fn random_use_loses_no_slot_and_mixes_up_no_sources() {
             scheduler.remove(job).unwrap();
         }
         assert_eq!(
-            (scheduler.sources.holds(), scheduler.tree_stats().holds),
+            (scheduler.sources.holds(), scheduler.prefix_cache_stats().holds),
             (0, 0),
             "a job that is gone holds something"
         );

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::backend::SourceSlot;
 use completion::text::TokenId;
 
-/// What one reading of a source is called in the tree: never reused, so what the tree has of an earlier reading matches nothing.
+/// What one reading of a source is called in the prefix cache: never reused, so what the prefix cache has of an earlier reading matches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceName(u64);
 

@@ -161,7 +161,6 @@ constexpr TrtShim kTABLE = {
 
     .builder_create = builder_create,
     .builder_destroy = destroy<TrtBuilder>,
-    .builder_set_max_threads = [](TrtBuilder *b, int32_t threads) { return in(b)->setMaxThreads(threads); },
     .network_create = [](TrtBuilder *b) { return out(in(b)->createNetworkV2(0)); },
     .network_destroy = destroy<TrtNetwork>,
     .config_create = [](TrtBuilder *b) { return out(in(b)->createBuilderConfig()); },
@@ -179,7 +178,6 @@ constexpr TrtShim kTABLE = {
     .profile_is_valid = [](TrtProfile const *p) { return in(p)->isValid(); },
 
     .config_set_workspace = [](TrtConfig *c, uint64_t bytes) { in(c)->setMemoryPoolLimit(MemoryPoolType::kWORKSPACE, bytes); },
-    .config_set_optimization_level = [](TrtConfig *c, int32_t level) { in(c)->setBuilderOptimizationLevel(level); },
     .config_add_profile = [](TrtConfig *c, TrtProfile const *p) { return in(c)->addOptimizationProfile(in(p)); },
     .config_set_monitor = [](TrtConfig *c, TrtMonitor *m) { in(c)->setProgressMonitor(in(m)); },
 #ifdef TENSORRT_SHIM_RTX
@@ -292,8 +290,6 @@ constexpr TrtShim kTABLE = {
     .context_set_address = [](TrtContext *c, char const *t, void *address) { return in(c)->setTensorAddress(t, address); },
     .context_set_scratch = [](TrtContext *c, void *address, int64_t bytes) { in(c)->setDeviceMemoryV2(address, bytes); },
     .context_scratch_bytes = [](TrtContext *c) { return static_cast<uint64_t>(in(c)->updateDeviceMemorySizeForShapes()); },
-    .context_unspecified = [](TrtContext *c, char const **names,
-                              int32_t capacity) { return in(c)->inferShapes(capacity, names); },
     .context_enqueue = [](TrtContext *c, void *stream) { return in(c)->enqueueV3(stream_of(stream)); },
 #ifdef TENSORRT_SHIM_RTX
     .context_is_capturable = [](TrtContext const *c, void *stream) { return in(c)->isStreamCapturable(stream_of(stream)); },

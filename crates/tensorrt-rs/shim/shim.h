@@ -72,7 +72,6 @@ typedef struct TrtShim {
     /* `factory` is createInferBuilder_INTERNAL. The caller owns the builder, and destroys it after all that it made. */
     TrtBuilder *(*builder_create)(void *factory, TrtLogger *logger);
     void (*builder_destroy)(TrtBuilder *builder);
-    bool (*builder_set_max_threads)(TrtBuilder *builder, int32_t threads);
     /* The caller owns the network. */
     TrtNetwork *(*network_create)(TrtBuilder *builder);
     void (*network_destroy)(TrtNetwork *network);
@@ -94,7 +93,6 @@ typedef struct TrtShim {
     bool (*profile_is_valid)(const TrtProfile *profile);
 
     void (*config_set_workspace)(TrtConfig *config, uint64_t bytes);
-    void (*config_set_optimization_level)(TrtConfig *config, int32_t level);
     /* The profile stays the builder's. Returns its index, or -1. */
     int32_t (*config_add_profile)(TrtConfig *config, const TrtProfile *profile);
     /* The monitor stays the caller's and has to outlive the configuration's builds. Null takes it away. */
@@ -198,8 +196,6 @@ typedef struct TrtShim {
     void (*context_set_scratch)(TrtContext *context, void *address, int64_t bytes);
     /* Bytes of scratch for the shapes that are set, 0 on failure. */
     uint64_t (*context_scratch_bytes)(TrtContext *context);
-    /* How many inputs are not fully specified; names of the first `capacity` go to `names` and are the engine's. -1 on failure. */
-    int32_t (*context_unspecified)(TrtContext *context, const char **names, int32_t capacity);
     bool (*context_enqueue)(TrtContext *context, void *stream);
     /* TensorRT-RTX only. */
     bool (*context_is_capturable)(const TrtContext *context, void *stream);

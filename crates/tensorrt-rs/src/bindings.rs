@@ -114,8 +114,6 @@ pub struct TrtShim {
         unsafe extern "C" fn(factory: *mut ::core::ffi::c_void, logger: *mut TrtLogger) -> *mut TrtBuilder,
     >,
     pub builder_destroy: ::core::option::Option<unsafe extern "C" fn(builder: *mut TrtBuilder)>,
-    pub builder_set_max_threads:
-        ::core::option::Option<unsafe extern "C" fn(builder: *mut TrtBuilder, threads: i32) -> bool>,
     pub network_create: ::core::option::Option<unsafe extern "C" fn(builder: *mut TrtBuilder) -> *mut TrtNetwork>,
     pub network_destroy: ::core::option::Option<unsafe extern "C" fn(network: *mut TrtNetwork)>,
     pub config_create: ::core::option::Option<unsafe extern "C" fn(builder: *mut TrtBuilder) -> *mut TrtConfig>,
@@ -142,7 +140,6 @@ pub struct TrtShim {
     >,
     pub profile_is_valid: ::core::option::Option<unsafe extern "C" fn(profile: *const TrtProfile) -> bool>,
     pub config_set_workspace: ::core::option::Option<unsafe extern "C" fn(config: *mut TrtConfig, bytes: u64)>,
-    pub config_set_optimization_level: ::core::option::Option<unsafe extern "C" fn(config: *mut TrtConfig, level: i32)>,
     pub config_add_profile:
         ::core::option::Option<unsafe extern "C" fn(config: *mut TrtConfig, profile: *const TrtProfile) -> i32>,
     pub config_set_monitor:
@@ -292,9 +289,6 @@ pub struct TrtShim {
         unsafe extern "C" fn(context: *mut TrtContext, address: *mut ::core::ffi::c_void, bytes: i64),
     >,
     pub context_scratch_bytes: ::core::option::Option<unsafe extern "C" fn(context: *mut TrtContext) -> u64>,
-    pub context_unspecified: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut TrtContext, names: *mut *const ::core::ffi::c_char, capacity: i32) -> i32,
-    >,
     pub context_enqueue: ::core::option::Option<
         unsafe extern "C" fn(context: *mut TrtContext, stream: *mut ::core::ffi::c_void) -> bool,
     >,

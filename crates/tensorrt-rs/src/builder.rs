@@ -59,19 +59,6 @@ impl Builder {
         Ok(Self(Rc::new(Inner { raw, library: library.clone() })))
     }
 
-    /// Threads that a build may use, this one included. One by default.
-    ///
-    /// # Errors
-    /// TensorRT's reasons.
-    #[doc(alias = "setMaxThreads")]
-    pub fn set_max_threads(&mut self, threads: u32) -> Result<(), Error> {
-        let threads = i32::try_from(threads).unwrap_or(i32::MAX);
-        self.0.library.accept("IBuilder::setMaxThreads", |table| {
-            // SAFETY: the builder is alive.
-            unsafe { call!(table, builder_set_max_threads, self.0.raw.as_ptr(), threads) }
-        })
-    }
-
     /// An empty, strongly typed network.
     ///
     /// # Errors
@@ -133,13 +120,6 @@ impl BuilderConfig {
     pub fn set_workspace_bytes(&mut self, bytes: u64) {
         // SAFETY: the configuration is alive.
         unsafe { call!(self.library().table(), config_set_workspace, self.raw.as_ptr(), bytes) }
-    }
-
-    /// How much time to spend, 0 to 5. TensorRT's default is 3.
-    #[doc(alias = "setBuilderOptimizationLevel")]
-    pub fn set_optimization_level(&mut self, level: u8) {
-        // SAFETY: the configuration is alive.
-        unsafe { call!(self.library().table(), config_set_optimization_level, self.raw.as_ptr(), level.into()) }
     }
 
     /// Adds a profile and returns its index in the engine.

@@ -106,23 +106,6 @@ impl Context {
         Shape::from_raw(unsafe { call!(self.library().table(), context_tensor_shape, self.as_ptr(), tensor.as_ptr()) })
     }
 
-    /// The inputs that still need a shape.
-    ///
-    /// # Errors
-    /// Shapes that contradict each other.
-    #[doc(alias = "inferShapes")]
-    pub fn unspecified_inputs(&mut self) -> Result<Vec<String>, Error> {
-        const MOST: usize = 64;
-        let mut names = [std::ptr::null(); MOST];
-        let count = self.library().attempt("IExecutionContext::inferShapes", |table| {
-            // SAFETY: the context is alive, and `names` has room for as many as is said.
-            let count = unsafe { call!(table, context_unspecified, self.as_ptr(), names.as_mut_ptr(), MOST as i32) };
-            usize::try_from(count).ok()
-        })?;
-        // SAFETY: TensorRT wrote the first `count` names, which are the engine's.
-        Ok(names[..count.min(MOST)].iter().map(|&name| unsafe { text(name) }).collect())
-    }
-
     /// Says where a tensor is.
     ///
     /// # Safety

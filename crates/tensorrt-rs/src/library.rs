@@ -64,11 +64,6 @@ fn oldest(flavour: Flavour, major: u32) -> Version {
 }
 
 impl Library {
-    /// Whether this program can load the flavour at all; see the feature `shim`.
-    pub fn is_compiled_in(flavour: Flavour) -> bool {
-        table(flavour).is_some()
-    }
-
     /// The version of the headers that this program was compiled with, if the flavour is compiled in.
     pub fn headers_version(flavour: Flavour) -> Option<Version> {
         table(flavour).map(headers_version)

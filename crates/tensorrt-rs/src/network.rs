@@ -28,10 +28,6 @@ pub struct LayerKind(pub i32);
 impl LayerKind {
     /// Picks the largest values.
     pub const TOP_K: Self = Self(15);
-    /// Multiplies matrices.
-    pub const MATRIX_MULTIPLY: Self = Self(17);
-    /// Normalizes, as LayerNorm.
-    pub const NORMALIZATION: Self = Self(45);
     /// Begins a fused attention; there is one for each.
     pub const ATTENTION_INPUT: Self = Self(51);
     /// Ends a fused attention.

@@ -135,11 +135,6 @@ impl Invalidity {
     pub fn is_malformed(self) -> bool {
         self.0 & Self::MALFORMED != 0
     }
-
-    /// Whether this machine has no usable CUDA driver, so that nothing else can be said about the GPU.
-    pub fn is_without_cuda(self) -> bool {
-        self.0 & (1 << 6) != 0
-    }
 }
 
 impl fmt::Display for Invalidity {

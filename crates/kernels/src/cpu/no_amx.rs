@@ -1,4 +1,4 @@
-//! Where there is no AMX.
+//! Stand-ins for AMX on other architectures.
 
 use crate::tile::Int8Tile;
 use crate::vector::Vector;
@@ -21,7 +21,7 @@ pub(crate) enum Tiles {}
 
 impl Tiles {
     /// # Safety
-    /// As in `amx.rs`, where it can be kept.
+    /// As in `amx.rs`.
     pub(crate) unsafe fn new(_height: usize) -> Self {
         unreachable!("tiles without AMX")
     }

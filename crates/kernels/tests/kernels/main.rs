@@ -3,8 +3,6 @@
 
 mod attention;
 
-use std::io::Write;
-
 use kernels::activation::Activation;
 use kernels::embedding::Embedding;
 use kernels::head::{Distributions, Head};
@@ -18,13 +16,10 @@ use rand_chacha::ChaCha8Rng;
 fn levels() -> impl Iterator<Item = CpuLevel> {
     static SAID: std::sync::Once = std::sync::Once::new();
     let missing = || CpuLevel::ALL.into_iter().filter(|level| !level.is_available());
-    SAID.call_once(|| missing().for_each(|level| skip(&format!("kernels at {level}"), "this CPU lacks the level")));
+    SAID.call_once(|| {
+        missing().for_each(|level| require::absent(&format!("kernels at {level}"), "this CPU lacks the level"))
+    });
     CpuLevel::available()
-}
-
-/// Says what isn't tested, on a stream that the test harness doesn't capture.
-fn skip(name: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
 }
 
 fn random(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {

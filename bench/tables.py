@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Writes the tables of README.md and docs/benchmarks.md from bench/results.
+
+usage: bench/tables.py [--check]     --check changes nothing, and fails if a table is not what the results say
+
+A table stands between <!-- table: NAME --> and <!-- /table -->. All results must be of one machine and one commit.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench/results"
+DOCUMENTS = [ROOT / "README.md", ROOT / "docs/benchmarks.md"]
+MARK = re.compile(r"(<!-- table: ([a-z0-9-]+) -->\n).*?(<!-- /table -->)", re.S)
+# What the article measured for a GPT-2 behind an endpoint with a V100: the case that foretype was made for.
+ARTICLE = {"PyTorch, V100": (None, 1172), "TensorRT container, V100": (7.5, 531)}
+
+machines = {}
+
+
+def load(name):
+    """A result file's rows; notes its machine and commit."""
+    result = json.loads((RESULTS / f"{name}.json").read_text())
+    machines[name] = result["machine"]
+    return result
+
+
+def rows(name, **wanted):
+    return [row for row in load(name)["rows"] if all(row[key] == value for key, value in wanted.items())]
+
+
+def row(name, **wanted):
+    found = rows(name, **wanted)
+    assert len(found) == 1, f"{name}: {len(found)} rows with {wanted}"
+    return found[0]
+
+
+def number(value, digits=3):
+    """Three significant digits, and none behind the point from 100 on."""
+    if value is None:
+        return "n/a"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.{max(0, digits - len(str(int(value))))}f}"
+
+
+def table(head, *lines):
+    out = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(out + ["| " + " | ".join(map(str, line)) + " |" for line in lines]) + "\n"
+
+
+def source(name):
+    result = load(name)
+    machine = result["machine"]
+    return (
+        f"`bench/results/{name}.json`: {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, "
+        f"commit `{machine['commit']}`, `{result['command']}`.\n\n"
+    )
+
+
+def results():
+    """What a person feels, for the README."""
+    lines = []
+    for label, name in (("demo, 3M parameters", "peers-typeahead-demo"), ("GPT-2 124M, random weights", "peers-typeahead-gpt2")):
+        own = row(name, server="foretype int8")
+        best = best_peer(name)
+        lines += [
+            (f"{label}: time of a key, p50", f"{number(own['key_p50_ms'])} ms", f"{number(best['key_p50_ms'])} ms"),
+            ("... p99", f"{number(own['key_p99_ms'])} ms", f"{number(best['key_p99_ms'])} ms"),
+            ("... people who type at once, p99 of a key within 100 ms", own["sustained"], best["sustained"]),
+        ]
+    paper = row("peers-paper", server="foretype int8", tool="jmeter", clients=4)
+    torch = row("peers-paper", server="transformers fp32 in Flask, gunicorn", tool="jmeter", clients=4)
+    lines += [
+        ("paper case, four clients: requests a second", number(paper["qps"]), f"{number(torch['qps'])} (PyTorch)"),
+        ("... mean time of a request", f"{number(paper['mean_ms'])} ms", f"{number(torch['mean_ms'])} ms (PyTorch)"),
+    ]
+    article = "; ".join(f"{name} {ms:,} ms" + (f" at {qps} QPS" if qps else "") for name, (qps, ms) in ARTICLE.items())
+    machine = next(iter(machines.values()))
+    head = (f"{machine['cores']} cores of {machine['cpu']}, no GPU", "foretype int8", "best other server, int8")
+    return table(head, *lines) + f"\nThe paper case asks for ten candidates of 42 tokens in all. The article's own figures: {article}.\n"
+
+
+def best_peer(name):
+    """The other server that serves the most people; of those the quickest."""
+    others = [r for r in rows(name) if not r["server"].startswith("foretype") and not r["absent"]]
+    return max(others, key=lambda r: (r["sustained"], -r["key_p50_ms"]))
+
+
+def engine(precision):
+    name = "peers-engine"
+    cells = list(dict.fromkeys((r["prompt"], r["rows"], r["new"]) for r in rows(name)))
+    engines = list(dict.fromkeys(r["engine"] for r in rows(name, precision=precision, own=False)))
+    lines = []
+    for prompt, count, new in cells:
+        at = {"prompt": prompt, "rows": count, "new": new}
+        own = row(name, own=True, precision=precision, **at)
+        ratios = [row(name, engine=e, **at)["total_ratio"] for e in engines]
+        lines.append(
+            (f"{prompt} x {count}, {new}", f"{number(own['total_ms'])} ms", f"{number(own['step_ms'])} ms")
+            + tuple(f"{r:.2f}x" if r else "n/a" for r in ratios)
+        )
+    return source(name) + table(("prompt tokens x rows, new tokens", "foretype", "a step", *engines), *lines)
+
+
+def typing(name):
+    lines = [
+        (r["server"], f"{number(r['key_p50_ms'])} ms", f"{number(r['key_p99_ms'])} ms", f"{number(r['agreeing_p50_ms'])} ms", r["sustained"], r["own_sustained"])
+        for r in rows(name)
+    ]  # fmt: skip
+    head = ("server", "key, p50", "key, p99", "key that agrees, p50", "people at once", "... who agree with nothing")
+    return source(name) + table(head, *lines)
+
+
+def paper():
+    lines = [
+        (r["server"], r["tool"], r["clients"], number(r["qps"]), f"{number(r['mean_ms'])} ms", f"{number(r['p99_ms'])} ms")
+        for r in rows("peers-paper")
+    ]
+    return source("peers-paper") + table(("server", "client", "clients", "QPS", "mean", "p99"), *lines)
+
+
+def http():
+    lines = [
+        (r["request"], r["clients"], r["client"], f"{r['per_second']:,.0f}", f"{r['p50_us']:,.0f} us", f"{r['p99_us']:,.0f} us")
+        for r in rows("peers-http")
+    ]
+    return source("peers-http") + table(("request", "connections", "client", "requests a second", "p50", "p99"), *lines)
+
+
+TABLES = {
+    "results": results,
+    "engine-int8": lambda: engine("reduced"),
+    "typing-gpt2": lambda: typing("peers-typeahead-gpt2"),
+    "typing-demo": lambda: typing("peers-typeahead-demo"),
+    "paper": paper,
+    "http": http,
+}
+
+
+def main():
+    check, stale, used = sys.argv[1:] == ["--check"], [], set()
+    for document in DOCUMENTS:
+        text = document.read_text()
+        written = MARK.sub(lambda mark: mark[1] + TABLES[mark[2]]() + mark[3], text)
+        used |= {mark[2] for mark in MARK.finditer(text)}
+        if written != text and check:
+            stale.append(str(document.relative_to(ROOT)))
+        elif written != text:
+            document.write_text(written)
+    if missing := TABLES.keys() - used:
+        sys.exit(f"no document shows {', '.join(sorted(missing))}")
+    if len({(m["cpu"], m["commit"]) for m in machines.values()}) > 1:
+        sys.exit(f"the results are of several machines or commits: {machines}")
+    if stale:
+        sys.exit(f"{', '.join(stale)}: not what bench/results says; run bench/tables.py")
+
+
+main()

@@ -1,0 +1,344 @@
+//! The radix prefix cache of everything the model has seen: one node a token path, with its KV page and next-token distribution.
+//!
+//! A keystroke's search asks for paths that the keystroke before it asked for too; what the prefix cache still holds costs no forward.
+//! Memory is bounded in bytes. When it is full the least recently used node gives up what it holds, leaves first: a node's
+//! ancestors are always used more recently than the node itself, so a kept page never lies behind a missing one for long, and
+//! whatever was given up is computed again when it is asked for. Nodes that a search refers to are held by a count; they may
+//! lose what they hold, never their place.
+//!
+//! The prefix cache holds page numbers, not pages: copying keys and values is the scheduler's business. It is a pure data structure.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::sources::SourceName;
+use crate::backend::Page;
+use completion::Distribution;
+use completion::text::TokenId;
+
+/// A place in the prefix cache. Valid as long as the node is held or has not been evicted; reused afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(u32);
+
+/// What a node is called in lanes: never reused, so a stale name matches nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Serial(u64);
+
+/// What a node stands behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Above {
+    /// Nothing: it is at position 0.
+    Nothing,
+    /// Nothing but the source that the decoder reads: it is at position 0.
+    Source(SourceName),
+    /// The node of the position before.
+    Node(NodeId),
+}
+
+impl Above {
+    fn node(self) -> Option<NodeId> {
+        if let Self::Node(node) = self { Some(node) } else { None }
+    }
+}
+
+impl From<Option<NodeId>> for Above {
+    fn from(parent: Option<NodeId>) -> Self {
+        parent.map_or(Self::Nothing, Self::Node)
+    }
+}
+
+/// Bytes that a node takes beside its page and distribution: itself and its entry in the children's map.
+const NODE_BYTES: usize = size_of::<Node>() + 48;
+
+struct Node {
+    serial: Serial,
+    above: Above,
+    token: TokenId,
+    /// Tokens from position 0 to this one, inclusive.
+    depth: u32,
+    children: u32,
+    held: u32,
+    page: Option<Page>,
+    next: Option<Arc<Distribution>>,
+    newer: Option<NodeId>,
+    older: Option<NodeId>,
+}
+
+/// Counters and sizes, for metrics and tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefixCacheStats {
+    /// Nodes in the prefix cache.
+    pub nodes: usize,
+    /// Pages in use.
+    pub pages: usize,
+    /// Bytes in use: nodes and distributions, and pages in use.
+    pub bytes: usize,
+    /// Nodes that gave up a page or a distribution, ever.
+    pub evicted: u64,
+    /// Holds that haven't ended.
+    pub holds: usize,
+}
+
+/// The prefix cache. See the module's documentation.
+pub struct PrefixCache {
+    nodes: Vec<Node>,
+    free_nodes: Vec<NodeId>,
+    children: FxHashMap<(Above, TokenId), NodeId>,
+    free_pages: Vec<Page>,
+    pages: usize,
+    page_bytes: usize,
+    /// Bound on the bytes of nodes and distributions; pages have theirs by their number.
+    max_bytes: usize,
+    bytes: usize,
+    newest: Option<NodeId>,
+    oldest: Option<NodeId>,
+    next_serial: u64,
+    evicted: u64,
+    holds: usize,
+}
+
+impl PrefixCache {
+    /// An empty prefix cache over `pages` pages of `page_bytes`, with at most `max_bytes` of nodes and distributions.
+    ///
+    /// Nodes that are held stay, so the true bound is the larger of `max_bytes` and what the searches that run refer to, without
+    /// their distributions.
+    pub fn new(pages: usize, page_bytes: usize, max_bytes: usize) -> Self {
+        Self {
+            nodes: Vec::new(),
+            free_nodes: Vec::new(),
+            children: FxHashMap::default(),
+            free_pages: (0..pages).rev().map(Page).collect(),
+            pages,
+            page_bytes,
+            max_bytes,
+            bytes: 0,
+            newest: None,
+            oldest: None,
+            next_serial: 0,
+            evicted: 0,
+            holds: 0,
+        }
+    }
+
+    /// The node of `token` behind `above`, made if there is none, and held once more. Paths of different sources have no node in common.
+    pub fn hold(&mut self, above: impl Into<Above>, token: TokenId) -> NodeId {
+        self.holds += 1;
+        let above = above.into();
+        if let Some(&node) = self.children.get(&(above, token)) {
+            self.nodes[node.0 as usize].held += 1;
+            return node;
+        }
+        let depth = above.node().map_or(1, |parent| self.nodes[parent.0 as usize].depth + 1);
+        let node = Node {
+            serial: Serial(self.next_serial),
+            above,
+            token,
+            depth,
+            children: 0,
+            held: 1,
+            page: None,
+            next: None,
+            newer: None,
+            older: None,
+        };
+        self.next_serial += 1;
+        let id = match self.free_nodes.pop() {
+            Some(id) => {
+                self.nodes[id.0 as usize] = node;
+                id
+            }
+            None => {
+                self.nodes.push(node);
+                NodeId(self.nodes.len() as u32 - 1)
+            }
+        };
+        if let Some(parent) = above.node() {
+            self.nodes[parent.0 as usize].children += 1;
+        }
+        self.children.insert((above, token), id);
+        self.link_newest(id);
+        self.bytes += NODE_BYTES;
+        self.shrink();
+        id
+    }
+
+    /// Ends one [`PrefixCache::hold`].
+    pub fn release(&mut self, node: NodeId) {
+        let entry = &mut self.nodes[node.0 as usize];
+        debug_assert!(entry.held > 0, "released more often than held");
+        entry.held -= 1;
+        self.holds -= 1;
+        if entry.is_unused() {
+            self.remove(node);
+        }
+        self.shrink();
+    }
+
+    /// Marks a path as used just now, from the node to position 0.
+    pub fn touch(&mut self, node: NodeId) {
+        let mut next = Some(node);
+        while let Some(node) = next {
+            self.unlink(node);
+            self.link_newest(node);
+            next = self.nodes[node.0 as usize].above.node();
+        }
+    }
+
+    /// The node's name in lanes.
+    pub fn serial(&self, node: NodeId) -> Serial {
+        self.nodes[node.0 as usize].serial
+    }
+
+    /// The node's token.
+    pub fn token(&self, node: NodeId) -> TokenId {
+        self.nodes[node.0 as usize].token
+    }
+
+    /// Tokens from position 0 to the node's, inclusive.
+    pub fn depth(&self, node: NodeId) -> usize {
+        self.nodes[node.0 as usize].depth as usize
+    }
+
+    /// The page with the node's keys and values, if it has one.
+    pub fn page(&self, node: NodeId) -> Option<Page> {
+        self.nodes[node.0 as usize].page
+    }
+
+    /// The distribution behind the node, if it is kept.
+    pub fn next(&self, node: NodeId) -> Option<&Arc<Distribution>> {
+        self.nodes[node.0 as usize].next.as_ref()
+    }
+
+    /// The nodes from position 0 to `node`, in order, into `path`.
+    pub fn path(&self, node: NodeId, path: &mut Vec<NodeId>) {
+        path.clear();
+        let mut next = Some(node);
+        while let Some(node) = next {
+            path.push(node);
+            next = self.nodes[node.0 as usize].above.node();
+        }
+        path.reverse();
+    }
+
+    /// A page for the node's keys and values: the one it has, a free one, or that of the least recently used node that is not
+    /// in `keep`. `None` if there is none to be had.
+    pub fn give_page(&mut self, node: NodeId, keep: &FxHashSet<NodeId>) -> Option<Page> {
+        if let Some(page) = self.nodes[node.0 as usize].page {
+            return Some(page);
+        }
+        if self.free_pages.is_empty() {
+            let mut candidate = self.oldest;
+            while let Some(old) = candidate {
+                if self.nodes[old.0 as usize].page.is_some() && !keep.contains(&old) {
+                    break;
+                }
+                candidate = self.nodes[old.0 as usize].newer;
+            }
+            self.strip(candidate?);
+        }
+        let page = self.free_pages.pop()?;
+        self.nodes[node.0 as usize].page = Some(page);
+        Some(page)
+    }
+
+    /// Keeps the distribution behind a node, in place of the one it had, unless that says more.
+    pub fn give_next(&mut self, node: NodeId, next: Arc<Distribution>) {
+        let kept = &mut self.nodes[node.0 as usize].next;
+        if kept.as_ref().is_some_and(|old| old.is_full() && !next.is_full()) {
+            return;
+        }
+        self.bytes += next.bytes();
+        self.bytes -= kept.replace(next).map_or(0, |old| old.bytes());
+        self.shrink();
+    }
+
+    /// Pages that no node has.
+    pub fn free_pages(&self) -> usize {
+        self.free_pages.len()
+    }
+
+    /// Counters and sizes.
+    pub fn stats(&self) -> PrefixCacheStats {
+        let pages = self.pages - self.free_pages.len();
+        let nodes = self.nodes.len() - self.free_nodes.len();
+        PrefixCacheStats {
+            nodes,
+            pages,
+            bytes: self.bytes + pages * self.page_bytes,
+            evicted: self.evicted,
+            holds: self.holds,
+        }
+    }
+
+    /// Strips nodes, least recently used first, until the bytes are within the bound or only held nodes are left.
+    fn shrink(&mut self) {
+        let mut before = usize::MAX;
+        // A parent may be older than its child and becomes removable behind the sweep: sweep until that changes nothing.
+        while self.bytes > self.max_bytes && self.bytes < before {
+            before = self.bytes;
+            let mut candidate = self.oldest;
+            while let Some(node) = candidate.filter(|_| self.bytes > self.max_bytes) {
+                candidate = self.nodes[node.0 as usize].newer;
+                self.strip(node);
+            }
+        }
+    }
+
+    /// Takes a node's page and distribution, and the node itself if nothing refers to it.
+    fn strip(&mut self, id: NodeId) {
+        let node = &mut self.nodes[id.0 as usize];
+        let (page, next) = (node.page.take(), node.next.take());
+        self.evicted += u64::from(page.is_some() || next.is_some());
+        self.free_pages.extend(page);
+        self.bytes -= next.map_or(0, |next| next.bytes());
+        if node.is_unused() {
+            self.remove(id);
+        }
+    }
+
+    /// Removes a node that is unused.
+    fn remove(&mut self, id: NodeId) {
+        self.unlink(id);
+        let Node { above, token, .. } = self.nodes[id.0 as usize];
+        self.bytes -= NODE_BYTES;
+        self.children.remove(&(above, token));
+        self.free_nodes.push(id);
+        if let Some(parent) = above.node() {
+            self.nodes[parent.0 as usize].children -= 1;
+        }
+    }
+
+    fn link_newest(&mut self, id: NodeId) {
+        let old = self.newest.replace(id);
+        self.nodes[id.0 as usize].older = old;
+        self.nodes[id.0 as usize].newer = None;
+        match old {
+            Some(old) => self.nodes[old.0 as usize].newer = Some(id),
+            None => self.oldest = Some(id),
+        }
+    }
+
+    fn unlink(&mut self, id: NodeId) {
+        let (newer, older) = (self.nodes[id.0 as usize].newer, self.nodes[id.0 as usize].older);
+        match newer {
+            Some(newer) => self.nodes[newer.0 as usize].older = older,
+            None => self.newest = older,
+        }
+        match older {
+            Some(older) => self.nodes[older.0 as usize].newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+}
+
+impl Node {
+    /// Whether it holds nothing and nothing refers to it.
+    fn is_unused(&self) -> bool {
+        self.held == 0 && self.children == 0 && self.page.is_none() && self.next.is_none()
+    }
+}
+
+#[cfg(test)]
+#[path = "prefix_cache_tests.rs"]
+mod tests;

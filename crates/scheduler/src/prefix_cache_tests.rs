@@ -1,0 +1,112 @@
+//! The prefix cache under random use over a vocabulary of two tokens: everything it says about itself is recounted after every step.
+
+use std::collections::HashSet;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+
+fn distribution(full: bool) -> Arc<Distribution> {
+    let row = [0.0f32, 1.0];
+    Arc::new(Distribution::from_logits(&[1, 0], &[1.0, 0.0], 1.3, full.then_some(&row[..]), 2))
+}
+
+impl PrefixCache {
+    /// Recounts everything and compares.
+    pub(crate) fn check(&self) {
+        let free: HashSet<NodeId> = self.free_nodes.iter().copied().collect();
+        let live: Vec<NodeId> = (0..self.nodes.len() as u32).map(NodeId).filter(|id| !free.contains(id)).collect();
+        let node = |id: NodeId| &self.nodes[id.0 as usize];
+        let bytes: usize =
+            live.iter().map(|&id| NODE_BYTES + node(id).next.as_ref().map_or(0, |next| next.bytes())).sum();
+        assert_eq!(bytes, self.bytes);
+        let mut pages: Vec<Page> =
+            live.iter().filter_map(|&id| node(id).page).chain(self.free_pages.iter().copied()).collect();
+        pages.sort();
+        assert_eq!(pages, (0..self.pages).map(Page).collect::<Vec<_>>(), "every page is in one place");
+        let mut children = vec![0; self.nodes.len()];
+        for &id in &live {
+            assert_eq!(self.children.get(&(node(id).above, node(id).token)), Some(&id));
+            if let Some(parent) = node(id).above.node() {
+                assert!(!free.contains(&parent), "a node outlives its children");
+                children[parent.0 as usize] += 1;
+                assert_eq!(node(id).depth, node(parent).depth + 1);
+            }
+        }
+        assert!(live.iter().all(|&id| node(id).children == children[id.0 as usize]));
+        assert_eq!(self.children.len(), live.len());
+        assert_eq!(self.holds, live.iter().map(|&id| node(id).held as usize).sum::<usize>());
+        let (mut listed, mut next) = (0, self.oldest);
+        while let Some(id) = next {
+            listed += 1;
+            assert!(node(id).newer.is_none_or(|newer| node(newer).older == Some(id)));
+            next = node(id).newer;
+        }
+        assert_eq!(listed, live.len());
+        let needed = |id: &&NodeId| node(**id).held > 0 || node(**id).children > 0;
+        let unavoidable = live.iter().filter(needed).count() * NODE_BYTES;
+        assert!(self.bytes <= self.max_bytes.max(unavoidable), "{} > {}", self.bytes, self.max_bytes);
+    }
+}
+
+#[test]
+fn random_use_keeps_every_invariant() {
+    let mut rng = StdRng::seed_from_u64(7);
+    let mut cache = PrefixCache::new(12, 100, 30 * NODE_BYTES);
+    let mut held: Vec<NodeId> = Vec::new();
+    let mut path = Vec::new();
+    for _ in 0..100_000 {
+        match rng.random_range(0..100) {
+            0..40 => {
+                let parent = (!held.is_empty() && rng.random_bool(0.8)).then(|| held[rng.random_range(0..held.len())]);
+                if held.len() < 40 && parent.is_none_or(|parent| cache.depth(parent) < 8) {
+                    held.push(cache.hold(parent, TokenId(rng.random_range(0..2))));
+                }
+            }
+            40..65 if !held.is_empty() => {
+                let node = held.swap_remove(rng.random_range(0..held.len()));
+                cache.release(node);
+            }
+            65..80 if !held.is_empty() => {
+                let node = held[rng.random_range(0..held.len())];
+                cache.path(node, &mut path);
+                cache.give_page(node, &path.iter().copied().collect());
+            }
+            80..95 if !held.is_empty() => {
+                cache.give_next(held[rng.random_range(0..held.len())], distribution(rng.random_bool(0.3)));
+            }
+            _ if !held.is_empty() => cache.touch(held[rng.random_range(0..held.len())]),
+            _ => {}
+        }
+        cache.check();
+    }
+    assert!(cache.stats().evicted > 1000, "the bounds were never reached: {:?}", cache.stats());
+    held.into_iter().for_each(|node| cache.release(node));
+    cache.check();
+}
+
+#[test]
+fn the_least_recently_used_leaf_goes_first_and_a_kept_path_stays() {
+    let mut cache = PrefixCache::new(3, 1, 1 << 20);
+    let a = cache.hold(Above::Nothing, TokenId(0));
+    let b = cache.hold(Some(a), TokenId(0));
+    let c = cache.hold(Some(a), TokenId(1));
+    let pages = [a, b, c].map(|node| cache.give_page(node, &FxHashSet::default()).unwrap());
+    cache.touch(b);
+    let d = cache.hold(Some(b), TokenId(0));
+    assert_eq!(cache.give_page(d, &[a, b, d].into_iter().collect()), Some(pages[2]), "c was used longest ago");
+    assert_eq!(cache.page(c), None);
+    assert_eq!(cache.give_page(c, &[a, b, c, d].into_iter().collect()), None, "everything is kept");
+    assert_eq!(cache.give_page(d, &FxHashSet::default()), cache.page(d), "a page it has is given again");
+}
+
+#[test]
+fn a_whole_row_is_not_replaced_by_less() {
+    let mut cache = PrefixCache::new(0, 1, 1 << 20);
+    let node = cache.hold(Above::Nothing, TokenId(0));
+    cache.give_next(node, distribution(true));
+    cache.give_next(node, distribution(false));
+    assert!(cache.next(node).unwrap().is_full());
+    cache.check();
+}

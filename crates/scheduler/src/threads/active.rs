@@ -1,0 +1,62 @@
+//! A request that a replica works on, and how it ends.
+
+use std::time::Instant;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::job::JobId;
+use crate::request::{Answer, Event, Finish, Refusal, Superseded};
+use completion::{Product, SequenceFinish, Task};
+
+/// A request that was taken on.
+pub(super) struct Active {
+    pub(super) job: JobId,
+    pub(super) deadline: Instant,
+    pub(super) received: Instant,
+    pub(super) started: Instant,
+    pub(super) superseded: Superseded,
+    pub(super) stream: Option<Stream>,
+    /// Whether something final is known.
+    pub(super) has_first: bool,
+    pub(super) reply: oneshot::Sender<Result<Answer<Product>, Refusal>>,
+}
+
+/// Parts of an answer on their way to a client.
+pub(super) struct Stream {
+    pub(super) events: mpsc::Sender<Event>,
+    /// By sequence, or for suggestions in the first: how many were sent.
+    pub(super) sent: Vec<usize>,
+}
+
+impl Stream {
+    /// Sends what is new. The channel has room for all of it; a closed one has nobody behind it.
+    pub(super) fn send(&mut self, task: &Task) {
+        match task {
+            Task::Search(search) => {
+                for suggestion in search.settled().into_iter().skip(self.sent[0]) {
+                    self.sent[0] += 1;
+                    let _ = self.events.try_send(Event::Suggestion(suggestion));
+                }
+            }
+            Task::Sampling(sampling) => {
+                for sequence in 0..sampling.sequences() {
+                    for token in sampling.tokens(sequence, self.sent[sequence]) {
+                        self.sent[sequence] += 1;
+                        let _ = self.events.try_send(Event::Token { sequence, token: token.clone() });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Why a task ended by itself.
+pub(super) fn finish_of(product: &Product) -> Finish {
+    let is_complete = match product {
+        Product::Suggestions(outcome) => outcome.suggestions.iter().all(|suggestion| suggestion.complete),
+        Product::Texts(generated) => {
+            generated.sequences.iter().all(|sequence| !matches!(sequence.finish, None | Some(SequenceFinish::Length)))
+        }
+    };
+    if is_complete { Finish::Complete } else { Finish::Length }
+}

@@ -1,0 +1,24 @@
+//! Bounds on what waits and runs.
+
+use std::time::Duration;
+
+/// Bounds on what waits and runs, and what runs it.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolOptions {
+    /// Requests that wait to be taken on; one more is refused.
+    pub max_queued: usize,
+    /// Once the oldest has waited so long, the newest is taken first.
+    pub patience: Duration,
+    /// Requests that share a replica's steps.
+    pub max_batch: usize,
+    /// Engines, each with a thread of its own.
+    pub replicas: usize,
+    /// Positions of one step, padding included.
+    pub step_tokens: usize,
+    /// Whether an idle engine prepares for the character that the first suggestion has next.
+    pub lookahead: bool,
+    /// Bound of each replica's prefix cache, in bytes; pages of keys and values are the engine's.
+    pub prefix_cache_bytes: usize,
+    /// A forward that takes longer is given up: the model is unhealthy until it comes back.
+    pub hang_after: Duration,
+}

@@ -1,0 +1,207 @@
+//! The model threads: each the only owner of an engine, all behind one bounded queue.
+//!
+//! A thread loads its engine, proves it with steps, and works. When the engine fails for good, the thread says so, has
+//! everyone who waits told, and loads the engine once more; a second failure is final, because then it is the machine's.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::health::{Board, Health, Watchdog};
+use super::options::PoolOptions;
+use super::parking::Parking;
+use super::queue::Queue;
+use super::replica::Replica;
+use super::worker::Loop;
+use crate::backend::{LoadError, Loader};
+use crate::line::LineLimits;
+use crate::observer::Observer;
+use crate::request::{Refusal, Request};
+use completion::Task;
+use completion::text::TokenId;
+
+/// Why a pool can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// An engine can't be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The system has no thread for it.
+    #[error("no thread for the model: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// The threads. Dropping it waits until the requests that were accepted are answered and the engines are gone: an engine that
+/// computes while the process ends would use libraries that are being torn down.
+pub struct Pool {
+    queue: Arc<Queue>,
+    /// By replica.
+    parking: Vec<Arc<Parking<Loop>>>,
+    board: Arc<Board>,
+    threads: Vec<JoinHandle<()>>,
+    health: watch::Receiver<Health>,
+    _watchdog: Watchdog,
+}
+
+impl Pool {
+    /// Starts the threads and waits until every engine has computed something. `probe` is the token of the first forward.
+    ///
+    /// # Errors
+    /// Why an engine can't be loaded, or that there is no thread.
+    pub fn start(
+        load: &Loader,
+        probe: TokenId,
+        options: PoolOptions,
+        observer: &Arc<dyn Observer>,
+    ) -> Result<Self, PoolError> {
+        let limits = LineLimits { length: options.max_queued, patience: options.patience };
+        let replicas = options.replicas.max(1);
+        let queue = Arc::new(Queue::new(limits, replicas, Arc::clone(observer)));
+        let board = Arc::new(Board::new(replicas, Arc::clone(observer)));
+        let watchdog = Watchdog::start(Arc::clone(&board), options.hang_after);
+        let mut pool = Self {
+            health: board.watch(),
+            parking: (0..replicas).map(|_| Arc::default()).collect(),
+            threads: Vec::new(),
+            _watchdog: watchdog?,
+            queue,
+            board,
+        };
+        let mut loading = Vec::new();
+        for replica in 0..replicas {
+            let (loaded, is_loaded) = sync_channel(1);
+            let life = Replica {
+                replica,
+                load: Arc::clone(load),
+                probe,
+                options,
+                queue: Arc::clone(&pool.queue),
+                parking: Arc::clone(&pool.parking[replica]),
+                board: Arc::clone(&pool.board),
+                observer: Arc::clone(observer),
+            };
+            let thread = std::thread::Builder::new().name(format!("model-{replica}"));
+            pool.threads.push(thread.spawn(move || life.run(|result| drop(loaded.send(result))))?);
+            loading.push(is_loaded);
+        }
+        loading.iter().try_for_each(wait_for_load)?;
+        Ok(pool)
+    }
+
+    /// Queues a request, or answers it at once, on this thread: if its preferred_replica waits for something to do and has all that it needs
+    /// in memory.
+    ///
+    /// # Errors
+    /// [`Refusal::NotReady`] if no engine is running. A full queue is told through the request's own channel, because it may be
+    /// another request that has to give way.
+    pub fn submit(&self, request: Request) -> Result<(), Refusal> {
+        match self.health() {
+            Health::Ready => match self.visit(request) {
+                Some(request) => self.queue.submit(request),
+                None => Ok(()),
+            },
+            Health::Failed(failure) => Err(Refusal::Unhealthy(failure)),
+        }
+    }
+
+    /// Brings a search to its preferred replica's loop, if that is parked. Returns a request that has to be queued.
+    fn visit(&self, request: Request) -> Option<Request> {
+        if !matches!(request.task, Task::Search(_)) {
+            return Some(request);
+        }
+        let mut request = Some(request);
+        let replica = request.as_ref().map_or(0, |request| request.preferred_replica);
+        self.parking[replica].visit(|parked| request.take().into_iter().for_each(|request| parked.visit(request)));
+        request
+    }
+
+    /// The engines' state.
+    pub fn health(&self) -> Health {
+        self.health.borrow().clone()
+    }
+
+    /// Follows the engines' state.
+    pub fn watch_health(&self) -> watch::Receiver<Health> {
+        self.health.clone()
+    }
+
+    /// Accepts nothing more; what was accepted is answered, with what is found until then when `within` has passed.
+    pub fn drain(&self, within: Duration) {
+        self.queue.close(Some(Instant::now() + within));
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.queue.close(None);
+        for (replica, thread) in self.threads.drain(..).enumerate() {
+            // One that never comes back would keep the process from ending. A panic was reported when it happened.
+            if !self.board.hangs(replica) {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn wait_for_load(loaded: &Receiver<Result<(), LoadError>>) -> Result<(), LoadError> {
+    loaded.recv().unwrap_or(Err(LoadError::Panicked))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::backend::Limits;
+    use crate::fake::FakeBackend;
+    use crate::observer::Unobserved;
+
+    fn options() -> PoolOptions {
+        PoolOptions {
+            max_queued: 4,
+            patience: Duration::from_secs(1),
+            max_batch: 4,
+            replicas: 1,
+            step_tokens: 64,
+            lookahead: false,
+            prefix_cache_bytes: 1 << 20,
+            hang_after: Duration::from_secs(60),
+        }
+    }
+
+    fn backend() -> FakeBackend {
+        let (lanes, pages) = (4, 64);
+        let (context, chunk, selected) = (16, 16, 16);
+        let limits =
+            Limits { lanes, context, chunk, selected, vocab: 32, top_k: 8, pages, page_bytes: 64, source: None };
+        FakeBackend::hashed(limits, 1, 4.0)
+    }
+
+    #[test]
+    fn a_panic_on_the_thread_that_brings_a_request_ends_the_engine_like_one_of_its_own() {
+        let loads = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&loads);
+        let load: Loader = Arc::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Ok(Box::new(backend()))
+        });
+        let observer: Arc<dyn Observer> = Arc::new(Unobserved);
+        let pool = Pool::start(&load, TokenId(1), options(), &observer).unwrap();
+        assert_eq!(loads.load(Ordering::Relaxed), 1);
+        let mut panicked = false;
+        while !panicked {
+            // The thread may not have parked its loop yet.
+            pool.parking[0].visit(|_| {
+                panicked = true;
+                panic!("on purpose")
+            });
+        }
+        let mut health = pool.watch_health();
+        let wait = async { health.wait_for(|health| *health == Health::Ready).await.is_ok() };
+        assert!(tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(wait));
+        assert_eq!(loads.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,0 +1,38 @@
+//! Visits of the threads that bring requests, while the loop is parked.
+
+use super::super::parking::Parked;
+use super::Loop;
+use crate::request::Request;
+
+/// Rounds that a search may take on the thread that brings it, each for one distribution and a few microseconds: more than the ten
+/// beams and sixteen tokens of a default request. Other clients of that thread wait meanwhile.
+const ROUNDS: usize = 256;
+
+impl Loop {
+    /// Takes a request on the thread that brings it, and answers it if the prefix cache has all that it needs. Otherwise the model
+    /// thread goes on with it.
+    pub(in crate::threads) fn visit(&mut self, request: Request) {
+        let job = self.start(request);
+        if self.worker.scheduler.replay(job, ROUNDS) {
+            self.send_events();
+            self.finish(job);
+        }
+        // A model thread that waits with a limit begins the lookahead by itself.
+        let has_lookahead = self.lookahead.pending() != super::Pending::Nothing;
+        let has_work = !self.active.is_empty() || (has_lookahead && self.waits_forever);
+        if has_work && !std::mem::replace(&mut self.called, true) {
+            self.worker.queue.call(self.worker.replica);
+        }
+    }
+}
+
+impl Parked for Loop {
+    fn has_room(&self) -> bool {
+        self.broken.is_none() && self.active.len() < self.worker.max_batch
+    }
+
+    fn has_panicked(&mut self) {
+        self.broken = Some(self.panicked());
+        self.worker.queue.call(self.worker.replica);
+    }
+}

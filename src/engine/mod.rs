@@ -68,7 +68,7 @@ impl Engine {
     /// Starts the model threads of an engine that is put together from its parts.
     ///
     /// # Errors
-    /// [`EngineError::Model`].
+    /// The model can't be loaded.
     pub fn start(parts: EngineParts, options: RequestOptions, metrics: &Arc<Metrics>) -> Result<Self, EngineError> {
         let EngineParts { name, text, popular, limits, load, memory_bytes, cpu_level } = parts;
         if let Some(level) = cpu_level {

@@ -16,6 +16,7 @@ making them. endpoint.yaml is the same as a CloudFormation template; a test keep
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -260,7 +261,8 @@ def delete(aws, args):
 def local(_aws, args):
     """The image on this machine, with SageMaker's runtime API in front of it."""
     container = f"foretype-local-{args.port}"
-    network = ["--network", args.network] if args.network else ["-p", f"{args.container_port}:8080"]
+    network = ["--network", args.network] if args.network else []
+    network += [] if args.network == "host" else ["-p", f"{args.container_port}:8080"]
     inner = args.container_port if args.network == "host" else 8080
     commands = [
         ["docker", "run", "--detach", "--rm", "--name", container, *network, "--env", f"SAGEMAKER_BIND_TO_PORT={inner}"]
@@ -272,6 +274,8 @@ def local(_aws, args):
         for command in commands:
             print(" ".join(command))
         return
+    if not shutil.which(args.foretype):
+        sys.exit(f"deploy: there is no {args.foretype}; `cargo build --release` makes it, and --foretype names another")
     subprocess.run(commands[0], check=True, stdout=subprocess.DEVNULL)
     say(f"invocations: deploy.py invoke any-name amazon --endpoint-url http://127.0.0.1:{args.port}   (Ctrl-C ends it)")
     try:

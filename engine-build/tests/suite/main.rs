@@ -10,3 +10,9 @@ mod random;
 mod resume;
 mod tiny;
 mod tokenizers;
+
+#[cfg(not(feature = "tensorrt"))]
+#[test]
+fn tensorrt_is_in_this_build() {
+    require::skip("plans of TensorRT-RTX", "the suite is built without the feature `tensorrt`; `make test` has it");
+}

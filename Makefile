@@ -13,7 +13,7 @@
 #   make gpu-bench     step times and throughput on this machine's GPU, into bench/results/gpu-*; nothing where there is none
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
 #   make replay        10,000 keystrokes answered from memory and cold, compared
-#   make bench-load    throughput, typing, overload and step times of a release build, into bench/results/load-* (an hour)
+#   make bench-load    throughput, overload and step times of a release build, into bench/results/load-* (an hour)
 #   make bench         other engines beside foretype's, whole servers, typing, HTTP, into bench/results/peers-* (BENCH_QUICK=1:
 #                      minutes; BENCH_ONLY=engine|server|typing|http: a part; BENCH_ONLY=grid: prompts of 50 to 1,000 tokens,
 #                      answers of 50 to 200, and FLAN-T5's batches: three quarters of an hour, not in the others)
@@ -107,10 +107,9 @@ replay:
 # First come, first served: a closed loop that is served newest first would starve some of its clients.
 LOAD ?= --seconds 5 --answers 2 --cap 40 --server-args '--newest-first-after-ms 100000' \
     --gpt2-args '--context 48 --lanes 64 --beams 10 --no-lookahead'
-# Other arguments: TYPING=..., OVERLOAD=..., STEPS=...
+# Other arguments: OVERLOAD=..., STEPS=...
 BENCH = $(TARGET)/release/foretype-bench
 BENCH_MODELS = --gpt2 $(TARGET)/bench/gpt2-random --cache $(TARGET)/bench/bundles
-TYPING_GPT2 ?= --from 1 --suggestions 1 --max-new-tokens 2 --deadline-ms 90 --server-args '--context 48 --beams 1'
 
 bench-load:
 	tools/setup.sh $(TARGET)/release
@@ -119,8 +118,6 @@ bench-load:
 	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)"
 	$(BENCH) steps $(BENCH_MODELS) $(STEPS)
 	$(BENCH) load $(BENCH_MODELS) $(LOAD)
-	$(BENCH) typing $(BENCH_MODELS) --model demo $(TYPING)
-	$(BENCH) typing $(BENCH_MODELS) --model gpt2 $(TYPING_GPT2)
 	$(BENCH) overload $(BENCH_MODELS) --model demo $(OVERLOAD)
 
 # Python with PyTorch and transformers may be lent: FORETYPE_TORCH_VENV=DIR.

@@ -3,7 +3,6 @@
 //! * [`checkpoint`] writes random models of real shapes, so that no download is needed.
 //! * [`load`] is a closed loop: a number of clients, each sending its next request when the last is answered; [`steps`]
 //!   times single model steps without a server.
-//! * [`typing`] is an open loop of people who type: a keystroke is sent when it is typed, answered or not.
 //! * [`overload`] sends more than the server can answer and checks that it degrades as it should.
 //! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who
 //!   type; [`grid`] does it by the lengths of prompts and answers, [`tasks`] for an encoder-decoder's batches.
@@ -36,6 +35,7 @@ mod model;
 mod overload;
 mod paper;
 mod peers;
+mod people;
 mod plot;
 mod report;
 mod server;
@@ -44,7 +44,6 @@ mod summary;
 mod tally;
 mod tasks;
 mod typeahead;
-mod typing;
 mod workload;
 mod wrapper;
 
@@ -66,8 +65,6 @@ enum Command {
     Load(load::LoadArgs),
     /// Time of one model step against the rows in it.
     Steps(steps::StepsArgs),
-    /// Open loop: how many people can type at once.
-    Typing(typing::TypingArgs),
     /// foretype's engine beside those of others: the same prompts, greedily, in turns.
     Peers(Box<peers::PeersArgs>),
     /// The paper case's workload on whole servers: foretype's and others'.
@@ -100,7 +97,6 @@ fn main() -> anyhow::Result<()> {
         Command::Http(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Hot(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Load(args) => runtime.block_on(until_interrupted(args.run())),
-        Command::Typing(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Overload(args) => runtime.block_on(until_interrupted(args.run())),
     }
 }

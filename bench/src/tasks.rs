@@ -92,7 +92,7 @@ impl TasksArgs {
         let (bundle, manifest) = self.endpoints.bundle(&self.checkpoint, longest, Precision::Fp32)?;
         ensure!(manifest.model.source.is_some(), "{} has no encoder", self.checkpoint.display());
         let text = foretype::engine::read_text(&bundle, &manifest)?;
-        let length = |words: &str| text.encode_whole(words).len();
+        let length = |words: &str| text.encode_with_special_tokens(words).len();
         let own = self.endpoints.own(&bundle, Precision::Fp32).await?;
         let peer = self.endpoints.peer(&SEQ2SEQ, &self.checkpoint).await?;
         let sides = [own, peer];

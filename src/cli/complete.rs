@@ -12,7 +12,7 @@ use crate::engine::{Completion, Engine};
 use crate::http::suggest::Suggestions;
 use crate::metrics::Metrics;
 use crate::models::folder;
-use completion::Outcome;
+use completion::Completions;
 use scheduler::Answer;
 
 /// Arguments of `complete`.
@@ -61,7 +61,7 @@ impl CompleteArgs {
     }
 }
 
-fn print_table(answer: &Answer<Outcome>) {
+fn print_table(answer: &Answer<Completions>) {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["", "suggestion", "probability", "log p"]);
     for (index, suggestion) in answer.result.suggestions.iter().enumerate() {

@@ -7,10 +7,10 @@ use super::options::{DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS, MAX_SUGGESTION
 use super::running::Finisher;
 use crate::error::{Error, Kind};
 use crate::popular::Popular;
-use completion::mix::mix;
+use completion::popular::{PopularQueries, merge_popular};
 use completion::text::Method;
 use completion::text::query::{Query, QueryError};
-use completion::{Outcome, Search, SearchOptions};
+use completion::{Completions, Search, SearchOptions};
 use scheduler::Finish;
 
 /// What to complete, and how.
@@ -63,17 +63,17 @@ impl Model {
     }
 
     /// Merges popular queries into the answer to a typed text, unless that has a blocked term.
-    pub(super) fn merge(&self, popular: Arc<Popular>, completion: &Completion) -> Finisher<Outcome> {
+    pub(super) fn merge(&self, popular: Arc<Popular>, completion: &Completion) -> Finisher<Completions> {
         let (text, weight) = (Arc::clone(&self.text), self.options.popular_weight);
         let (typed, count) = (completion.input.clone(), completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS));
         Box::new(move |answer| {
             if answer.finish == Finish::Blocked {
                 return answer;
             }
-            answer.map(|outcome| {
-                let mut queries = popular.best(&typed, count);
-                queries.retain(|(query, _)| !text.blocks(query.as_bytes(), true));
-                mix(outcome, &typed, queries, weight, count)
+            answer.map(|completions| {
+                let mut shares = popular.best(&typed, count);
+                shares.retain(|(query, _)| !text.blocks(query.as_bytes(), true));
+                merge_popular(completions, PopularQueries { shares, weight }, &typed, count)
             })
         })
     }

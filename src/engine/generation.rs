@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::model::{Model, in_range};
 use super::options::{DEFAULT_MAX_NEW_TOKENS, MAX_SUGGESTIONS};
 use crate::error::{Error, Kind};
-use completion::choice::Choice;
+use completion::TokenChoice;
 use completion::text::TokenId;
 use completion::{Prompt, Sampling, SamplingOptions};
 
@@ -67,7 +67,7 @@ impl Model {
         let max_new_tokens = generation.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
         in_range("max_new_tokens", max_new_tokens as u64, self.context as u64)?;
         in_range("n", generation.sequences as u64, MAX_SUGGESTIONS as u64)?;
-        let choice = Choice {
+        let choice = TokenChoice {
             temperature: generation.temperature,
             top_k: generation.top_k,
             top_p: generation.top_p,
@@ -105,7 +105,7 @@ impl Model {
 
     /// The tokens that the encoder reads.
     fn source_tokens(&self, prompt: &str, limit: usize) -> Result<Arc<[TokenId]>, Error> {
-        let tokens = self.text.encode_whole(prompt);
+        let tokens = self.text.encode_with_special_tokens(prompt);
         if tokens.is_empty() {
             return Err(Error::new(Kind::InvalidInput, "the prompt has no tokens; send a text"));
         }
@@ -139,12 +139,12 @@ impl Model {
 ///
 /// # Errors
 /// Names the field that is out of its range.
-pub fn check_choice(choice: &Choice) -> Result<(), Error> {
+pub fn check_choice(choice: &TokenChoice) -> Result<(), Error> {
     let check = |field: &str, value: f32, good: bool, range: &str| {
         let message = || format!("{field} is {value}; it must be {range}");
         if good { Ok(()) } else { Err(Error::new(Kind::InvalidValue, message())) }
     };
-    let Choice { temperature, top_p, repetition_penalty, .. } = *choice;
+    let TokenChoice { temperature, top_p, repetition_penalty, .. } = *choice;
     check("temperature", temperature, (0.0..=100.0).contains(&temperature), "from 0 to 100")?;
     check("top_p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
     let range = "above 0 and at most 100";

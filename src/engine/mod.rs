@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ::completion::{Generated, Outcome, Product, Task};
+use ::completion::{Completions, Generated, Task, TaskOutput};
 use backends::onnxruntime::CpuLevel;
 use bundle::manifest::Manifest;
 use rustc_hash::FxHasher;
@@ -121,7 +121,7 @@ impl Engine {
     ///
     /// # Errors
     /// What is wrong with the request, or why there is no answer.
-    pub async fn complete(&self, completion: &Completion) -> Result<Answer<Outcome>, Error> {
+    pub async fn complete(&self, completion: &Completion) -> Result<Answer<Completions>, Error> {
         self.run_completion(completion, false)?.finish().await
     }
 
@@ -137,7 +137,7 @@ impl Engine {
     ///
     /// # Errors
     /// What is wrong with the request, or why it isn't accepted.
-    pub fn start_completion(&self, completion: &Completion) -> Result<Running<Outcome>, Error> {
+    pub fn start_completion(&self, completion: &Completion) -> Result<Running<Completions>, Error> {
         self.run_completion(completion, true)
     }
 
@@ -149,7 +149,7 @@ impl Engine {
         self.run_generation(generation, true)
     }
 
-    fn run_completion(&self, completion: &Completion, stream: bool) -> Result<Running<Outcome>, Error> {
+    fn run_completion(&self, completion: &Completion, stream: bool) -> Result<Running<Completions>, Error> {
         let received = Instant::now();
         let deadline = received + self.model.deadline(completion.deadline_ms)?;
         let session = check_session(completion.session.as_deref())?;
@@ -217,9 +217,9 @@ struct Checked<'a> {
 }
 
 /// The answer to a text that has a blocked term.
-fn blocked() -> Answer<Product> {
+fn blocked() -> Answer<TaskOutput> {
     Answer {
-        result: Product::Suggestions(Outcome { suggestions: Vec::new(), proven: true }),
+        result: TaskOutput::Suggestions(Completions { suggestions: Vec::new(), proven: true }),
         finish: Finish::Blocked,
         usage: Usage::default(),
         queued: Duration::ZERO,

@@ -8,15 +8,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::{Error, Kind};
 use crate::metrics::{self, ModelMetrics};
-use completion::{Generated, Outcome, Product, Suggestion};
+use completion::{Completions, Generated, Suggestion, TaskOutput};
 use scheduler::{Answer, Event, Finish, Health, Refusal};
 
 /// Where an answer comes from.
 pub(super) enum AnswerSource {
     /// A model thread, while its engine is healthy.
-    Model { reply: oneshot::Receiver<Result<Answer<Product>, Refusal>>, health: watch::Receiver<Health> },
+    Model { reply: oneshot::Receiver<Result<Answer<TaskOutput>, Refusal>>, health: watch::Receiver<Health> },
     /// It was known without a model.
-    Known(Answer<Product>),
+    Known(Answer<TaskOutput>),
 }
 
 /// What is done to an answer before a client gets it.
@@ -24,8 +24,8 @@ pub(super) type Finisher<T> = Box<dyn FnOnce(Answer<T>) -> Answer<T> + Send>;
 
 /// The result of one kind of task.
 pub trait TaskResult: Sized {
-    /// Takes the result out of a task's product; `None` if another kind of task made it.
-    fn from_product(product: Product) -> Option<Self>;
+    /// Takes the result out of a task's output; `None` if another kind of task made it.
+    fn from_output(output: TaskOutput) -> Option<Self>;
 
     /// The suggestions, if it has any.
     fn suggestions(&self) -> &[Suggestion] {
@@ -33,9 +33,9 @@ pub trait TaskResult: Sized {
     }
 }
 
-impl TaskResult for Outcome {
-    fn from_product(product: Product) -> Option<Self> {
-        if let Product::Suggestions(outcome) = product { Some(outcome) } else { None }
+impl TaskResult for Completions {
+    fn from_output(output: TaskOutput) -> Option<Self> {
+        if let TaskOutput::Suggestions(completions) = output { Some(completions) } else { None }
     }
 
     fn suggestions(&self) -> &[Suggestion] {
@@ -44,8 +44,8 @@ impl TaskResult for Outcome {
 }
 
 impl TaskResult for Generated {
-    fn from_product(product: Product) -> Option<Self> {
-        if let Product::Texts(generated) = product { Some(generated) } else { None }
+    fn from_output(output: TaskOutput) -> Option<Self> {
+        if let TaskOutput::Texts(generated) = output { Some(generated) } else { None }
     }
 }
 
@@ -151,9 +151,9 @@ impl<T: TaskResult> Streaming<T> {
 }
 
 /// An answer of the task's own kind.
-fn typed<T: TaskResult>(answer: Answer<Product>) -> Option<Answer<T>> {
+fn typed<T: TaskResult>(answer: Answer<TaskOutput>) -> Option<Answer<T>> {
     let Answer { result, finish, usage, queued, searched } = answer;
-    Some(Answer { result: T::from_product(result)?, finish, usage, queued, searched })
+    Some(Answer { result: T::from_output(result)?, finish, usage, queued, searched })
 }
 
 /// Counts how a request ended when it is dropped: without an answer it was cancelled.
@@ -168,7 +168,7 @@ impl Ending {
         Self { metrics, received, outcome: metrics::RequestOutcome::Cancelled }
     }
 
-    fn reached(&mut self, answer: &Result<Answer<Product>, Refusal>) {
+    fn reached(&mut self, answer: &Result<Answer<TaskOutput>, Refusal>) {
         self.outcome = match answer {
             Ok(answer) => {
                 self.metrics.request_seconds.observe(self.received.elapsed().as_secs_f64());
@@ -195,7 +195,7 @@ impl Drop for Ending {
 }
 
 impl AnswerSource {
-    async fn answer(self) -> Result<Answer<Product>, Refusal> {
+    async fn answer(self) -> Result<Answer<TaskOutput>, Refusal> {
         match self {
             Self::Known(answer) => Ok(answer),
             Self::Model { reply, health } => from_model(reply, health).await,
@@ -205,9 +205,9 @@ impl AnswerSource {
 
 /// Waits for a model thread's answer while the engine is healthy: a forward that hangs answers nobody.
 async fn from_model(
-    mut reply: oneshot::Receiver<Result<Answer<Product>, Refusal>>,
+    mut reply: oneshot::Receiver<Result<Answer<TaskOutput>, Refusal>>,
     mut health: watch::Receiver<Health>,
-) -> Result<Answer<Product>, Refusal> {
+) -> Result<Answer<TaskOutput>, Refusal> {
     let failed = async {
         match health.wait_for(|health| *health != Health::Ready).await.map(|health| health.clone()) {
             Ok(Health::Failed(failure)) => Refusal::Unhealthy(failure),
@@ -236,7 +236,7 @@ mod tests {
     /// A request that is answered with no suggestions.
     fn running<T: 'static>(metrics: &Arc<Metrics>) -> Running<T> {
         let answer = Answer {
-            result: Product::Suggestions(Outcome { suggestions: Vec::new(), proven: true }),
+            result: TaskOutput::Suggestions(Completions { suggestions: Vec::new(), proven: true }),
             finish: Finish::Complete,
             usage: Usage::default(),
             queued: Duration::ZERO,
@@ -259,16 +259,16 @@ mod tests {
         let pieces: Vec<_> = running::<Generated>(&metrics).pieces().collect().now_or_never().unwrap();
         assert!(matches!(&pieces[..], [Piece::Failed(error)] if error.kind == Kind::Internal), "{pieces:?}");
         assert!(metrics.render().contains(r#"foretype_requests_total{model="fake",outcome="failed"} 2"#));
-        assert!(running::<Outcome>(&metrics).finish().now_or_never().unwrap().unwrap().result.proven);
+        assert!(running::<Completions>(&metrics).finish().now_or_never().unwrap().unwrap().result.proven);
     }
 
     #[test]
     fn every_request_is_counted_once() {
         let metrics = Metrics::new();
-        let pieces: Vec<_> = running::<Outcome>(&metrics).pieces().collect().now_or_never().unwrap();
+        let pieces: Vec<_> = running::<Completions>(&metrics).pieces().collect().now_or_never().unwrap();
         assert!(matches!(&pieces[..], [Piece::Done(_)]), "{pieces:?}");
-        drop(running::<Outcome>(&metrics));
-        drop(running::<Outcome>(&metrics).pieces());
+        drop(running::<Completions>(&metrics));
+        drop(running::<Completions>(&metrics).pieces());
         let text = metrics.render();
         for line in [r#"outcome="complete"} 1"#, r#"outcome="cancelled"} 2"#] {
             assert!(text.contains(line), "{line} is not in\n{text}");

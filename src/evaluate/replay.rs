@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::metrics::{Keystroke, ranks};
 use crate::popular::Popular;
 use completion::text::{Method, Text};
-use completion::{Outcome, Search, SearchOptions, Task};
+use completion::{Completions, Search, SearchOptions, Task};
 use scheduler::Usage;
 use scheduler::backend::BackendError;
 use scheduler::scheduler::Scheduler;
@@ -111,14 +111,14 @@ impl Replay<'_> {
                 .map(|p| p.best(typed, LIST).into_iter().map(|(query, _)| query).collect())
                 .unwrap_or_default(),
             Contender::Exact | Contender::Healed | Contender::Naive => {
-                let (outcome, usage, next) = self.search(typed, contender)?;
+                let (completions, usage, next) = self.search(typed, contender)?;
                 ahead = next;
                 keystroke.forwards = usage.forwards;
                 keystroke.computed = usage.positions_computed;
                 keystroke.typed_computed = usage.typed_positions_computed;
                 keystroke.saved = usage.positions_saved;
-                keystroke.proven = outcome.proven;
-                outcome.suggestions.into_iter().map(|suggestion| suggestion.text).collect()
+                keystroke.proven = completions.proven;
+                completions.suggestions.into_iter().map(|suggestion| suggestion.text).collect()
             }
         };
         keystroke.latency_ms = started.elapsed().as_secs_f64() * 1000.0;
@@ -129,7 +129,11 @@ impl Replay<'_> {
     }
 
     /// Searches; returns what was found, what it cost, and the search to prepare with, if that is asked for.
-    fn search(&mut self, typed: &str, contender: Contender) -> Result<(Outcome, Usage, Option<Search>), BackendError> {
+    fn search(
+        &mut self,
+        typed: &str,
+        contender: Contender,
+    ) -> Result<(Completions, Usage, Option<Search>), BackendError> {
         let method = match contender {
             Contender::Healed => Method::Healed,
             Contender::Naive => Method::Naive,
@@ -145,7 +149,7 @@ impl Replay<'_> {
         self.finish(Search::new(Arc::clone(self.text), typed.to_owned(), options))
     }
 
-    fn finish(&mut self, search: Search) -> Result<(Outcome, Usage, Option<Search>), BackendError> {
+    fn finish(&mut self, search: Search) -> Result<(Completions, Usage, Option<Search>), BackendError> {
         let job = self.scheduler.add(search);
         loop {
             match self.scheduler.step() {
@@ -165,7 +169,7 @@ impl Replay<'_> {
         let Some((Task::Search(search), usage)) = self.scheduler.take(job) else {
             unreachable!("the job was added above as a search")
         };
-        let next = if self.options.lookahead { search.next_agreeing() } else { None };
-        Ok((search.outcome(), usage, next))
+        let next = if self.options.lookahead { search.lookahead() } else { None };
+        Ok((search.completions(), usage, next))
     }
 }

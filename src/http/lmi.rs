@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::json::{OneOrMany, refused, single};
 use crate::engine::{Generation, check_choice};
 use crate::error::{Error, Kind};
-use completion::choice::Choice;
+use completion::TokenChoice;
 use completion::{Generated, SampledToken, Sequence, SequenceFinish};
 use scheduler::{Answer, Finish};
 
@@ -269,10 +269,10 @@ impl Parameters {
 
     /// Nonsense is refused also where it would be ignored.
     fn check_what_may_mean_nothing(&self) -> Result<(), Error> {
-        check_choice(&Choice {
+        check_choice(&TokenChoice {
             temperature: self.temperature.map_or(1.0, single),
             top_p: self.top_p.map_or(1.0, single),
-            ..Choice::default()
+            ..TokenChoice::default()
         })
     }
 

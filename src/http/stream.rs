@@ -13,7 +13,7 @@ use super::framing::Framing;
 use super::lmi::{self, Reply, Style, Token};
 use super::suggest::{End, SuggestionLine};
 use crate::engine::{Engine, Generation, Piece, Running, TaskResult};
-use completion::{Generated, Outcome, SampledToken};
+use completion::{Completions, Generated, SampledToken};
 use scheduler::Event;
 
 /// The pieces of a running request, which keep its engine loaded.
@@ -60,8 +60,8 @@ impl SuggestEncoder {
     }
 }
 
-impl Encoder<Piece<Outcome>> for SuggestEncoder {
-    fn encode(&mut self, piece: Piece<Outcome>, out: &mut Vec<u8>) {
+impl Encoder<Piece<Completions>> for SuggestEncoder {
+    fn encode(&mut self, piece: Piece<Completions>, out: &mut Vec<u8>) {
         match piece {
             Piece::Event(Event::Suggestion(suggestion)) => {
                 self.framing.write(out, &SuggestionLine { suggestion: (&suggestion).into() });

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::engine::Completion;
 use completion::text::Method;
-use completion::{Outcome, Suggestion};
+use completion::{Completions, Suggestion};
 use scheduler::{Answer, Finish, Usage};
 
 /// A typed text to complete.
@@ -165,7 +165,7 @@ impl From<Usage> for SuggestUsage {
 
 impl<'a> End<'a> {
     /// The end of an answer as it is sent.
-    pub fn new(model: &'a str, answer: &Answer<Outcome>) -> Self {
+    pub fn new(model: &'a str, answer: &Answer<Completions>) -> Self {
         // Microseconds are enough, and keep the body short.
         let ms = |duration: std::time::Duration| duration.as_micros() as f64 / 1000.0;
         Self {
@@ -180,7 +180,7 @@ impl<'a> End<'a> {
 
 impl<'a> Suggestions<'a> {
     /// An answer as it is sent.
-    pub fn new(model: &'a str, answer: &'a Answer<Outcome>) -> Self {
+    pub fn new(model: &'a str, answer: &'a Answer<Completions>) -> Self {
         let suggestions = answer.result.suggestions.iter().map(SuggestedQuery::from).collect();
         Self { suggestions, end: End::new(model, answer) }
     }

@@ -47,7 +47,7 @@ fn keystrokes_share_work_and_answers_do_not_depend_on_it() {
     for end in (1..=query.len()).step_by(3) {
         let typed = &query[..end];
         let (warm, cold) = (complete(&warm, typed), complete(&demo_engine(), typed));
-        let texts = |answer: &scheduler::Answer<completion::Outcome>| -> Vec<String> {
+        let texts = |answer: &scheduler::Answer<completion::Completions>| -> Vec<String> {
             answer.result.suggestions.iter().map(|s| s.text.clone()).collect()
         };
         assert_eq!(texts(&warm), texts(&cold), "{typed:?}");

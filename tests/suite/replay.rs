@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use completion::text::{Method, Text, TokenId};
-use completion::{Outcome, Product, Search, SearchOptions};
+use completion::{Completions, Search, SearchOptions, TaskOutput};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use scheduler::backend::{Backend, Limits};
@@ -68,25 +68,25 @@ fn search(text: &Arc<Text>, typed: &str, context: usize) -> Search {
     Search::new(Arc::clone(text), typed.to_owned(), options)
 }
 
-/// Runs searches together and returns their outcomes in order.
-fn run(scheduler: &mut Scheduler, searches: Vec<Search>) -> Vec<Outcome> {
+/// Runs searches together and returns their answers in order.
+fn run(scheduler: &mut Scheduler, searches: Vec<Search>) -> Vec<Completions> {
     let jobs: Vec<_> = searches.into_iter().map(|search| scheduler.add(search)).collect();
-    let mut outcomes = vec![None; jobs.len()];
-    while outcomes.iter().any(Option::is_none) {
+    let mut answers = vec![None; jobs.len()];
+    while answers.iter().any(Option::is_none) {
         for done in scheduler.step().unwrap().done {
             let index = jobs.iter().position(|job| *job == done).unwrap();
-            outcomes[index] = match scheduler.remove(done) {
-                Some((Product::Suggestions(outcome), _)) => Some(outcome),
+            answers[index] = match scheduler.remove(done) {
+                Some((TaskOutput::Suggestions(completions), _)) => Some(completions),
                 other => panic!("{other:?}"),
             };
         }
     }
-    outcomes.into_iter().flatten().collect()
+    answers.into_iter().flatten().collect()
 }
 
 /// Whether two answers are the same, and if not, whether near ties explain it.
-fn compare(warm: &Outcome, cold: &Outcome) -> (bool, bool) {
-    let texts = |outcome: &Outcome| outcome.suggestions.iter().map(|s| s.text.clone()).collect::<Vec<_>>();
+fn compare(warm: &Completions, cold: &Completions) -> (bool, bool) {
+    let texts = |completions: &Completions| completions.suggestions.iter().map(|s| s.text.clone()).collect::<Vec<_>>();
     if texts(warm) == texts(cold) {
         let close = warm.suggestions.iter().zip(&cold.suggestions).all(|(a, b)| (a.logprob - b.logprob).abs() < 1e-3);
         return (close, close);

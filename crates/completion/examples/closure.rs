@@ -27,9 +27,9 @@ fn main() -> Result<(), TextError> {
         Distribution::from_row(&counts.iter().map(|count| count.ln()).collect::<Vec<_>>())
     };
     let options = SearchOptions { suggestions: 3, beams: 8, max_new_tokens: 12, context: 32, method: Method::Exact };
-    let outcome = complete_with(Search::new(Arc::clone(&text), typed.clone(), options), model);
-    println!("{typed:?} (proven: {})", outcome.proven);
-    for suggestion in outcome.suggestions {
+    let completions = complete_with(Search::new(Arc::clone(&text), typed.clone(), options), model);
+    println!("{typed:?} (proven: {})", completions.proven);
+    for suggestion in completions.suggestions {
         println!("{:8.4}  {}", suggestion.probability, suggestion.text);
     }
     Ok(())

@@ -1,6 +1,21 @@
-//! The distribution of the next token behind a path, as far as it is kept.
+//! The distribution of the next token behind a path.
 
-/// The best next tokens and, where it may be asked for any token, the whole row.
+/// What an engine computes of a position.
+#[derive(Clone, Copy, Debug)]
+pub struct Logits<'a> {
+    /// The best next tokens, best first.
+    pub best_ids: &'a [u32],
+    /// Their logits.
+    pub best: &'a [f32],
+    /// All logits, if the whole row was wanted. `[vocab]`
+    pub row: Option<&'a [f32]>,
+    /// Over all logits.
+    pub logsumexp: f32,
+    /// Tokens in the vocabulary.
+    pub vocab: usize,
+}
+
+/// The best next tokens and, if it was wanted, the whole row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
     /// Best next tokens, best first.
@@ -16,19 +31,20 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// From an engine's logits: the best tokens, their logits, logsumexp over all, and perhaps all logits.
-    pub fn from_logits(ids: &[u32], logits: &[f32], logsumexp: f32, row: Option<&[f32]>, vocab: usize) -> Self {
+    /// From an engine's logits.
+    pub fn from_logits(logits: Logits) -> Self {
+        let Logits { best_ids, best, row, logsumexp, vocab } = logits;
         let normalised = |logits: &[f32]| logits.iter().map(|x| x - logsumexp).collect::<Box<[f32]>>();
-        Self { ids: ids.into(), log_probs: normalised(logits), row: row.map(normalised), logsumexp, vocab }
+        Self { ids: best_ids.into(), log_probs: normalised(best), row: row.map(normalised), logsumexp, vocab }
     }
 
     /// From the logits of the whole vocabulary, natural logarithms of unnormalised probabilities. `[vocab]`
-    pub fn from_row(logits: &[f32]) -> Self {
-        let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
-        ids.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
-        let best: Vec<f32> = ids.iter().map(|&id| logits[id as usize]).collect();
-        let logsumexp = log_sum(logits.iter().map(|&x| f64::from(x))) as f32;
-        Self::from_logits(&ids, &best, logsumexp, Some(logits), logits.len())
+    pub fn from_row(row: &[f32]) -> Self {
+        let mut ids: Vec<u32> = (0..row.len() as u32).collect();
+        ids.sort_by(|&a, &b| row[b as usize].total_cmp(&row[a as usize]));
+        let best: Vec<f32> = ids.iter().map(|&id| row[id as usize]).collect();
+        let logsumexp = log_sum(row.iter().map(|&x| f64::from(x))) as f32;
+        Self::from_logits(Logits { best_ids: &ids, best: &best, row: Some(row), logsumexp, vocab: row.len() })
     }
 
     /// The best tokens with their log-probabilities, best first.
@@ -36,7 +52,7 @@ impl Distribution {
         self.ids.iter().copied().zip(self.log_probs.iter().copied())
     }
 
-    /// Every token whose log-probability is known, in no order of note.
+    /// Every token whose log-probability is known, in no particular order.
     pub fn known(&self) -> impl Iterator<Item = (u32, f32)> {
         let row = self.row.iter().flat_map(|row| (0u32..).zip(row.iter().copied()));
         row.chain(self.best().filter(|_| self.row.is_none()))
@@ -60,7 +76,7 @@ impl Distribution {
         }
     }
 
-    /// Whether any token may be asked for.
+    /// Whether the whole row is known.
     pub fn is_full(&self) -> bool {
         self.row.is_some()
     }
@@ -100,16 +116,17 @@ mod tests {
     fn logits_become_log_probabilities() {
         let logits = [0.0f32, 3.0, 1.0, 2.0];
         let lse = logits.iter().map(|x| x.exp()).sum::<f32>().ln();
-        let partial = Distribution::from_logits(&[1, 3], &[3.0, 2.0], lse, None, 4);
+        let best = Logits { best_ids: &[1, 3], best: &[3.0, 2.0], row: None, logsumexp: lse, vocab: 4 };
+        let partial = Distribution::from_logits(best);
         assert_eq!(partial.log_prob(3), Some(2.0 - lse));
         assert_eq!(partial.log_prob(0), None);
         assert_eq!(partial.unlisted_bound(), Some(2.0 - lse));
-        let full = Distribution::from_logits(&[1, 3], &[3.0, 2.0], lse, Some(&logits), 4);
+        let full = Distribution::from_logits(Logits { row: Some(&logits), ..best });
         let sum: f32 = (0..4).map(|t| full.log_prob(t).unwrap().exp()).sum();
         assert!((sum - 1.0).abs() < 1e-6);
         assert!(full.bytes() > partial.bytes() && full.is_full() && !partial.is_full());
-        let all = Distribution::from_logits(&[1, 3, 2, 0], &[3.0, 2.0, 1.0, 0.0], lse, None, 4);
-        assert_eq!(all.unlisted_bound(), None);
+        let all = Logits { best_ids: &[1, 3, 2, 0], best: &[3.0, 2.0, 1.0, 0.0], ..best };
+        assert_eq!(Distribution::from_logits(all).unlisted_bound(), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The candidates that a search may follow next, kept by their number of new tokens (their level).
+//! The candidates that a search may expand next, by level (their number of new tokens).
 //!
-//! Two orders are asked for. The best of all levels first is the order with the least work, one beginning after the other. The
-//! best of the shallowest level first follows whole levels, which an engine can compute together.
+//! Best first has the least work, one beam after the other. Level by level lets an engine compute a level's beams
+//! together.
 
 use std::collections::BinaryHeap;
 
@@ -11,9 +11,9 @@ use super::candidate::Candidate;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The most probable of all.
-    Best,
+    BestFirst,
     /// The most probable of those with the fewest new tokens.
-    Shallowest,
+    LevelByLevel,
 }
 
 /// Candidates by level. See the module's documentation.
@@ -28,8 +28,8 @@ impl Frontier {
         self.level(level).push(candidate);
     }
 
-    /// Makes room for so many more, which else grows little by little.
-    pub fn make_room(&mut self, level: usize, more: usize) {
+    /// Reserves memory for `more` candidates of a level.
+    pub fn reserve(&mut self, level: usize, more: usize) {
         self.level(level).reserve(more);
     }
 
@@ -47,15 +47,15 @@ impl Frontier {
 
     /// Takes the first candidate, with its level.
     pub fn pop(&mut self, order: Order) -> Option<(usize, Candidate)> {
-        let some = self.levels.iter().enumerate().filter_map(|(level, heap)| Some((level, *heap.peek()?)));
+        let heads = self.levels.iter().enumerate().filter_map(|(level, heap)| Some((level, *heap.peek()?)));
         let (level, _) = match order {
-            Order::Best => some.max_by(|a, b| a.1.cmp(&b.1))?,
-            Order::Shallowest => some.min_by_key(|&(level, _)| level)?,
+            Order::BestFirst => heads.max_by(|a, b| a.1.cmp(&b.1))?,
+            Order::LevelByLevel => heads.min_by_key(|&(level, _)| level)?,
         };
         Some((level, self.levels[level].pop()?))
     }
 
-    /// Forgets a level's candidates.
+    /// Drops a level's candidates.
     pub fn clear(&mut self, level: usize) {
         if let Some(level) = self.levels.get_mut(level) {
             level.clear();
@@ -73,7 +73,7 @@ mod tests {
         let filled = || {
             let mut frontier = Frontier::default();
             for (level, joint) in [(2, -1.0), (0, -5.0), (2, -3.0), (0, -2.0), (1, -4.0)] {
-                frontier.push(level, Candidate { joint, source: 0, token: Some(TokenId(0)) });
+                frontier.push(level, Candidate { joint, beam: 0, token: Some(TokenId(0)) });
             }
             frontier
         };
@@ -82,7 +82,7 @@ mod tests {
             std::iter::from_fn(|| frontier.pop(order)).map(|(_, candidate)| candidate.joint).collect()
         };
         assert_eq!(filled().best(), Some(-1.0));
-        assert_eq!(order(Order::Best), [-1.0, -2.0, -3.0, -4.0, -5.0]);
-        assert_eq!(order(Order::Shallowest), [-2.0, -5.0, -4.0, -1.0, -3.0]);
+        assert_eq!(order(Order::BestFirst), [-1.0, -2.0, -3.0, -4.0, -5.0]);
+        assert_eq!(order(Order::LevelByLevel), [-2.0, -5.0, -4.0, -1.0, -3.0]);
     }
 }

@@ -1,16 +1,17 @@
-//! The paths of token sequences that a task has referred to, and which distributions it wants of them.
+//! The token sequences that a task refers to, and the distributions that it wants behind them.
 //!
-//! What every task has in common, and all that the scheduler needs to know of it: the scheduler reads [`Paths::wanted`], finds or
-//! computes, and calls [`Paths::supply`].
+//! All that a scheduler needs to know of a task: it reads [`Paths::wanted`], looks up or computes, and calls
+//! [`Paths::supply`].
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::distribution::Distribution;
+use crate::distribution::Distribution;
 use crate::text::TokenId;
 
-/// A node: a path from the prompt. Indices are dense from 0, the prompt's own, and a parent's is smaller than its child's.
+/// A node: a path from the prompt. Indices are dense from 0, the prompt's own, and a parent's is smaller than its
+/// child's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeIndex(pub usize);
 
@@ -19,13 +20,13 @@ pub struct NodeIndex(pub usize);
 pub struct Wanted {
     /// The path.
     pub node: NodeIndex,
-    /// Whether any token's probability may be asked for, not only those of the best.
+    /// Whether the row of the whole vocabulary is wanted, not only the best tokens.
     pub full: bool,
     /// Whether the task can go on without it.
     pub speculative: bool,
 }
 
-/// What paths begin with.
+/// What all paths of a task begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
     /// The tokens from position 0 on; at least one.
@@ -35,7 +36,7 @@ pub struct Prompt {
 }
 
 impl From<Vec<TokenId>> for Prompt {
-    /// Of a decoder that stands alone.
+    /// For a model without an encoder.
     fn from(tokens: Vec<TokenId>) -> Self {
         Self { tokens, source: None }
     }
@@ -129,12 +130,12 @@ impl Paths {
         self.nodes[node.0].next.as_ref()
     }
 
-    /// The distribution behind a node, no longer kept.
+    /// Takes the distribution behind a node; it is no longer kept.
     pub fn take_next(&mut self, node: NodeIndex) -> Option<Arc<Distribution>> {
         self.nodes[node.0].next.take()
     }
 
-    /// The distributions that are missing, and those that were asked for ahead.
+    /// The distributions that are missing, and the speculative ones.
     pub fn wanted(&self) -> &[Wanted] {
         &self.wanted
     }
@@ -144,7 +145,7 @@ impl Paths {
         self.wanted.push(wanted);
     }
 
-    /// Asks for nothing any more.
+    /// Withdraws what was asked for.
     pub fn want_nothing(&mut self) {
         self.wanted.clear();
     }
@@ -154,12 +155,12 @@ impl Paths {
         self.wanted.iter().any(|wanted| !wanted.speculative)
     }
 
-    /// Distributions that were brought until now.
+    /// Distributions that were supplied so far.
     pub fn supplied(&self) -> usize {
         self.supplied
     }
 
-    /// Brings what `find` has of what is wanted. Returns how many that were.
+    /// Supplies the wanted distributions that `find` has, and returns their number.
     pub fn supply_known(&mut self, mut find: impl FnMut(&Wanted) -> Option<Arc<Distribution>>) -> usize {
         let Self { wanted, nodes, .. } = self;
         let before = wanted.len();
@@ -171,12 +172,12 @@ impl Paths {
             }
             is_missing
         });
-        let brought = before - self.wanted.len();
-        self.supplied += brought;
-        brought
+        let supplied = before - self.wanted.len();
+        self.supplied += supplied;
+        supplied
     }
 
-    /// Brings the distribution of a wanted node.
+    /// Supplies the distribution of a wanted node.
     pub fn supply(&mut self, node: NodeIndex, next: Arc<Distribution>) {
         self.wanted.retain(|wanted| wanted.node != node);
         self.supplied += 1;

@@ -1,17 +1,17 @@
 //! Sampling: open-ended generation behind a prompt, as a state machine beside the search.
 //!
-//! What it samples from is what Hugging Face transformers would: repetition penalty, then temperature, then top-k, then top-p, in
-//! this order; temperature 0 is greedy. Each sequence draws one number a token from its own stream of a seeded generator, so what
-//! it says depends on the seed and the model, never on what else is being computed. It knows no engine and no clock.
+//! What it samples from is what Hugging Face transformers would: repetition penalty, then temperature, then top-k, then
+//! top-p, in this order; temperature 0 is greedy. Each sequence draws one number a token from its own stream of a
+//! seeded generator, so what it says depends on the seed and the model, never on what else is being computed.
 
 use std::sync::Arc;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::choice::{Choice, choose};
-use super::continuation::Continuation;
+use super::detokenizer::Detokenizer;
 use super::paths::{NodeIndex, Paths, Prompt, Wanted};
+use super::token_choice::TokenChoice;
 use crate::text::{Role, Text, TokenId};
 
 /// How to sample.
@@ -24,12 +24,12 @@ pub struct SamplingOptions {
     /// Positions that a path, prompt included, may have.
     pub context: usize,
     /// How a token is chosen.
-    pub choice: Choice,
+    pub choice: TokenChoice,
     /// A sequence ends before any of these.
     pub stop: Vec<String>,
     /// Seed of the random numbers.
     pub seed: u64,
-    /// How many of the best tokens every distribution lists. Where they decide, whole rows needn't be brought.
+    /// How many of the best tokens every distribution lists. Where they decide, whole rows aren't wanted.
     pub listed: usize,
 }
 
@@ -51,8 +51,8 @@ pub enum SequenceFinish {
 pub struct SampledToken {
     /// The token.
     pub id: u32,
-    /// The text that is certain with it. A character that takes several tokens comes with the last of them, and text that may be
-    /// the beginning of a stop string waits until it is known not to be.
+    /// The text that is certain with it. A character of several tokens comes with the last of them, and text that may
+    /// begin a stop string waits until it is known not to.
     pub text: String,
     /// Natural log-probability that the model gives it, before penalties and temperature.
     pub logprob: f32,
@@ -81,7 +81,7 @@ pub struct Generated {
 struct Draft {
     node: NodeIndex,
     random: ChaCha8Rng,
-    text: Continuation,
+    text: Detokenizer,
     tokens: Vec<SampledToken>,
     finish: Option<SequenceFinish>,
 }
@@ -100,7 +100,7 @@ impl Sampling {
         let draft = |sequence: usize| {
             let mut random = ChaCha8Rng::seed_from_u64(options.seed);
             random.set_stream(sequence as u64);
-            let text = Continuation::new(options.stop.clone());
+            let text = Detokenizer::new(options.stop.clone());
             Draft { node: Paths::ROOT, random, text, tokens: Vec::new(), finish: None }
         };
         let drafts = (0..options.sequences).map(draft).collect();
@@ -110,7 +110,7 @@ impl Sampling {
     }
 
     /// Distributions that it may still need.
-    pub fn left(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         let drafts = self.drafts.iter().filter(|draft| draft.finish.is_none());
         drafts.map(|draft| self.options.max_new_tokens - draft.tokens.len()).sum()
     }
@@ -141,7 +141,7 @@ impl Sampling {
         self.ask();
     }
 
-    /// What was generated until now.
+    /// What was generated so far.
     pub fn generated(&self) -> Generated {
         let sequence = |draft: &Draft| Sequence {
             text: draft.text.released().to_owned(),
@@ -190,16 +190,16 @@ impl Sampling {
         let mut seen: Vec<u32> = self.paths.prompt().iter().map(|token| token.0).collect();
         seen.extend(draft.tokens.iter().map(|token| token.id));
         let (text, so_far) = (&self.text, &draft.text);
-        let answers = self.paths.source().is_some();
+        let has_encoder = self.paths.source().is_some();
         let allowed = |token: u32| match text.role(TokenId(token)) {
             Role::End => !so_far.is_blocked(text, None),
             Role::Text => !so_far.is_blocked(text, text.bytes(TokenId(token))),
-            // An encoder-decoder may say special tokens, such as those that number the gaps of its source, and ids that the tokenizer
-            // lacks. They have no text.
-            Role::Never => answers && text.bytes(TokenId(token)).is_none(),
+            // An encoder-decoder may generate special tokens, such as those that number the gaps of its source, and ids
+            // that the tokenizer lacks. They have no text.
+            Role::Never => has_encoder && text.bytes(TokenId(token)).is_none(),
         };
         let number = draft.random.random::<f64>();
-        let Some((id, logprob)) = choose(&next, &self.options.choice, &seen, number, allowed) else {
+        let Some((id, logprob)) = self.options.choice.choose(&next, &seen, number, allowed) else {
             draft.finish(SequenceFinish::Blocked);
             return;
         };
@@ -207,7 +207,7 @@ impl Sampling {
             draft.finish(SequenceFinish::EndOfText);
             return;
         }
-        let starts = answers && draft.text.is_empty();
+        let starts = has_encoder && draft.text.is_empty();
         let bytes = if starts { text.first_bytes(TokenId(id)) } else { text.bytes(TokenId(id)) };
         let released = draft.text.push(bytes.unwrap_or_default());
         draft.tokens.push(SampledToken { id, text: released, logprob });

@@ -1,7 +1,7 @@
 //! Sampling driven by a made-up model: seeds, stops, limits, and text that comes in the right pieces.
 
 use super::*;
-use crate::Distribution;
+use crate::distribution::{Distribution, Logits};
 use crate::text::testing::tiny;
 
 const LISTED: usize = 3;
@@ -20,11 +20,17 @@ fn model(path: &[u32], vocab: usize, end: f32) -> Arc<Distribution> {
     ids.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
     ids.truncate(LISTED);
     let best: Vec<f32> = ids.iter().map(|&id| logits[id as usize]).collect();
-    Arc::new(Distribution::from_logits(&ids, &best, lse, Some(&logits), vocab))
+    Arc::new(Distribution::from_logits(Logits {
+        best_ids: &ids,
+        best: &best,
+        row: Some(&logits),
+        logsumexp: lse,
+        vocab,
+    }))
 }
 
 fn options() -> SamplingOptions {
-    let choice = Choice { temperature: 1.0, ..Choice::default() };
+    let choice = TokenChoice { temperature: 1.0, ..TokenChoice::default() };
     SamplingOptions { sequences: 1, max_new_tokens: 8, context: 32, choice, stop: Vec::new(), seed: 1, listed: LISTED }
 }
 
@@ -36,14 +42,7 @@ fn run(text: &Arc<Text>, options: SamplingOptions, end: f32) -> (Generated, Vec<
     let mut sent = vec![0; sequences];
     loop {
         for wanted in sampling.paths().wanted().to_vec() {
-            let mut path = Vec::new();
-            let mut node = wanted.node;
-            while let Some((parent, token)) = sampling.paths().step_to(node) {
-                path.push(token.0);
-                node = parent;
-            }
-            path.extend(sampling.paths().prompt().iter().rev().map(|token| token.0));
-            path.reverse();
+            let path: Vec<u32> = sampling.paths().tokens(wanted.node).iter().map(|token| token.0).collect();
             sampling.paths_mut().supply(wanted.node, model(&path, text.vocab(), end));
         }
         sampling.advance();
@@ -118,12 +117,12 @@ fn sequences_end_where_they_must() {
 #[test]
 fn greedy_and_small_top_k_need_no_whole_rows() {
     let text = text();
-    let full = |choice: Choice| {
+    let full = |choice: TokenChoice| {
         let sampling = Sampling::new(Arc::clone(&text), text.encode("ab"), SamplingOptions { choice, ..options() });
         sampling.paths().wanted()[0].full
     };
-    let random = Choice { temperature: 1.0, ..Choice::default() };
-    assert!(!full(Choice::default()) && !full(Choice { top_k: 3, ..random }));
-    assert!(full(random) && full(Choice { top_k: 4, ..random }));
-    assert!(full(Choice { repetition_penalty: 1.1, ..Choice::default() }));
+    let random = TokenChoice { temperature: 1.0, ..TokenChoice::default() };
+    assert!(!full(TokenChoice::default()) && !full(TokenChoice { top_k: 3, ..random }));
+    assert!(full(random) && full(TokenChoice { top_k: 4, ..random }));
+    assert!(full(TokenChoice { repetition_penalty: 1.1, ..TokenChoice::default() }));
 }

@@ -1,9 +1,10 @@
-//! The search against brute force: every text that a tiny vocabulary can spell, up to a length, with its exact probability.
+//! The search against brute force: every text that a tiny vocabulary can spell, up to a length, with its exact
+//! probability.
 
 use rustc_hash::FxHashMap;
 
 use super::*;
-use crate::Distribution;
+use crate::distribution::{Distribution, Logits};
 use crate::text::testing::tiny;
 
 /// Log-probabilities of the next token behind a path, by a hash; a model small enough to enumerate.
@@ -28,7 +29,8 @@ fn distribution(log_probs: &[f32], top_k: usize) -> Arc<Distribution> {
     ids.sort_by(|&a, &b| log_probs[b as usize].total_cmp(&log_probs[a as usize]));
     ids.truncate(top_k);
     let best: Vec<f32> = ids.iter().map(|&id| log_probs[id as usize]).collect();
-    Arc::new(Distribution::from_logits(&ids, &best, 0.0, Some(log_probs), log_probs.len()))
+    let (row, vocab) = (Some(log_probs), log_probs.len());
+    Arc::new(Distribution::from_logits(Logits { best_ids: &ids, best: &best, row, logsumexp: 0.0, vocab }))
 }
 
 /// Runs a search to its end.
@@ -36,8 +38,8 @@ fn run(search: Search, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
     run_speculating(search, 0, model)
 }
 
-/// Runs a search to its end, with so many more distributions each time than it waits for. They come a few at a time, and what is asked
-/// for ahead depends on what is known by then.
+/// Runs a search to its end with up to `count` speculative requests in each round. Distributions come a few at a time,
+/// and what is requested depends on what is known by then.
 fn run_speculating(mut search: Search, count: usize, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
     let at_once = if count == 0 { usize::MAX } else { 1 + count % 3 };
     loop {
@@ -84,8 +86,9 @@ fn options(suggestions: usize, beams: usize) -> SearchOptions {
     SearchOptions { suggestions, beams, max_new_tokens: 12, context: 32, method: Method::Exact }
 }
 
-/// Probability that the tokens of some text up to `length` characters begin by spelling all of `typed`: the sum over the distinct
-/// shortest such beginnings, each with the probability of its tokens. What [`Search`] calls the typed text's probability.
+/// Probability that the tokens of some text up to `length` characters begin by spelling all of `typed`: the sum over
+/// the distinct shortest such beginnings, each with the probability of its tokens. What [`Search`] calls the typed
+/// text's probability.
 fn typed_mass(text: &Text, typed: &str, all: &FxHashMap<String, f64>, model: &impl Fn(&[u32]) -> Vec<f32>) -> f64 {
     let mut beginnings = rustc_hash::FxHashSet::default();
     for whole in all.keys().filter(|whole| whole.starts_with(typed)) {
@@ -125,7 +128,7 @@ fn proven_answers_are_the_true_ones() {
             let search = run(Search::new(Arc::clone(&text), typed.into(), options(10, 60)), |path| {
                 distribution(&model(path), 9)
             });
-            let outcome = search.outcome();
+            let outcome = search.completions();
             let mass = typed_mass(&text, typed, &all, &model);
             assert!((search.typed_log_prob().unwrap().exp() / mass - 1.0).abs() < 1e-5, "{typed:?}");
             let mut truth: Vec<(&str, f64)> = all
@@ -218,10 +221,14 @@ fn suggestions_always_start_with_what_was_typed() {
         }
         let top_k = rng.random_range(1..=vocab.min(6));
         let model = |path: &[u32]| distribution(&cheap_log_probs(seed, path, vocab), top_k);
-        let outcome = run(search, model).outcome();
+        let outcome = run(search, model).completions();
         if case % 50 == 0 {
             let again = Search::new(Arc::clone(text), typed.clone(), limits.clone());
-            assert_eq!(run_speculating(again, 1 + case % 7, model).outcome(), outcome, "speculation changed {typed:?}");
+            assert_eq!(
+                run_speculating(again, 1 + case % 7, model).completions(),
+                outcome,
+                "speculation changed {typed:?}"
+            );
         }
         for suggestion in outcome.suggestions {
             assert!(suggestion.text.starts_with(&typed), "{typed:?} {suggestion:?}");
@@ -243,7 +250,7 @@ fn cheap_log_probs(seed: u64, path: &[u32], vocab: usize) -> Vec<f32> {
 }
 
 #[test]
-fn a_cut_search_says_so_and_fills_up_with_what_it_has() {
+fn a_truncated_search_says_so_and_shows_truncated_texts() {
     let text = Arc::new(tiny("ab ", &[("a", "b")]));
     // Nothing ever ends.
     let model = |path: &[u32]| {
@@ -254,9 +261,9 @@ fn a_cut_search_says_so_and_fills_up_with_what_it_has() {
     let mut limits = options(3, 4);
     limits.max_new_tokens = 2;
     let search = run(Search::new(Arc::clone(&text), "a".into(), limits), model);
-    let outcome = search.outcome();
+    let outcome = search.completions();
     assert!(!outcome.proven && !outcome.suggestions.is_empty());
-    let next = search.next_agreeing().expect("a first suggestion to go on along");
+    let next = search.lookahead().expect("a first suggestion to go on along");
     assert_eq!(next.typed.len(), 2);
     assert!(outcome.suggestions[0].text.starts_with(&next.typed));
     for suggestion in &outcome.suggestions {
@@ -277,7 +284,7 @@ fn a_token_that_finishes_a_half_typed_word_is_a_new_one() {
         };
         let mut limits = options(6, 6);
         limits.max_new_tokens = max_new_tokens;
-        for suggestion in run(Search::new(Arc::clone(&text), "a".into(), limits), model).outcome().suggestions {
+        for suggestion in run(Search::new(Arc::clone(&text), "a".into(), limits), model).completions().suggestions {
             // "ab" takes the place of the typed "a"; everything else goes on behind it.
             let kept = usize::from(!suggestion.completion.starts_with('b'));
             let added = text.encode(&suggestion.text).len() - kept;
@@ -304,7 +311,7 @@ fn the_context_is_never_exceeded() {
 
 /// A tokenizer that can't be exact, because it puts a space before the first word, is healed, and says so.
 #[test]
-fn other_tokenizers_fall_back_and_still_start_with_what_was_typed() {
+fn inexact_tokenizers_still_suggest_what_starts_with_the_typed_text() {
     let golden =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/goldens/plain/tokenizer.json"))
             .unwrap();
@@ -316,7 +323,7 @@ fn other_tokenizers_fall_back_and_still_start_with_what_was_typed() {
     for (seed, typed) in ["t", "the", "heat ex", "a b", "in the the", "é"].iter().cycle().take(300).enumerate() {
         let model = |path: &[u32]| distribution(&cheap_log_probs(seed as u64, path, text.vocab()), 6);
         let search = Search::new(Arc::clone(&text), (*typed).to_owned(), options(3, 4));
-        for suggestion in run(search, model).outcome().suggestions {
+        for suggestion in run(search, model).completions().suggestions {
             assert!(suggestion.text.starts_with(typed), "{typed:?} {suggestion:?}");
             found += 1;
         }
@@ -327,7 +334,7 @@ fn other_tokenizers_fall_back_and_still_start_with_what_was_typed() {
 #[test]
 fn both_orders_and_any_change_between_them_give_the_same_answer() {
     let text = Arc::new(tiny("ab ", &[("a", "b"), (" ", "a"), ("b", "a"), ("ab", "a")]));
-    let (mut differing, mut levels_followed) = (0, 0);
+    let (mut differing, mut by_level) = (0, 0);
     for seed in 0..600u64 {
         // From models that end soon to models that never do.
         let ending = [-12.0, -4.0, 0.0, 2.0][seed as usize % 4];
@@ -345,23 +352,23 @@ fn both_orders_and_any_change_between_them_give_the_same_answer() {
             let mut search = Search::new(Arc::clone(&text), typed.into(), limits.clone());
             search.fixed_order = order;
             let search = run_speculating(search, speculation, model);
-            (search.outcome(), search.paths().len(), search.order())
+            (search.completions(), search.paths().len(), search.order())
         };
-        let (reference, nodes, _) = answer(Some(Order::Best), 0);
-        let (whole_levels, more_nodes, _) = answer(Some(Order::Shallowest), 0);
+        let (reference, nodes, _) = answer(Some(Order::BestFirst), 0);
+        let (whole_levels, more_nodes, _) = answer(Some(Order::LevelByLevel), 0);
         assert_eq!(reference.suggestions, whole_levels.suggestions, "seed {seed}, {typed:?}");
         for speculation in [0, 3, 16] {
             let (adaptive, _, order) = answer(None, speculation);
             assert_eq!(reference.suggestions, adaptive.suggestions, "seed {seed}, {typed:?}");
-            levels_followed += usize::from(order == Order::Shallowest);
+            by_level += usize::from(order == Order::LevelByLevel);
         }
         let mut expecting = Search::new(Arc::clone(&text), typed.into(), limits.clone());
-        expecting.expect(Experience { meets_cuts: true, foresight: 0.5 });
-        let expecting = run_speculating(expecting, 3, model).outcome();
+        expecting.set_stats(SearchStats { rarely_ends: true, ..SearchStats::default() });
+        let expecting = run_speculating(expecting, 3, model).completions();
         assert_eq!(reference.suggestions, expecting.suggestions, "seed {seed}, {typed:?}");
         differing += usize::from(more_nodes != nodes);
     }
-    assert!(differing > 50 && levels_followed > 50, "{differing} {levels_followed}");
+    assert!(differing > 50 && by_level > 50, "{differing} {by_level}");
 }
 
 /// A model that ends no query, and whose tokens differ in probability.
@@ -372,18 +379,18 @@ fn endless(path: &[u32], vocab: usize) -> Arc<Distribution> {
 }
 
 #[test]
-fn fewer_beams_than_suggestions_leave_none_out_that_is_cut_anyway() {
+fn fewer_beams_than_suggestions_still_fill_the_list_with_truncated_ones() {
     let text = Arc::new(tiny("ab ", &MERGES));
     let limits = SearchOptions { max_new_tokens: 3, ..options(6, 2) };
     let search = run(Search::new(Arc::clone(&text), "a".into(), limits), |path| endless(path, text.vocab()));
-    let suggestions = search.outcome().suggestions;
+    let suggestions = search.completions().suggestions;
     assert_eq!(suggestions.len(), 6, "{suggestions:?}");
     assert!(suggestions.iter().all(|suggestion| !suggestion.complete));
     assert!(suggestions.is_sorted_by(|a, b| a.logprob >= b.logprob));
 }
 
 #[test]
-fn ways_to_finish_a_word_are_asked_for_while_its_typed_part_is_read() {
+fn likely_ends_of_a_half_typed_word_are_requested_while_it_is_read() {
     let text = Arc::new(tiny("ab ", &MERGES));
     let mut search = Search::new(Arc::clone(&text), "a".into(), options(3, 4));
     search.speculate(3);
@@ -391,14 +398,14 @@ fn ways_to_finish_a_word_are_asked_for_while_its_typed_part_is_read() {
     let before = text.prompt().iter().map(|token| token.0).collect::<Vec<_>>();
     search.paths_mut().supply(Paths::ROOT, endless(&before, text.vocab()));
     search.speculate(3);
-    let asked: Vec<_> = search.paths().wanted().iter().filter(|wanted| wanted.speculative).collect();
-    assert!(!asked.is_empty() && asked.len() <= 3, "{asked:?}");
-    for wanted in asked {
+    let requested: Vec<_> = search.paths().wanted().iter().filter(|wanted| wanted.speculative).collect();
+    assert!(!requested.is_empty() && requested.len() <= 3, "{requested:?}");
+    for wanted in requested {
         let (parent, token) = search.paths().step_to(wanted.node).unwrap();
         assert_eq!(parent, Paths::ROOT);
         let bytes = text.first_bytes(token).unwrap();
         assert!(bytes.starts_with(b"a") && bytes.len() > 1, "{bytes:?} finishes nothing");
     }
-    let foresight = run(search, |path| endless(path, text.vocab())).experience().foresight;
-    assert!(foresight > Experience::default().foresight, "what was asked for was wanted: {foresight}");
+    let hit_rate = run(search, |path| endless(path, text.vocab())).stats().speculation_hit_rate;
+    assert!(hit_rate > SearchStats::default().speculation_hit_rate, "what was requested was wanted: {hit_rate}");
 }

@@ -1,7 +1,7 @@
-//! What a request wants done: a search or sampling. The scheduler treats them alike.
+//! A search or sampling, which a scheduler treats alike.
 
 use super::paths::Paths;
-use super::{Experience, Generated, Outcome, Sampling, Search};
+use super::{Completions, Generated, Sampling, Search, SearchStats};
 
 /// A state machine that asks for distributions until it is done.
 pub enum Task {
@@ -13,9 +13,9 @@ pub enum Task {
 
 /// What a task came to.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Product {
+pub enum TaskOutput {
     /// Of a search.
-    Suggestions(Outcome),
+    Suggestions(Completions),
     /// Of sampling.
     Texts(Generated),
 }
@@ -62,26 +62,26 @@ impl Task {
         }
     }
 
-    /// The share of what is asked for ahead that will be wanted, as far as can be told.
-    pub fn foresight(&self) -> f64 {
+    /// The estimated share of speculative requests that will be wanted.
+    pub fn speculation_hit_rate(&self) -> f64 {
         match self {
-            Self::Search(search) => search.foresight(),
+            Self::Search(search) => search.speculation_hit_rate(),
             Self::Sampling(_) => 0.0,
         }
     }
 
-    /// Tells it what tasks of its kind before it were like.
-    pub fn expect(&mut self, experience: Experience) {
+    /// Sets what earlier searches of this model were like.
+    pub fn set_stats(&mut self, stats: SearchStats) {
         match self {
-            Self::Search(search) => search.expect(experience),
+            Self::Search(search) => search.set_stats(stats),
             Self::Sampling(_) => {}
         }
     }
 
-    /// What it was like, if there is something to learn from it.
-    pub fn experience(&self) -> Option<Experience> {
+    /// What a search that is done, and the earlier ones, were like.
+    pub fn stats(&self) -> Option<SearchStats> {
         match self {
-            Self::Search(search) => search.is_done().then(|| search.experience()),
+            Self::Search(search) => search.is_done().then(|| search.stats()),
             Self::Sampling(_) => None,
         }
     }
@@ -94,11 +94,11 @@ impl Task {
         }
     }
 
-    /// Distributions that it will still need, about; for a server to decide who goes first.
-    pub fn left(&self) -> usize {
+    /// Estimates how many distributions it still needs, for a scheduler to order tasks by.
+    pub fn remaining(&self) -> usize {
         match self {
-            Self::Search(search) => search.left(),
-            Self::Sampling(sampling) => sampling.left(),
+            Self::Search(search) => search.remaining(),
+            Self::Sampling(sampling) => sampling.remaining(),
         }
     }
 
@@ -110,11 +110,11 @@ impl Task {
         }
     }
 
-    /// What it came to until now.
-    pub fn product(&self) -> Product {
+    /// The output so far.
+    pub fn output(&self) -> TaskOutput {
         match self {
-            Self::Search(search) => Product::Suggestions(search.outcome()),
-            Self::Sampling(sampling) => Product::Texts(sampling.generated()),
+            Self::Search(search) => TaskOutput::Suggestions(search.completions()),
+            Self::Sampling(sampling) => TaskOutput::Texts(sampling.generated()),
         }
     }
 }

@@ -123,7 +123,7 @@ impl Job {
         let standing = Standing {
             arrival: self.id.0,
             served: self.served,
-            left: self.task.left(),
+            left: self.task.remaining(),
             row_len: Plan::row_len(first.place, cache),
         };
         Some(Wants { job: index, standing, targets })

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use completion::Logits;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -9,7 +10,9 @@ use super::*;
 
 fn distribution(full: bool) -> Arc<Distribution> {
     let row = [0.0f32, 1.0];
-    Arc::new(Distribution::from_logits(&[1, 0], &[1.0, 0.0], 1.3, full.then_some(&row[..]), 2))
+    let row = full.then_some(&row[..]);
+    let logits = Logits { best_ids: &[1, 0], best: &[1.0, 0.0], row, logsumexp: 1.3, vocab: 2 };
+    Arc::new(Distribution::from_logits(logits))
 }
 
 impl PrefixCache {

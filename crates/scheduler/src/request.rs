@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::backend::BackendError;
 use super::job::Usage;
 use super::line::Waits;
-use completion::{Product, SampledToken, Suggestion, Task};
+use completion::{SampledToken, Suggestion, Task, TaskOutput};
 
 /// A task to do and where to send what becomes of it.
 pub struct Request {
@@ -26,7 +26,7 @@ pub struct Request {
     /// Where parts of the answer go as soon as they are final, if anyone wants them. The channel holds all that can come.
     pub events: Option<mpsc::Sender<Event>>,
     /// Where the answer goes. If its receiver is dropped, work on the request stops.
-    pub reply: oneshot::Sender<Result<Answer<Product>, Refusal>>,
+    pub reply: oneshot::Sender<Result<Answer<TaskOutput>, Refusal>>,
 }
 
 /// A part of an answer that is final.
@@ -144,7 +144,7 @@ impl Request {
     /// Answers with what its task came to without ever being worked on.
     pub(crate) fn end_unworked(self, finish: Finish) {
         let answer = Answer {
-            result: self.task.product(),
+            result: self.task.output(),
             finish,
             usage: Usage { typed_tokens: self.task.typed_tokens(), ..Usage::default() },
             queued: self.received.elapsed(),

@@ -15,7 +15,7 @@ use super::plan::{Plan, PlanLimits, Wants};
 use super::prefix_cache::{NodeId, PrefixCache, PrefixCacheStats, Serial};
 use super::sources::Sources;
 use crate::backend::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected, SourceSlot};
-use completion::{Distribution, Experience, Product, Task};
+use completion::{Distribution, Logits, SearchStats, Task, TaskOutput};
 
 /// Up to this vocabulary every computed distribution is kept whole: a row is then smaller than the pages of a few positions,
 /// and any node can serve as the context of a half-typed token later without being computed again.
@@ -51,7 +51,7 @@ pub struct Scheduler {
     /// Whether the last step's rows were long.
     was_long: bool,
     /// What tasks until now were like; the next one is told.
-    experience: Experience,
+    search_stats: SearchStats,
     /// What a step costs beside its rows, in rows.
     forward_cost: f64,
     /// Positions of one step, padding included.
@@ -82,7 +82,7 @@ impl Scheduler {
             forwards: 0,
             positions: 0,
             was_long: false,
-            experience: Experience::default(),
+            search_stats: SearchStats::default(),
             forward_cost: DEFAULT_FORWARD_COST,
             step_tokens: usize::MAX,
             batch: Batch::default(),
@@ -103,7 +103,7 @@ impl Scheduler {
     }
 
     fn take_on(&mut self, mut task: Task, ahead: bool) -> JobId {
-        task.expect(self.experience);
+        task.set_stats(self.search_stats);
         let id = JobId(self.next_id);
         self.next_id += 1;
         let usage = Usage { typed_tokens: task.typed_tokens(), ..Usage::default() };
@@ -112,8 +112,8 @@ impl Scheduler {
     }
 
     /// Gives a task up, finished or not, and returns what it came to and cost until now.
-    pub fn remove(&mut self, id: JobId) -> Option<(Product, Usage)> {
-        self.take(id).map(|(task, usage)| (task.product(), usage))
+    pub fn remove(&mut self, id: JobId) -> Option<(TaskOutput, Usage)> {
+        self.take(id).map(|(task, usage)| (task.output(), usage))
     }
 
     /// Gives a task up, finished or not, and returns it with what it cost until now.
@@ -126,8 +126,8 @@ impl Scheduler {
         if let Some(source) = job.source {
             self.sources.release(source.slot);
         }
-        if let Some(experience) = job.task.experience() {
-            self.experience = experience;
+        if let Some(stats) = job.task.stats() {
+            self.search_stats = stats;
         }
         Some((job.task, job.usage))
     }
@@ -252,7 +252,7 @@ impl Scheduler {
         // The more share a step, the less of it each saves.
         let jobs = self.jobs.len().max(1) as f64;
         for job in self.jobs.iter_mut().filter(|job| !job.ahead) {
-            let rows = rows_worth_filling(job.task.foresight(), self.forward_cost / jobs).min(share);
+            let rows = rows_worth_filling(job.task.speculation_hit_rate(), self.forward_cost / jobs).min(share);
             let asked = job.task.paths().wanted().len();
             if asked < rows {
                 job.task.speculate(rows - asked);
@@ -399,9 +399,13 @@ impl Scheduler {
         for (index, (&node, selected)) in selected.iter().zip(&self.batch.selected).enumerate() {
             let best = index * top_k..(index + 1) * top_k;
             let row = if selected.full { rows.next() } else { None };
-            let ids = &self.outputs.top_ids[best.clone()];
-            let logits = &self.outputs.top_logits[best];
-            let next = Arc::new(Distribution::from_logits(ids, logits, self.outputs.logsumexp[index], row, vocab));
+            let next = Arc::new(Distribution::from_logits(Logits {
+                best_ids: &self.outputs.top_ids[best.clone()],
+                best: &self.outputs.top_logits[best],
+                row,
+                logsumexp: self.outputs.logsumexp[index],
+                vocab,
+            }));
             computed.insert(node, Arc::clone(&next));
             self.cache.give_next(node, next);
         }
@@ -416,11 +420,11 @@ impl Scheduler {
 
 /// How many rows of a step are worth filling for one task.
 ///
-/// A row more costs a row. With the chance `foresight` it saves a row of a later forward and that one's fixed cost, spread over its
-/// n rows. It is worth it while foresight * (1 + forward_cost / n) > 1.
-fn rows_worth_filling(foresight: f64, forward_cost: f64) -> usize {
-    // At most 99 %: nobody is ever sure, and the division has to come out.
-    let odds = foresight.min(0.99) / (1.0 - foresight.min(0.99));
+/// Each speculative row costs a row. With the probability `hit_rate` it saves a row of a later forward and that forward's
+/// fixed cost, spread over its n rows. It pays while hit_rate * (1 + forward_cost / n) > 1.
+fn rows_worth_filling(hit_rate: f64, forward_cost: f64) -> usize {
+    // At most 99 %, so that the division stays finite.
+    let odds = hit_rate.min(0.99) / (1.0 - hit_rate.min(0.99));
     1 + (odds * forward_cost) as usize
 }
 

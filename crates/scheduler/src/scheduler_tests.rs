@@ -11,10 +11,10 @@ use super::*;
 use crate::backend::Limits;
 use crate::fake::{FakeBackend, Fault};
 use crate::order::LONGEST_WAITING_EVERY;
-use completion::choice::Choice;
+use completion::TokenChoice;
 use completion::text::testing::tiny;
 use completion::text::{Method, Text};
-use completion::{Outcome, Sampling, SamplingOptions, Search, SearchOptions};
+use completion::{Completions, Sampling, SamplingOptions, Search, SearchOptions};
 
 fn text() -> Arc<Text> {
     Arc::new(tiny("ab ", &[("a", "b"), (" ", "a"), ("a", "a"), (" a", "b"), ("b", "b")]))
@@ -44,24 +44,24 @@ fn scheduler(text: &Text, lanes: usize, chunk: usize, pages: usize, prefix_cache
     Scheduler::new(Box::new(FakeBackend::hashed(limits(text, lanes, chunk, pages), 3, 4.0)), prefix_cache_bytes)
 }
 
-fn outcome((product, usage): (Product, Usage)) -> (Outcome, Usage) {
-    match product {
-        Product::Suggestions(outcome) => (outcome, usage),
-        Product::Texts(texts) => panic!("{texts:?}"),
+fn completions((output, usage): (TaskOutput, Usage)) -> (Completions, Usage) {
+    match output {
+        TaskOutput::Suggestions(completions) => (completions, usage),
+        TaskOutput::Texts(texts) => panic!("{texts:?}"),
     }
 }
 
 /// Steps until a job is done; fails if that takes absurdly long.
-fn finish(scheduler: &mut Scheduler, job: JobId) -> (Outcome, Usage) {
+fn finish(scheduler: &mut Scheduler, job: JobId) -> (Completions, Usage) {
     for _ in 0..10_000 {
         if scheduler.step().unwrap().done.contains(&job) {
-            return outcome(scheduler.remove(job).unwrap());
+            return completions(scheduler.remove(job).unwrap());
         }
     }
     panic!("the job starves");
 }
 
-fn alone(text: &Arc<Text>, typed: &str, beams: usize, new: usize) -> Outcome {
+fn alone(text: &Arc<Text>, typed: &str, beams: usize, new: usize) -> Completions {
     let mut scheduler = scheduler(text, 8, 16, 64, 1 << 20);
     let job = scheduler.add(search(text, typed, beams, new));
     finish(&mut scheduler, job).0
@@ -80,8 +80,8 @@ fn keystrokes_give_what_a_cold_run_gives_and_compute_less() {
     for end in 1..=7 {
         let typed = &"ab aab b"[..end];
         let job = warm.add(search(&text, typed, 4, 4));
-        let (outcome, usage) = finish(&mut warm, job);
-        assert_eq!(outcome, alone(&text, typed, 4, 4), "{typed:?}");
+        let (completions, usage) = finish(&mut warm, job);
+        assert_eq!(completions, alone(&text, typed, 4, 4), "{typed:?}");
         computed += usage.positions_computed;
         let mut cold = scheduler(&text, 8, 16, 64, 1 << 20);
         let job = cold.add(search(&text, typed, 4, 4));
@@ -116,8 +116,12 @@ fn requests_that_share_everything_get_what_they_get_alone() {
             for job in scheduler.step().unwrap().done {
                 let at = running.iter().position(|r| r.0 == job).unwrap();
                 let (_, typed, beams, new) = running.swap_remove(at);
-                let (outcome, _) = outcome(scheduler.remove(job).unwrap());
-                assert_eq!(outcome, alone(&text, &typed, beams, new), "{typed:?} with {lanes} lanes, {pages} pages");
+                let (completions, _) = completions(scheduler.remove(job).unwrap());
+                assert_eq!(
+                    completions,
+                    alone(&text, &typed, beams, new),
+                    "{typed:?} with {lanes} lanes, {pages} pages"
+                );
                 finished += 1;
             }
             if finished == 60 {
@@ -137,7 +141,7 @@ fn two_requests_for_the_same_text_share_one_row() {
     let mut answers = Vec::new();
     while answers.len() < 2 {
         for job in scheduler.step().unwrap().done {
-            answers.push(outcome(scheduler.remove(job).unwrap()));
+            answers.push(completions(scheduler.remove(job).unwrap()));
         }
     }
     assert_eq!(jobs.len(), answers.len());
@@ -223,7 +227,7 @@ impl Ask {
         match self {
             Self::Complete { typed, beams, new } => search(text, typed, *beams, *new).into(),
             Self::Generate { prompt, seed, sequences, new } => {
-                let choice = Choice { temperature: 0.8, top_p: 0.9, ..Choice::default() };
+                let choice = TokenChoice { temperature: 0.8, top_p: 0.9, ..TokenChoice::default() };
                 let options = SamplingOptions {
                     sequences: *sequences,
                     max_new_tokens: *new,
@@ -243,8 +247,8 @@ impl Ask {
 fn random_use_starves_nobody_loses_nothing_and_changes_no_answer() {
     let text = text();
     let mut rng = StdRng::seed_from_u64(23);
-    let mut known: FxHashMap<Ask, Product> = FxHashMap::default();
-    let mut served_alone = |ask: &Ask| -> Product {
+    let mut known: FxHashMap<Ask, TaskOutput> = FxHashMap::default();
+    let mut served_alone = |ask: &Ask| -> TaskOutput {
         let alone = || {
             let mut scheduler = scheduler(&text, 8, 16, 64, 1 << 20);
             let job = scheduler.add(ask.task(&text));
@@ -361,7 +365,7 @@ fn dear_requests_end_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn dear_forwards_and_good_foresight_fill_more_rows() {
+fn expensive_forwards_and_high_hit_rates_fill_more_rows() {
     assert_eq!(rows_worth_filling(0.0, 10.0), 1);
     assert_eq!(rows_worth_filling(0.5, 0.3), 1, "a tiny model on a CPU: every row costs the same");
     assert_eq!(rows_worth_filling(0.5, 10.0), 11);

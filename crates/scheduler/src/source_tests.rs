@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::*;
 use crate::backend::{Limits, SourceLimits};
 use crate::fake::{FakeBackend, Fault};
-use completion::choice::Choice;
+use completion::TokenChoice;
 use completion::text::testing::tiny;
 use completion::text::{Text, TokenId};
 use completion::{Prompt, Sampling, SamplingOptions};
@@ -51,7 +51,7 @@ impl Ask {
             sequences: self.sequences,
             max_new_tokens: self.new,
             context: 12,
-            choice: Choice { temperature: 0.8, ..Choice::default() },
+            choice: TokenChoice { temperature: 0.8, ..TokenChoice::default() },
             stop: Vec::new(),
             seed: self.seed,
             listed: 6,
@@ -62,7 +62,7 @@ impl Ask {
 }
 
 /// Steps until a job is done.
-fn finish(scheduler: &mut Scheduler, job: JobId) -> (Product, Usage) {
+fn finish(scheduler: &mut Scheduler, job: JobId) -> (TaskOutput, Usage) {
     for _ in 0..10_000 {
         if scheduler.step().unwrap().done.contains(&job) {
             return scheduler.remove(job).unwrap();
@@ -79,7 +79,7 @@ fn text() -> Arc<Text> {
 fn random_use_loses_no_slot_and_mixes_up_no_sources() {
     let text = text();
     let mut rng = StdRng::seed_from_u64(31);
-    let mut known: FxHashMap<Ask, Product> = FxHashMap::default();
+    let mut known: FxHashMap<Ask, TaskOutput> = FxHashMap::default();
     let (mut answered, mut cancelled) = (0, 0);
     for shape in [AMPLE, (3, 1, 20, 4000), (2, 2, 12, 0), (8, 3, 30, 20_000)] {
         let mut scheduler = scheduler(&text, shape);

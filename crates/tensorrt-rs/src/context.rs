@@ -10,7 +10,7 @@ use crate::engine::Inner as EngineInner;
 use crate::error::Error;
 use crate::library::Library;
 use crate::sys::{TrtContext, call};
-use crate::types::{Shape, TensorName, text};
+use crate::types::{Shape, TensorName};
 
 /// A CUDA stream, by its handle: a `cudaStream_t` or `CUstream`, which are the same. Null is the default stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

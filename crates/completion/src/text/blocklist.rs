@@ -1,7 +1,8 @@
 //! Terms that are never suggested, found in normalised text by Aho-Corasick.
 //!
-//! A term is blocked where it stands as whole words, so that blocking "cock" leaves "cockpit" and "Hancock" alone; a term that ends
-//! in `*` is blocked with every ending. Case, width and runs of spaces don't matter. Pure; the file is read elsewhere.
+//! A term is blocked where it stands as whole words, so that blocking "cock" leaves "cockpit" and "Hancock" alone; a
+//! term that ends in `*` is blocked with every ending. Case, width and runs of spaces don't matter. Pure; the file is
+//! read elsewhere.
 
 use aho_corasick::{AhoCorasick, BuildError, MatchKind};
 use unicode_normalization::UnicodeNormalization;
@@ -32,7 +33,8 @@ impl Blocklist {
         Ok(Self { matcher, open_ended })
     }
 
-    /// Whether a text has a blocked term. Of a text that goes on (`ended` false) the last word may still become another one.
+    /// Whether a text has a blocked term. Of a text that goes on (`ended` false) the last word may still become another
+    /// one.
     pub fn blocks(&self, text: &str, ended: bool) -> bool {
         let text = normalise(text);
         self.matcher.find_overlapping_iter(&text).any(|found| {

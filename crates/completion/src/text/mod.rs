@@ -1,21 +1,30 @@
-//! Text and tokens: what was typed, where a completion may begin, and what may follow.
+//! Text and tokens: what was typed, where a completion may begin, and which token may follow.
 //!
-//! [`Text`] is what the search sees of a model's tokenizer. The mathematics of half-typed tokens is in [`canonical`] and
-//! [`cover`]; [`query`] checks what people send. Nothing here calls a model, and nothing waits, reads a clock or a file.
+//! [`Text`] is what the search sees of a model's tokenizer.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`vocabulary`] | the bytes of each token |
+//! | [`covering_set`] | the token sequences with which a completion of a typed text can begin |
+//! | [`canonical`], `token_lattice` | canonical tokenization: which token may follow; a text's encoding |
+//! | `bpe_merges`, `pre_tokenizer`, `character_class`, `token_characters` | what canonical tokenization rests on |
+//! | `inexact` | tokenizers of other kinds |
+//! | [`bpe_file`], [`tokenizer_json`] | reading tokenizers |
+//! | [`query`], [`blocklist`] | what people may send, and what is never suggested |
 
 pub mod blocklist;
-pub mod bytes;
+pub mod bpe_file;
+mod bpe_merges;
 pub mod canonical;
-pub mod cover;
-mod fallback;
-mod kinds;
-mod lattice;
-pub mod load;
-mod merges;
+mod character_class;
+pub mod covering_set;
+mod inexact;
+mod pre_tokenizer;
 pub mod query;
-mod shape;
-mod split;
+mod token_characters;
+mod token_lattice;
 pub mod tokenizer_json;
+pub mod vocabulary;
 
 #[cfg(test)]
 mod oracle_tests;
@@ -25,9 +34,9 @@ pub mod testing;
 use std::sync::Arc;
 
 use self::blocklist::Blocklist;
-pub use self::bytes::{TokenId, Vocabulary};
-use self::canonical::{Canon, PathState};
-use self::fallback::Fallback;
+use self::canonical::{CanonicalBpe, PathState};
+use self::inexact::InexactTokenizer;
+pub use self::vocabulary::{TokenId, Vocabulary};
 
 /// How the end of the typed text, where a token may be half typed, is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -42,19 +51,19 @@ pub enum Method {
     Naive,
 }
 
-/// A beginning of completions: a path from the prompt, and how it goes on to cover the typed bytes.
+/// A member of the covering set, or several that differ in the last token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Tokens behind the prompt. They spell the typed text, or a beginning of it.
+    /// Tokens behind the prompt. They spell the typed text, or a prefix of it.
     pub path: Vec<TokenId>,
     /// The tokens of which one must follow; `None` where `path` spells all that was typed.
     pub extensions: Option<Vec<TokenId>>,
 }
 
-/// What is known of a path in order to say which token may follow.
+/// What decides which token may follow a path.
 #[derive(Clone, Copy, Debug)]
 pub enum PathRule {
-    /// The path must stay the beginning of a text's own encoding.
+    /// The path must stay canonical: the beginning of a text's own encoding.
     Canonical(PathState),
     /// Anything may follow.
     Free,
@@ -74,16 +83,16 @@ pub enum Role {
 /// A model's text side: tokenizer, prompt, ends.
 pub struct Text {
     vocabulary: Arc<Vocabulary>,
-    kind: Kind,
+    tokenizer: Tokenizer,
     /// By token id.
     roles: Vec<Role>,
     prompt: Vec<TokenId>,
     blocklist: Option<Blocklist>,
 }
 
-enum Kind {
-    Exact(Box<Canon>),
-    Fallback(Box<Fallback>),
+enum Tokenizer {
+    Exact(Box<CanonicalBpe>),
+    Inexact(Box<InexactTokenizer>),
 }
 
 /// Why a tokenizer can't be used.
@@ -110,21 +119,15 @@ impl Text {
         end_of_text: &[TokenId],
         prompt_prefix: &str,
     ) -> Result<Self, TextError> {
-        let read = load::from_tokenizer_json(json).map_err(|e| e.to_string());
+        let read = bpe_file::from_tokenizer_json(json).map_err(|e| e.to_string());
         let exact = read.and_then(|(vocabulary, merges)| {
-            let vocabulary = Arc::new(vocabulary);
-            Canon::new(Arc::clone(&vocabulary), merges).map(|canon| (vocabulary, canon)).map_err(|e| e.to_string())
+            CanonicalBpe::new(Arc::new(vocabulary), &merges).map_err(|e| e.to_string())
         });
-        match exact {
-            Ok((vocabulary, canon)) => {
-                Self::new(vocabulary, Kind::Exact(Box::new(canon)), start, end_of_text, prompt_prefix)
-            }
-            Err(reason) => {
-                let fallback = Fallback::from_json(json, reason).map_err(TextError::Tokenizer)?;
-                let vocabulary = Arc::new(fallback.vocabulary());
-                Self::new(vocabulary, Kind::Fallback(Box::new(fallback)), start, end_of_text, prompt_prefix)
-            }
-        }
+        let tokenizer = match exact {
+            Ok(canonical) => Tokenizer::Exact(Box::new(canonical)),
+            Err(reason) => Tokenizer::inexact(json, reason)?,
+        };
+        Self::new(tokenizer, start, end_of_text, prompt_prefix)
     }
 
     /// The text side of a model that reads whole texts and answers them. Its answers begin with `start`.
@@ -132,22 +135,18 @@ impl Text {
     /// # Errors
     /// [`TextError::Tokenizer`].
     pub fn of_encoder_decoder(json: &str, start: TokenId, end_of_text: &[TokenId]) -> Result<Self, TextError> {
-        let reason = "the model reads whole texts".to_owned();
-        let fallback = Fallback::from_json(json, reason).map_err(TextError::Tokenizer)?;
-        let vocabulary = Arc::new(fallback.vocabulary());
-        Self::new(vocabulary, Kind::Fallback(Box::new(fallback)), start, end_of_text, "")
+        let tokenizer = Tokenizer::inexact(json, "the model reads whole texts".to_owned())?;
+        Self::new(tokenizer, start, end_of_text, "")
     }
 
-    fn new(
-        vocabulary: Arc<Vocabulary>,
-        kind: Kind,
-        start: TokenId,
-        ends: &[TokenId],
-        prefix: &str,
-    ) -> Result<Self, TextError> {
-        let roles =
-            (0..vocabulary.len() as u32).map(|id| role(vocabulary.bytes(TokenId(id)), ends.contains(&TokenId(id))));
-        let mut text = Self { roles: roles.collect(), vocabulary, kind, prompt: vec![start], blocklist: None };
+    fn new(tokenizer: Tokenizer, start: TokenId, ends: &[TokenId], prefix: &str) -> Result<Self, TextError> {
+        let vocabulary = match &tokenizer {
+            Tokenizer::Exact(canonical) => Arc::clone(canonical.vocabulary()),
+            Tokenizer::Inexact(inexact) => Arc::new(inexact.vocabulary()),
+        };
+        let tokens = (0..vocabulary.len() as u32).map(TokenId);
+        let roles = tokens.map(|token| role(vocabulary.bytes(token), ends.contains(&token))).collect();
+        let mut text = Self { roles, vocabulary, tokenizer, prompt: vec![start], blocklist: None };
         let tokens = text.encode(prefix);
         if tokens.is_empty() != prefix.is_empty() {
             return Err(TextError::Prompt(prefix.to_owned()));
@@ -166,16 +165,16 @@ impl Text {
         self.blocklist.is_some()
     }
 
-    /// Whether a text has a blocked term; of one that goes on (`ended` false), one that can't become another word any more.
+    /// Whether a text has a blocked term. In a text that goes on (`ended` false), the last word doesn't count yet.
     pub fn blocks(&self, text: &[u8], ended: bool) -> bool {
         self.blocklist.as_ref().is_some_and(|list| list.blocks(&String::from_utf8_lossy(text), ended))
     }
 
-    /// Why half-typed tokens are only healed and not treated exactly, if so.
+    /// Why half-typed tokens are healed and not treated exactly, if so.
     pub fn inexact_because(&self) -> Option<&str> {
-        match &self.kind {
-            Kind::Exact(_) => None,
-            Kind::Fallback(fallback) => Some(fallback.reason()),
+        match &self.tokenizer {
+            Tokenizer::Exact(_) => None,
+            Tokenizer::Inexact(inexact) => Some(inexact.reason()),
         }
     }
 
@@ -184,20 +183,20 @@ impl Text {
         &self.prompt
     }
 
-    /// The tokenizer's tokens of a text, without special ones.
+    /// The tokenizer's tokens of a text, without special ones; none if it can't be encoded.
     pub fn encode(&self, text: &str) -> Vec<TokenId> {
-        match &self.kind {
-            Kind::Exact(canon) => canon.encode(text),
-            Kind::Fallback(fallback) => fallback.encode(text),
+        match &self.tokenizer {
+            Tokenizer::Exact(canonical) => canonical.encode(text),
+            Tokenizer::Inexact(inexact) => inexact.encode(text),
         }
     }
 
-    /// The tokens of a whole text as an encoder reads it, with the special ones that the tokenizer puts around it; none if it can't be
-    /// encoded.
-    pub fn encode_whole(&self, text: &str) -> Vec<TokenId> {
-        match &self.kind {
-            Kind::Exact(canon) => canon.encode(text),
-            Kind::Fallback(fallback) => fallback.encode_whole(text),
+    /// The tokens of a whole text as an encoder reads it, with the special ones that the tokenizer puts around it; none
+    /// if it can't be encoded.
+    pub fn encode_with_special_tokens(&self, text: &str) -> Vec<TokenId> {
+        match &self.tokenizer {
+            Tokenizer::Exact(canonical) => canonical.encode(text),
+            Tokenizer::Inexact(inexact) => inexact.encode_with_special_tokens(text),
         }
     }
 
@@ -218,42 +217,44 @@ impl Text {
 
     /// Whether the vocabulary can spell a text; if not, nothing can complete it.
     pub fn is_encodable(&self, text: &str) -> bool {
-        match &self.kind {
-            Kind::Exact(canon) => canon.is_encodable(text),
-            Kind::Fallback(fallback) => fallback.is_encodable(text),
+        match &self.tokenizer {
+            Tokenizer::Exact(canonical) => canonical.is_encodable(text),
+            Tokenizer::Inexact(inexact) => inexact.is_encodable(text),
         }
     }
 
-    /// Where completions of `typed` begin. An exact treatment that the tokenizer doesn't allow becomes a healed one.
+    /// The openings of completions of `typed`. Where the tokenizer doesn't allow the exact method, it heals.
     pub fn openings(&self, typed: &str, method: Method) -> Vec<Opening> {
-        match (&self.kind, method) {
-            (Kind::Exact(canon), Method::Exact) => exact_openings(canon, typed),
+        match (&self.tokenizer, method) {
+            (Tokenizer::Exact(canonical), Method::Exact) => exact_openings(canonical, typed),
             (_, Method::Naive) => vec![Opening { path: self.encode(typed), extensions: None }],
-            (Kind::Exact(_), Method::Healed) => self.healed_openings(typed),
-            (Kind::Fallback(_), _) => self.multi_healed_openings(typed),
+            (Tokenizer::Exact(_), Method::Healed) => self.healed_openings(typed),
+            (Tokenizer::Inexact(_), _) => self.multi_healed_openings(typed),
         }
     }
 
     /// The rule of paths that begin with the prompt, under a method.
     pub fn rule(&self, method: Method) -> PathRule {
-        match (&self.kind, method) {
-            (Kind::Exact(canon), Method::Exact) => PathRule::Canonical(canon.start()),
+        match (&self.tokenizer, method) {
+            (Tokenizer::Exact(canonical), Method::Exact) => PathRule::Canonical(canonical.start()),
             _ => PathRule::Free,
         }
     }
 
     /// The rule after one more token; `None` if it may not follow.
     pub fn follow(&self, rule: &PathRule, next: TokenId) -> Option<PathRule> {
-        match (&self.kind, rule) {
-            (Kind::Exact(canon), PathRule::Canonical(state)) => canon.may_follow(state, next).map(PathRule::Canonical),
+        match (&self.tokenizer, rule) {
+            (Tokenizer::Exact(canonical), PathRule::Canonical(state)) => {
+                canonical.may_follow(state, next).map(PathRule::Canonical)
+            }
             _ => self.bytes(next).map(|_| PathRule::Free),
         }
     }
 
     /// Whether the text may end here.
     pub fn may_end(&self, rule: &PathRule) -> bool {
-        match (&self.kind, rule) {
-            (Kind::Exact(canon), PathRule::Canonical(state)) => canon.may_end(state),
+        match (&self.tokenizer, rule) {
+            (Tokenizer::Exact(canonical), PathRule::Canonical(state)) => canonical.may_end(state),
             _ => true,
         }
     }
@@ -269,8 +270,8 @@ impl Text {
         vec![Opening { path, extensions: Some(extensions) }]
     }
 
-    /// The typed text's own tokens, and each of the last few dropped with all behind it, for a token that begins with their bytes
-    /// and goes on: a covering set as near as it can be had without knowing which sequences are encodings.
+    /// An approximation of the covering set where canonical sequences aren't known: the typed text's own tokens, and
+    /// those with the last few dropped for one token that begins with their bytes.
     fn multi_healed_openings(&self, typed: &str) -> Vec<Opening> {
         let tokens = self.encode(typed);
         let mut openings = vec![Opening { path: tokens.clone(), extensions: None }];
@@ -285,11 +286,11 @@ impl Text {
         openings
     }
 
-    /// The bytes with which a text's first token shows: some tokenizers put a space before the first word.
+    /// The bytes that a text's first token adds: some tokenizers put a space before the first word, which isn't shown.
     pub fn first_bytes(&self, token: TokenId) -> Option<&[u8]> {
         let bytes = self.bytes(token)?;
-        match &self.kind {
-            Kind::Fallback(fallback) if fallback.adds_space() => Some(bytes.strip_prefix(b" ").unwrap_or(bytes)),
+        match &self.tokenizer {
+            Tokenizer::Inexact(inexact) if inexact.adds_space() => Some(bytes.strip_prefix(b" ").unwrap_or(bytes)),
             _ => Some(bytes),
         }
     }
@@ -298,19 +299,26 @@ impl Text {
 /// Tokens that are healed where a tokenizer can't be treated exactly.
 const HEALED_TOKENS: usize = 3;
 
-fn exact_openings(canon: &Canon, typed: &str) -> Vec<Opening> {
-    let cover = canon.cover(typed);
-    let branches = cover.contexts.iter().map(|context| Opening {
+impl Tokenizer {
+    fn inexact(json: &str, reason: String) -> Result<Self, TextError> {
+        let inexact = InexactTokenizer::from_json(json, reason).map_err(TextError::Tokenizer)?;
+        Ok(Self::Inexact(Box::new(inexact)))
+    }
+}
+
+fn exact_openings(canonical: &CanonicalBpe, typed: &str) -> Vec<Opening> {
+    let covering_set = canonical.covering_set(typed);
+    let branches = covering_set.contexts.iter().map(|context| Opening {
         path: context.tokens.clone(),
-        extensions: Some(canon.extensions(typed, context).collect()),
+        extensions: Some(canonical.extensions(typed, context).collect()),
     });
     let branches: Vec<_> = branches.filter(|o| o.extensions.as_ref().is_some_and(|e| !e.is_empty())).collect();
-    let mut openings = vec![Opening { path: cover.canonical, extensions: None }];
+    let mut openings = vec![Opening { path: covering_set.canonical, extensions: None }];
     openings.extend(branches);
     openings
 }
 
-/// A line break ends a query, and runs of spaces are no distinct text: they are left out where they would be generated.
+/// A line break ends a query. Runs of spaces make no distinct query and are never generated.
 fn role(bytes: Option<&[u8]>, is_end: bool) -> Role {
     match bytes {
         _ if is_end => Role::End,

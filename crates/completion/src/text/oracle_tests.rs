@@ -1,7 +1,7 @@
 //! The tokenizer's mathematics against the `tokenizers` crate, which knows none of it.
 //!
 //! Three vocabularies: GPT-2's real one, from the folder that `FORETYPE_GPT2_VOCAB` names (`encoder.json` and
-//! `vocab.bpe`; without it those tests say so and pass); those in this repository; and tiny random ones, small enough
+//! `vocab.bpe`); those in this repository; and tiny random ones, small enough
 //! to compare with all texts there are.
 
 mod brute;
@@ -13,31 +13,33 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::bytes::TokenId;
-use super::canonical::{Canon, PathState};
-use super::load::{from_tokenizer_json, from_vocab_and_merges};
+use super::bpe_file::from_tokenizer_json;
+use super::canonical::{CanonicalBpe, PathState};
+use super::testing::{gpt2_json, tokenizer_json};
+use super::vocabulary::TokenId;
 use samples::Random;
 
 /// The same tokenizer twice: ours, and the reference.
 struct Oracle {
-    canon: Canon,
+    canon: CanonicalBpe,
     reference: tokenizers::Tokenizer,
 }
 
 impl Oracle {
     fn new(json: &str) -> Self {
         let (vocabulary, merges) = from_tokenizer_json(json).expect("a tokenizer.json of GPT-2's kind");
-        let canon = Canon::new(Arc::new(vocabulary), merges).expect("merges that fit the vocabulary");
+        let canon = CanonicalBpe::new(Arc::new(vocabulary), &merges).expect("merges that fit the vocabulary");
         Self { canon, reference: tokenizers::Tokenizer::from_bytes(json).expect("the reference reads it too") }
     }
 
     fn gpt2() -> Option<Self> {
-        let (vocab, merges) = gpt2_files()?;
-        let merges: Vec<&str> = merges.lines().skip(1).filter(|line| !line.is_empty()).collect();
-        let vocab = serde_json::from_str(&vocab).expect("encoder.json is JSON");
-        Some(Self::new(&tokenizer_json(vocab, json!(merges), Some((50256, "<|endoftext|>")))))
+        let json = gpt2_json();
+        if json.is_none() {
+            require::skip("GPT-2's vocabulary", "FORETYPE_GPT2_VOCAB isn't set: run tools/gpt2_vocabulary.sh");
+        }
+        json.map(|json| Self::new(&json))
     }
 
     /// The repository's own tokenizers, each once.
@@ -83,37 +85,8 @@ impl Oracle {
         assert_eq!(self.canon.encode(text), expected, "{text:?}");
         let state = self.follow(&expected).unwrap_or_else(|| panic!("{text:?} can't be followed"));
         assert!(self.canon.may_end(&state), "{text:?}");
-        assert_eq!(self.canon.cover(text).canonical, expected, "{text:?}");
+        assert_eq!(self.canon.covering_set(text).canonical, expected, "{text:?}");
     }
-}
-
-/// The contents of `encoder.json` and `vocab.bpe`.
-fn gpt2_files() -> Option<(String, String)> {
-    let Some(folder) = std::env::var_os("FORETYPE_GPT2_VOCAB").map(PathBuf::from) else {
-        require::skip("GPT-2's vocabulary", "FORETYPE_GPT2_VOCAB isn't set: run tools/gpt2_vocabulary.sh");
-        return None;
-    };
-    let read = |name| std::fs::read_to_string(folder.join(name)).unwrap_or_else(|e| panic!("{folder:?}/{name}: {e}"));
-    Some((read("encoder.json"), read("vocab.bpe")))
-}
-
-/// A `tokenizer.json`.
-fn tokenizer_json(vocab: Value, merges: Value, special: Option<(u32, &str)>) -> String {
-    let added = special.map(|(id, content)| {
-        json!({ "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": true })
-    });
-    json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added.into_iter().collect::<Vec<_>>(),
-        "normalizer": null, "post_processor": null, "decoder": null,
-        "pre_tokenizer": { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true },
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
-            "vocab": vocab, "merges": merges
-        }
-    })
-    .to_string()
 }
 
 #[test]
@@ -180,29 +153,16 @@ fn random_paths_end_where_the_reference_agrees() {
 }
 
 #[test]
-fn both_ways_to_store_gpt2_agree() {
-    let Some((vocab, merges)) = gpt2_files() else { return };
-    let (vocabulary, merges) = from_vocab_and_merges(&vocab, &merges, &["<|endoftext|>"]).expect("GPT-2's files");
-    assert_eq!((vocabulary.len(), merges.len()), (50257, 50000));
-    assert_eq!(vocabulary.bytes(TokenId(50256)), None);
-    let canon = Canon::new(Arc::new(vocabulary), merges).expect("GPT-2's merges");
-    let oracle = Oracle::gpt2().expect("the same files");
-    for text in samples::TEXTS {
-        assert_eq!(canon.encode(text), oracle.encode(text));
-    }
-}
-
-#[test]
 fn text_that_cannot_be_spelled_is_left_out() {
     let vocab = json!({ "a": 0, "b": 1, "ab": 2 });
-    let oracle = Oracle::new(&tokenizer_json(vocab, json!(["a b"]), None));
+    let oracle = Oracle::new(&tokenizer_json(&vocab, &json!(["a b"]), &json!([])));
     assert!(oracle.canon.is_encodable("abba") && !oracle.canon.is_encodable("ab a"));
     assert_eq!(oracle.canon.encode("aéb a"), [TokenId(2), TokenId(0)]);
-    let cover = oracle.canon.cover("b ");
+    let cover = oracle.canon.covering_set("b ");
     assert_eq!((cover.canonical, cover.contexts.len()), (vec![TokenId(1)], 0));
-    let nothing = Oracle::new(&tokenizer_json(json!({}), json!([]), None));
+    let nothing = Oracle::new(&tokenizer_json(&json!({}), &json!([]), &json!([])));
     assert_eq!(nothing.canon.encode("it's"), []);
-    assert_eq!(nothing.canon.cover("").contexts.len() + nothing.canon.cover("a").contexts.len(), 0);
+    assert_eq!(nothing.canon.covering_set("").contexts.len() + nothing.canon.covering_set("a").contexts.len(), 0);
 }
 
 proptest! {
@@ -213,7 +173,7 @@ proptest! {
         }
         ORACLES.with(|oracles| oracles.iter().for_each(|(_, oracle)| {
             oracle.check(&text);
-            let cover = oracle.canon.cover(&text);
+            let cover = oracle.canon.covering_set(&text);
             for context in &cover.contexts {
                 assert!(oracle.canon.extensions(&text, context).next().is_some());
                 let elsewhere = text.get(at..).unwrap_or_default();

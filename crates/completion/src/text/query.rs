@@ -27,7 +27,10 @@ pub enum QueryError {
         limit: usize,
     },
     /// NUL, a line break or another control character.
-    #[error("the input has the control character U+{:04X} at character {position}; send printable text on one line", *.character as u32)]
+    #[error(
+        "the input has the control character U+{:04X} at character {position}; send printable text on one line",
+        *.character as u32
+    )]
     ControlCharacter {
         /// The character.
         character: char,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Text, TokenId};
 
-/// A text side over the characters of `alphabet` (space as ' ') and `merges`; `<|endoftext|>`, its start and end, is the last id.
+/// A text side over the characters of `alphabet` (space as ' ') and `merges`. Its start and end is the last id.
 pub fn tiny(alphabet: &str, merges: &[(&str, &str)]) -> Text {
     let spell = |text: &str| text.replace(' ', "Ġ");
     let mut tokens: Vec<String> = alphabet.chars().map(|c| spell(&c.to_string())).collect();
@@ -20,24 +20,32 @@ pub fn tiny(alphabet: &str, merges: &[(&str, &str)]) -> Text {
     Text::from_json(&json, TokenId(end), &[TokenId(end)], "").unwrap()
 }
 
-/// GPT-2's real vocabulary, if `FORETYPE_GPT2_VOCAB` names its folder.
-pub fn gpt2() -> Option<Text> {
+/// The `tokenizer.json` of GPT-2's real vocabulary, if `FORETYPE_GPT2_VOCAB` names its folder.
+pub fn gpt2_json() -> Option<String> {
     let folder = std::path::PathBuf::from(std::env::var_os("FORETYPE_GPT2_VOCAB")?);
     let read = |name| std::fs::read_to_string(folder.join(name)).unwrap();
-    let vocab: serde_json::Value = serde_json::from_str(&read("encoder.json")).unwrap();
+    let vocab: Value = serde_json::from_str(&read("encoder.json")).unwrap();
     let merges: Vec<String> = read("vocab.bpe").lines().skip(1).map(String::from).collect();
     let end = json!([{ "id": 50256, "content": "<|endoftext|>", "special": true }]);
-    Some(Text::from_json(&tokenizer_json(&vocab, &json!(merges), &end), TokenId(50256), &[TokenId(50256)], "").unwrap())
+    Some(tokenizer_json(&vocab, &json!(merges), &end))
 }
 
-fn tokenizer_json(vocab: &Value, merges: &Value, added_tokens: &Value) -> String {
+/// The text side of GPT-2's real vocabulary, as [`gpt2_json`].
+pub fn gpt2() -> Option<Text> {
+    Some(Text::from_json(&gpt2_json()?, TokenId(50256), &[TokenId(50256)], "").unwrap())
+}
+
+/// A `tokenizer.json` of GPT-2's kind.
+pub fn tokenizer_json(vocab: &Value, merges: &Value, added_tokens: &Value) -> String {
+    let byte_level = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
+    let model = json!({
+        "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+        "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+        "vocab": vocab, "merges": merges
+    });
     let tokenizer = json!({
-        "version": "1.0",
-        "added_tokens": added_tokens,
-        "normalizer": null,
-        "pre_tokenizer": { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true },
-        "decoder": { "type": "ByteLevel" },
-        "model": { "type": "BPE", "dropout": null, "unk_token": null, "vocab": vocab, "merges": merges }
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added_tokens, "normalizer": null,
+        "pre_tokenizer": byte_level, "post_processor": null, "decoder": byte_level, "model": model
     });
     tokenizer.to_string()
 }

@@ -3,8 +3,8 @@
 use base64::Engine;
 use tokenizers::Tokenizer;
 
-/// Reads a `tokenizer.json` with the `tokenizers` crate. That crate panics on some broken files, such as one cut short inside
-/// the decoder, and takes gigabytes for others; here that is an error like any other.
+/// Reads a `tokenizer.json` with the `tokenizers` crate. That crate panics on some broken files, such as one cut short
+/// inside the decoder, and takes gigabytes for others; here that is an error like any other.
 ///
 /// # Errors
 /// What is wrong with the file, in words.

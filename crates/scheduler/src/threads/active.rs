@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::job::JobId;
 use crate::request::{Answer, Event, Finish, Refusal, Superseded};
-use completion::{Product, SequenceFinish, Task};
+use completion::{SequenceFinish, Task, TaskOutput};
 
 /// A request that was taken on.
 pub(super) struct Active {
@@ -18,7 +18,7 @@ pub(super) struct Active {
     pub(super) stream: Option<Stream>,
     /// Whether something final is known.
     pub(super) has_first: bool,
-    pub(super) reply: oneshot::Sender<Result<Answer<Product>, Refusal>>,
+    pub(super) reply: oneshot::Sender<Result<Answer<TaskOutput>, Refusal>>,
 }
 
 /// Parts of an answer on their way to a client.
@@ -51,10 +51,10 @@ impl Stream {
 }
 
 /// Why a task ended by itself.
-pub(super) fn finish_of(product: &Product) -> Finish {
+pub(super) fn finish_of(product: &TaskOutput) -> Finish {
     let is_complete = match product {
-        Product::Suggestions(outcome) => outcome.suggestions.iter().all(|suggestion| suggestion.complete),
-        Product::Texts(generated) => {
+        TaskOutput::Suggestions(completions) => completions.suggestions.iter().all(|suggestion| suggestion.complete),
+        TaskOutput::Texts(generated) => {
             generated.sequences.iter().all(|sequence| !matches!(sequence.finish, None | Some(SequenceFinish::Length)))
         }
     };

@@ -55,7 +55,7 @@ impl Lookahead {
 
     /// Begins what is pending.
     pub(super) fn begin(&mut self, scheduler: &mut Scheduler) {
-        let next = self.answered.take().and_then(|search| search.next_agreeing());
+        let next = self.answered.take().and_then(|search| search.lookahead());
         self.job = next.map(|next| scheduler.add_ahead(next)).or(self.job);
     }
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::json;
 
-use super::super::bytes::TokenId;
+use super::super::bpe_file::byte_alphabet;
 use super::super::canonical::PathState;
-use super::super::load::byte_alphabet;
+use super::super::vocabulary::TokenId;
 use super::samples::Random;
 use super::{Oracle, tokenizer_json};
 
@@ -62,7 +62,8 @@ impl Tiny {
         tiny
     }
 
-    /// Merges learned from random text: always the most frequent pair of neighbours within the reference's pre-tokens.
+    /// BpeMerges learned from random text: always the most frequent pair of neighbours within the reference's
+    /// pre-tokens.
     fn trained(alphabet: &[&str], random: &mut Random) -> Self {
         let mut tiny = Self::of_bytes(alphabet);
         let text: String = (0..200).map(|_| *random.pick(alphabet)).collect();
@@ -98,7 +99,7 @@ impl Tiny {
         let written = |bytes: &[u8]| bytes.iter().map(|byte| alphabet[byte]).collect::<String>();
         let vocab: HashMap<String, usize> = self.tokens.iter().map(|token| written(token)).zip(0..).collect();
         let merges: Vec<_> = self.merges.iter().map(|(left, right)| [written(left), written(right)]).collect();
-        Oracle::new(&tokenizer_json(json!(vocab), json!(merges), None))
+        Oracle::new(&tokenizer_json(&json!(vocab), &json!(merges), &json!([])))
     }
 }
 
@@ -171,7 +172,7 @@ fn check_covers(oracle: &Oracle, texts: &[(String, Path)], longest: usize, is_cl
         String::from_utf8_lossy(&bytes).chars().count() + HORIZON < longest
     };
     for (typed, expected) in covers {
-        let cover = oracle.canon.cover(typed);
+        let cover = oracle.canon.covering_set(typed);
         let mut found = vec![cover.canonical.clone()];
         for context in &cover.contexts {
             let extensions = oracle.canon.extensions(typed, context);

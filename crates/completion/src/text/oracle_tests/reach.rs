@@ -1,8 +1,6 @@
 //! Whether what people type can be finished: from the covering set always, from the typed text's own tokens seldom.
 
-use std::time::{Duration, Instant};
-
-use super::super::bytes::TokenId;
+use super::super::vocabulary::TokenId;
 use super::Oracle;
 use super::samples::{self, Random};
 
@@ -36,7 +34,7 @@ impl Reached {
             text.char_indices().skip(1).map(|(at, _)| &text[..at]).chain([text]).filter(|typed| !typed.is_empty())
         {
             let tokens = oracle.encode(typed);
-            let cover = oracle.canon.cover(typed);
+            let cover = oracle.canon.covering_set(typed);
             assert_eq!(cover.canonical, tokens, "{typed:?}");
             let count = ends.partition_point(|&end| end < typed.len()) + 1;
             self.positions += 1;
@@ -70,7 +68,7 @@ fn is_healed(oracle: &Oracle, tokens: &[TokenId], target: &[TokenId]) -> bool {
 
 /// Whether `path`, the shortest beginning of the target that spells what was typed, is in the covering set.
 fn is_covered(oracle: &Oracle, typed: &str, path: &[TokenId]) -> bool {
-    let cover = oracle.canon.cover(typed);
+    let cover = oracle.canon.covering_set(typed);
     let Some((last, before)) = path.split_last() else { return cover.canonical.is_empty() };
     let extends = |context| oracle.canon.extensions(typed, context).any(|token| token == *last);
     cover.canonical == path || cover.contexts.iter().any(|context| context.tokens == before && extends(context))
@@ -103,68 +101,4 @@ fn every_keystroke_can_be_finished() {
         assert_eq!(reached.covered, reached.positions, "{name}");
     }
     assert!(positions >= 10_000, "{positions}");
-}
-
-/// The mean time of each of `calls` calls.
-fn mean(calls: usize, mut call: impl FnMut(usize)) -> Duration {
-    let start = Instant::now();
-    (0..calls).for_each(&mut call);
-    start.elapsed() / calls as u32
-}
-
-/// Prints timings; `cargo test --release -- --ignored --nocapture timings`.
-#[test]
-#[ignore = "measures and asserts nothing"]
-fn timings() {
-    let Some((vocab, merges)) = super::gpt2_files() else { return };
-    let start = Instant::now();
-    let read = || super::from_vocab_and_merges(&vocab, &merges, &["<|endoftext|>"]).expect("GPT-2's files");
-    let (vocabulary, merges) = read();
-    println!("reading the files  {:?}", start.elapsed());
-    let vocabulary = std::sync::Arc::new(vocabulary);
-    let start = Instant::now();
-    let canon = super::Canon::new(vocabulary, merges).expect("GPT-2's merges");
-    println!("Canon::new         {:?}", start.elapsed());
-
-    let mut random = Random::new(3);
-    let phrases: Vec<String> = texts(1000, || random.phrase() + " " + &random.phrase())
-        .into_iter()
-        .map(|text| text.chars().take(40).collect())
-        .collect();
-    let longest = (0..phrases.len())
-        .map(|i| {
-            let start = Instant::now();
-            std::hint::black_box(canon.cover(&phrases[i]));
-            start.elapsed()
-        })
-        .max();
-    println!("cover, <= 40 bytes {:?}, at most {longest:?}", mean(1000, |i| drop(canon.cover(&phrases[i]))));
-    println!("encode             {:?}", mean(1000, |i| drop(canon.encode(&phrases[i]))));
-    let long = phrases.concat();
-    println!("encode, {} bytes {:?}", long.len(), mean(1, |_| drop(canon.encode(&long))));
-    let run = "a".repeat(2000);
-    println!("cover, 2000 a's    {:?}", mean(1, |_| drop(canon.cover(&run))));
-    println!("cover, 2000 spaces {:?}", mean(1, |_| drop(canon.cover(&" ".repeat(2000)))));
-
-    let states: Vec<_> = phrases
-        .iter()
-        .map(|text| {
-            canon.encode(text).iter().fold(canon.start(), |state, &t| canon.may_follow(&state, t).expect("canonical"))
-        })
-        .collect();
-    let tokens: Vec<TokenId> = (0..4096).map(|_| TokenId(random.below(50256) as u32)).collect();
-    let mut accepted = 0;
-    let any = mean(1_000_000, |i| {
-        accepted += usize::from(canon.may_follow(&states[i % 1000], tokens[i % 4096]).is_some());
-    });
-    println!("may_follow         {any:?} ({} % accepted)", accepted / 10_000);
-    let typed = ["fuel ", "fuel c", "fuel cel"];
-    for typed in typed {
-        let cover = canon.cover(typed);
-        let mut count = 0;
-        let time = mean(1, |_| {
-            count = cover.contexts.iter().map(|context| canon.extensions(typed, context).count()).sum();
-        });
-        println!("extensions of {typed:?}: {count} in {time:?}");
-    }
 }

@@ -42,7 +42,7 @@ impl Loop {
     pub(super) fn answer(&mut self, job: JobId, finish: Option<Finish>) -> Option<Task> {
         let active = self.remove(job)?;
         let (task, usage) = self.worker.scheduler.take(job)?;
-        let result = task.product();
+        let result = task.output();
         let answer = Answer {
             finish: finish.unwrap_or_else(|| finish_of(&result)),
             result,

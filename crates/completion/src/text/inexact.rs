@@ -3,31 +3,31 @@
 
 use tokenizers::Tokenizer;
 
-use super::bytes::{TokenId, Vocabulary};
-use super::load::{LoadError, MAX_TOKEN_ID, byte_alphabet};
+use super::bpe_file::{BpeFileError, MAX_TOKEN_ID, byte_alphabet};
+use super::vocabulary::{TokenId, Vocabulary};
 
 /// A tokenizer of another kind than GPT-2's.
-pub struct Fallback {
+pub struct InexactTokenizer {
     tokenizer: Tokenizer,
     reason: String,
     /// Whether it puts a space before the first word.
     adds_space: bool,
 }
 
-impl Fallback {
+impl InexactTokenizer {
     /// Reads a `tokenizer.json`; `reason` is why it can't be exact.
     pub fn from_json(json: &str, reason: String) -> Result<Self, String> {
         let tokenizer = super::tokenizer_json::read_tokenizer(json.as_bytes())?;
         // A table of all ids is made: a broken file must not ask for any amount of memory.
         let largest = tokenizer.get_vocab(true).into_values().max().unwrap_or(0);
         if largest > MAX_TOKEN_ID {
-            return Err(LoadError::IdTooLarge(largest).to_string());
+            return Err(BpeFileError::IdTooLarge(largest).to_string());
         }
-        let mut fallback = Self { tokenizer, reason, adds_space: false };
-        let (first, vocabulary) = (fallback.encode("a"), fallback.vocabulary());
-        fallback.adds_space =
+        let mut inexact = Self { tokenizer, reason, adds_space: false };
+        let (first, vocabulary) = (inexact.encode("a"), inexact.vocabulary());
+        inexact.adds_space =
             first.first().and_then(|&token| vocabulary.bytes(token)).is_some_and(|b| b.starts_with(b" "));
-        Ok(fallback)
+        Ok(inexact)
     }
 
     /// Whether it puts a space before the first word, which nobody typed.
@@ -42,13 +42,16 @@ impl Fallback {
 
     /// The tokens of a text, without special ones; none if it can't be encoded.
     pub fn encode(&self, text: &str) -> Vec<TokenId> {
-        let encoding = caught(|| self.tokenizer.encode_fast(text, false).ok());
-        encoding.map(|e| e.get_ids().iter().map(|&id| TokenId(id)).collect()).unwrap_or_default()
+        self.encode_fast(text, false)
     }
 
-    /// The tokens of a text with the special ones that the tokenizer puts around it, as an encoder reads it; none if it can't be encoded.
-    pub fn encode_whole(&self, text: &str) -> Vec<TokenId> {
-        let encoding = caught(|| self.tokenizer.encode_fast(text, true).ok());
+    /// The same with the special tokens that the tokenizer puts around a text, as an encoder reads it.
+    pub fn encode_with_special_tokens(&self, text: &str) -> Vec<TokenId> {
+        self.encode_fast(text, true)
+    }
+
+    fn encode_fast(&self, text: &str, special: bool) -> Vec<TokenId> {
+        let encoding = caught(|| self.tokenizer.encode_fast(text, special).ok());
         encoding.map(|e| e.get_ids().iter().map(|&id| TokenId(id)).collect()).unwrap_or_default()
     }
 
@@ -59,8 +62,8 @@ impl Fallback {
         decoded.is_some_and(|decoded| decoded.trim_start() == text.trim_start())
     }
 
-    /// The bytes of each token: the byte alphabet undone where the tokenizer is byte-level, SentencePiece's `▁` as a space and
-    /// its `<0xNN>` as that byte.
+    /// The bytes of each token: the byte alphabet undone where the tokenizer is byte-level, SentencePiece's `▁` as a
+    /// space and its `<0xNN>` as that byte.
     pub fn vocabulary(&self) -> Vocabulary {
         let byte_level = matches!(self.tokenizer.get_decoder(), Some(tokenizers::DecoderWrapper::ByteLevel(_)));
         let alphabet = byte_alphabet();
@@ -81,8 +84,8 @@ impl Fallback {
     }
 }
 
-/// The `tokenizers` crate panics where a part of its file contradicts itself, such as a character map that points outside of itself.
-/// That is a text that can't be encoded; it must not take a request's thread with it.
+/// The `tokenizers` crate panics where its file contradicts itself, such as a character map that points outside of
+/// itself. That is a text that can't be encoded; it must not end a request's thread.
 fn caught<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     // What is shared is the tokenizer, which is only read; its caches hold whole entries or none.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).ok().flatten()

@@ -9,12 +9,12 @@
 
 use thiserror::Error;
 
-use super::bytes::{TokenId, Vocabulary};
+use super::vocabulary::{TokenId, Vocabulary};
 
 /// Why merges and a vocabulary can't be used together.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum CanonError {
+pub enum BpeError {
     /// A merge names a token that the vocabulary doesn't have, or that has no bytes.
     #[error("merge {rank} names token {}, which has no bytes in the vocabulary", token.0)]
     UnknownToken {
@@ -58,8 +58,16 @@ pub enum CanonError {
     NoCharacterClasses,
 }
 
-/// A merge as trained: left part, right part, merged token.
-pub type MergeRule = (TokenId, TokenId, TokenId);
+/// A merge as trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Merge {
+    /// The left part.
+    pub left: TokenId,
+    /// The right part.
+    pub right: TokenId,
+    /// The token that both make.
+    pub merged: TokenId,
+}
 
 /// The merge that makes a token.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +90,7 @@ enum Origin {
 
 /// The merges of a vocabulary.
 #[derive(Clone, Debug)]
-pub(super) struct Merges {
+pub(super) struct BpeMerges {
     /// By token id.
     origins: Vec<Origin>,
     /// By left token id: `pairs[rows[left]..rows[left + 1]]` are its merges. One entry more than tokens.
@@ -91,11 +99,11 @@ pub(super) struct Merges {
     pairs: Vec<(TokenId, u32)>,
 }
 
-impl Merges {
-    /// Checks and indexes `merges`: left part, right part and merged token, in rank order.
-    pub(super) fn new(vocabulary: &Vocabulary, merges: &[MergeRule]) -> Result<Self, CanonError> {
+impl BpeMerges {
+    /// Checks and indexes `merges`, in rank order.
+    pub(super) fn new(vocabulary: &Vocabulary, merges: &[Merge]) -> Result<Self, BpeError> {
         if let Some((first, second)) = vocabulary.twins() {
-            return Err(CanonError::SameBytes { first, second });
+            return Err(BpeError::SameBytes { first, second });
         }
         let (rows, pairs) = index_pairs(vocabulary, merges)?;
         let byte_or_never = |id| match vocabulary.bytes(TokenId(id)) {
@@ -104,7 +112,7 @@ impl Merges {
         };
         let origins = (0..vocabulary.len() as u32).map(byte_or_never).collect();
         let mut built = Self { origins, rows, pairs };
-        for (rank, &(left, right, merged)) in (0..).zip(merges) {
+        for (rank, &Merge { left, right, merged }) in (0..).zip(merges) {
             // Of several merges that make the same token, the order of ranks lets one happen at most.
             if built.exists(left) && built.exists(right) && !built.exists(merged) && built.holds(left, right, rank) {
                 built.origins[merged.0 as usize] = Origin::Merge(Made { left, right, rank });
@@ -115,11 +123,11 @@ impl Merges {
     }
 
     /// A merge must rank behind those that make its parts.
-    fn check_order(&self, merges: &[MergeRule]) -> Result<(), CanonError> {
-        for (rank, &(left, right, _)) in merges.iter().enumerate() {
+    fn check_order(&self, merges: &[Merge]) -> Result<(), BpeError> {
+        for (rank, &Merge { left, right, .. }) in merges.iter().enumerate() {
             for part in [left, right] {
                 if self.made(part).is_some_and(|made| made.rank as usize > rank) {
-                    return Err(CanonError::OutOfOrder { rank, part });
+                    return Err(BpeError::OutOfOrder { rank, part });
                 }
             }
         }
@@ -195,23 +203,23 @@ impl Merges {
     }
 }
 
-/// [`Merges::rows`] and [`Merges::pairs`].
+/// [`BpeMerges::rows`] and [`BpeMerges::pairs`].
 type PairIndex = (Vec<u32>, Vec<(TokenId, u32)>);
 
 /// Checks the merges one by one, and sorts them by their left token.
-fn index_pairs(vocabulary: &Vocabulary, merges: &[MergeRule]) -> Result<PairIndex, CanonError> {
+fn index_pairs(vocabulary: &Vocabulary, merges: &[Merge]) -> Result<PairIndex, BpeError> {
     let mut sorted = Vec::with_capacity(merges.len());
-    for (rank, &(left, right, merged)) in merges.iter().enumerate() {
-        let bytes = |token| vocabulary.bytes(token).ok_or(CanonError::UnknownToken { rank, token });
+    for (rank, &Merge { left, right, merged }) in merges.iter().enumerate() {
+        let bytes = |token| vocabulary.bytes(token).ok_or(BpeError::UnknownToken { rank, token });
         let (head, tail, whole) = (bytes(left)?, bytes(right)?, bytes(merged)?);
         if whole.strip_prefix(head) != Some(tail) {
-            return Err(CanonError::WrongBytes { rank, merged });
+            return Err(BpeError::WrongBytes { rank, merged });
         }
         sorted.push((left, right, rank as u32));
     }
     sorted.sort_unstable();
     if let Some(pair) = sorted.windows(2).find(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1)) {
-        return Err(CanonError::RepeatedPair { rank: pair[1].2 as usize });
+        return Err(BpeError::RepeatedPair { rank: pair[1].2 as usize });
     }
     let mut rows = vec![0u32; vocabulary.len() + 1];
     for (left, ..) in &sorted {
@@ -228,25 +236,28 @@ mod tests {
     use super::*;
 
     /// Builds merges over the tokens `a`, `b`, `c`, `ab`, `bc`, `abc`, a special token and `d`, by their places.
-    fn build(merges: &[(u32, u32, u32)]) -> Result<Merges, CanonError> {
+    fn build(merges: &[(u32, u32, u32)]) -> Result<BpeMerges, BpeError> {
         let tokens = [Some("a"), Some("b"), Some("c"), Some("ab"), Some("bc"), Some("abc"), None, Some("d")];
         let tokens = tokens.map(|text| text.map(|text| text.as_bytes().to_vec()));
         let vocabulary = Vocabulary::from_tokens((0..).map(TokenId).zip(tokens));
-        let merges: Vec<_> = merges.iter().map(|&(l, r, m)| (TokenId(l), TokenId(r), TokenId(m))).collect();
-        Merges::new(&vocabulary, &merges)
+        let merges: Vec<_> = merges
+            .iter()
+            .map(|&(left, right, merged)| Merge { left: TokenId(left), right: TokenId(right), merged: TokenId(merged) })
+            .collect();
+        BpeMerges::new(&vocabulary, &merges)
     }
 
     #[test]
     fn refuses_merges_that_cannot_have_been_trained() {
         let error = |merges: &[(u32, u32, u32)]| build(merges).unwrap_err();
-        assert_eq!(error(&[(0, 6, 3)]), CanonError::UnknownToken { rank: 0, token: TokenId(6) });
-        assert_eq!(error(&[(0, 1, 99)]), CanonError::UnknownToken { rank: 0, token: TokenId(99) });
-        assert_eq!(error(&[(0, 1, 3), (0, 2, 3)]), CanonError::WrongBytes { rank: 1, merged: TokenId(3) });
-        assert_eq!(error(&[(0, 1, 3), (0, 1, 3)]), CanonError::RepeatedPair { rank: 1 });
-        assert_eq!(error(&[(3, 2, 5), (0, 1, 3)]), CanonError::OutOfOrder { rank: 0, part: TokenId(3) });
+        assert_eq!(error(&[(0, 6, 3)]), BpeError::UnknownToken { rank: 0, token: TokenId(6) });
+        assert_eq!(error(&[(0, 1, 99)]), BpeError::UnknownToken { rank: 0, token: TokenId(99) });
+        assert_eq!(error(&[(0, 1, 3), (0, 2, 3)]), BpeError::WrongBytes { rank: 1, merged: TokenId(3) });
+        assert_eq!(error(&[(0, 1, 3), (0, 1, 3)]), BpeError::RepeatedPair { rank: 1 });
+        assert_eq!(error(&[(3, 2, 5), (0, 1, 3)]), BpeError::OutOfOrder { rank: 0, part: TokenId(3) });
         let twins = Vocabulary::from_tokens((0..2).map(|id| (TokenId(id), Some(b"a".to_vec()))));
-        let same = CanonError::SameBytes { first: TokenId(0), second: TokenId(1) };
-        assert_eq!(Merges::new(&twins, &[]).unwrap_err(), same);
+        let same = BpeError::SameBytes { first: TokenId(0), second: TokenId(1) };
+        assert_eq!(BpeMerges::new(&twins, &[]).unwrap_err(), same);
     }
 
     #[test]

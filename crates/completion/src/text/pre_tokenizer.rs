@@ -1,19 +1,19 @@
 //! GPT-2's pre-tokenizer as a small nondeterministic automaton that reads a text from left to right.
 //!
 //! The regex is `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, and it looks ahead in two
-//! places. A run of white space gives its last character away when text follows (`"a  b"` is `"a"`, `" "`, `" b"`), and
+//! places. A run of white space gives its last character away when text follows (`"a b"` is `"a"`, `" "`, `" b"`), and
 //! an apostrophe at the start of a pre-token is alone or a contraction depending on up to two letters behind it. A
-//! reader who can't look ahead guesses instead: each guess is a [`Mode`], it lives in a [`Modes`] beside the other
-//! guesses, and it dies at the first character that proves it wrong.
+//! reader who can't look ahead guesses instead: each guess is a [`PreTokenState`], it lives in a [`PreTokenStates`]
+//! beside the other guesses, and it dies at the first character that proves it wrong.
 //!
 //! This module knows characters only: nothing of bytes, tokens or merges. Contractions are followed as tokens, in
-//! `path`, because there are only seven of them.
+//! `canonical`, because there are only seven of them.
 
-use super::kinds::Kind;
+use super::character_class::CharacterClass;
 
 /// A guess about the pre-token that is open, or was just closed, after the characters read so far.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Mode {
+pub(super) enum PreTokenState {
     /// Nothing is open and anything may follow: the start of the text, or the end of a contraction.
     Closed,
     /// The last white space (not U+0020) before other text: a pre-token of its own. White space can't follow.
@@ -47,53 +47,53 @@ pub(super) enum Mode {
 /// The contractions of the regex. None is the beginning of another.
 pub(super) const CONTRACTIONS: [&str; 7] = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"];
 
-impl Mode {
+impl PreTokenState {
     /// The guess after one more character of the same pre-token; none if the pre-token can't go on with it.
-    pub(super) fn continued(self, kind: Kind) -> Option<Self> {
+    pub(super) fn continued(self, class: CharacterClass) -> Option<Self> {
         match self {
-            Self::Letters if kind.is_letter() => Some(Self::Letters),
-            Self::LettersNotE if kind.is_letter() && kind != Kind::LetterE => Some(Self::Letters),
-            Self::LettersNotL if kind.is_letter() && kind != Kind::LetterL => Some(Self::Letters),
-            Self::Numbers if kind == Kind::Number => Some(Self::Numbers),
-            Self::Others | Self::Quote if kind.is_other() => Some(Self::Others),
-            Self::Run if kind.is_white() => Some(Self::Run),
-            Self::Lead if kind.is_letter() => Some(Self::Letters),
-            Self::Lead if kind == Kind::Number => Some(Self::Numbers),
-            Self::Lead if kind.is_other() => Some(Self::Others),
+            Self::Letters if class.is_letter() => Some(Self::Letters),
+            Self::LettersNotE if class.is_letter() && class != CharacterClass::LetterE => Some(Self::Letters),
+            Self::LettersNotL if class.is_letter() && class != CharacterClass::LetterL => Some(Self::Letters),
+            Self::Numbers if class == CharacterClass::Number => Some(Self::Numbers),
+            Self::Others | Self::Quote if class.is_other() => Some(Self::Others),
+            Self::Run if class.is_white() => Some(Self::Run),
+            Self::Lead if class.is_letter() => Some(Self::Letters),
+            Self::Lead if class == CharacterClass::Number => Some(Self::Numbers),
+            Self::Lead if class.is_other() => Some(Self::Others),
             _ => None,
         }
     }
 
     /// The guesses after a character that opens a new pre-token; none if one can't begin there with it.
     ///
-    /// Where this is an apostrophe, [`Mode::Contraction`] is one more guess.
-    pub(super) fn started(self, kind: Kind) -> [Option<Self>; 2] {
-        if !self.may_close_before(kind) {
+    /// Where this is an apostrophe, [`PreTokenState::Contraction`] is one more guess.
+    pub(super) fn started(self, class: CharacterClass) -> [Option<Self>; 2] {
+        if !self.may_close_before(class) {
             return [None; 2];
         }
         let run = (self != Self::Run).then_some(Self::Run);
-        match kind {
-            Kind::Space => [run, Some(Self::Lead)],
-            Kind::White => [run, Some(Self::ClosedBeforeText)],
-            Kind::LetterRv if self == Self::Quote => [Some(Self::LettersNotE), None],
-            Kind::LetterL if self == Self::Quote => [Some(Self::LettersNotL), None],
-            Kind::Number => [Some(Self::Numbers), None],
-            Kind::Quote => [Some(Self::Quote), None],
-            Kind::Other => [Some(Self::Others), None],
+        match class {
+            CharacterClass::Space => [run, Some(Self::Lead)],
+            CharacterClass::White => [run, Some(Self::ClosedBeforeText)],
+            CharacterClass::LetterRv if self == Self::Quote => [Some(Self::LettersNotE), None],
+            CharacterClass::LetterL if self == Self::Quote => [Some(Self::LettersNotL), None],
+            CharacterClass::Number => [Some(Self::Numbers), None],
+            CharacterClass::Quote => [Some(Self::Quote), None],
+            CharacterClass::Other => [Some(Self::Others), None],
             _ => [Some(Self::Letters), None],
         }
     }
 
-    /// Whether a pre-token may end here when a character of this kind follows.
-    pub(super) fn may_close_before(self, kind: Kind) -> bool {
+    /// Whether a pre-token may end here when a character of this class follows.
+    pub(super) fn may_close_before(self, class: CharacterClass) -> bool {
         match self {
             Self::Closed => true,
-            Self::ClosedBeforeText => !kind.is_white(),
-            Self::Run => kind.is_white(), // the last white space of the run
-            Self::Letters | Self::LettersNotE | Self::LettersNotL => !kind.is_letter(),
-            Self::Numbers => kind != Kind::Number,
-            Self::Others => !kind.is_other(),
-            Self::Quote => !kind.is_other() && kind != Kind::LetterStmd,
+            Self::ClosedBeforeText => !class.is_white(),
+            Self::Run => class.is_white(), // the last white space of the run
+            Self::Letters | Self::LettersNotE | Self::LettersNotL => !class.is_letter(),
+            Self::Numbers => class != CharacterClass::Number,
+            Self::Others => !class.is_other(),
+            Self::Quote => !class.is_other() && class != CharacterClass::LetterStmd,
             Self::Lead | Self::Contraction { .. } => false,
         }
     }
@@ -117,31 +117,31 @@ pub(super) enum Edge {
 
 /// The live guesses about one text: in practice at most three.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Modes {
-    guesses: [(Mode, Edge); Self::CAPACITY],
+pub(super) struct PreTokenStates {
+    guesses: [(PreTokenState, Edge); Self::CAPACITY],
     length: u8,
 }
 
-impl Modes {
+impl PreTokenStates {
     const CAPACITY: usize = 4;
 
     /// No guess: a text that isn't possible.
-    pub(super) const NONE: Self = Self { guesses: [(Mode::Closed, Edge::None); Self::CAPACITY], length: 0 };
+    pub(super) const NONE: Self = Self { guesses: [(PreTokenState::Closed, Edge::None); Self::CAPACITY], length: 0 };
 
     /// Adds a guess, once.
-    pub(super) fn insert(&mut self, mode: Mode, edge: Edge) {
-        if self.iter().any(|guess| guess == (mode, edge)) {
+    pub(super) fn insert(&mut self, state: PreTokenState, edge: Edge) {
+        if self.iter().any(|guess| guess == (state, edge)) {
             return;
         }
         let slot = self.guesses.get_mut(usize::from(self.length));
         debug_assert!(slot.is_some(), "more guesses than the automaton can make");
         if let Some(slot) = slot {
-            *slot = (mode, edge);
+            *slot = (state, edge);
             self.length += 1;
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Mode, Edge)> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PreTokenState, Edge)> + '_ {
         self.guesses.iter().take(usize::from(self.length)).copied()
     }
 

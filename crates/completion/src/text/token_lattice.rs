@@ -4,10 +4,10 @@
 //! token of a byte string fixes the ones before it. So the work is linear in the text's length, times the few tokens
 //! that match at a byte.
 //!
-//! This module decides nothing itself: it asks [`Canon::may_follow`].
+//! This module decides nothing itself: it asks [`CanonicalBpe::may_follow`].
 
-use super::bytes::TokenId;
-use super::canonical::{Canon, PathState};
+use super::canonical::{CanonicalBpe, PathState};
+use super::vocabulary::TokenId;
 
 /// One sequence of tokens, by its last.
 #[derive(Clone, Copy, Debug)]
@@ -22,17 +22,34 @@ struct Node {
 
 /// The sequences that spell each beginning of a text.
 #[derive(Debug)]
-pub(super) struct Lattice<'a> {
-    canon: &'a Canon,
+pub(super) struct TokenLattice<'a> {
+    canonical: &'a CanonicalBpe,
     nodes: Vec<Node>,
     /// By number of bytes spelled: the first node that ends there. Index 0 stays empty. [bytes + 1]
     heads: Vec<Option<u32>>,
 }
 
-impl<'a> Lattice<'a> {
-    pub(super) fn new(canon: &'a Canon, text: &[u8]) -> Self {
-        let mut lattice = Self { canon, nodes: Vec::with_capacity(text.len() * 2), heads: vec![None; text.len() + 1] };
-        lattice.extend(canon.start(), None, 0, text);
+impl CanonicalBpe {
+    /// The tokens of a text: what `tokenizers` gives without special tokens.
+    ///
+    /// Characters that aren't [encodable](Self::is_encodable) are left out, as if the text didn't have them.
+    /// (`tokenizers` leaves out the bytes, but splits the text with them in.) The text of a special token is text like
+    /// any other.
+    pub fn encode(&self, text: &str) -> Vec<TokenId> {
+        if self.is_encodable(text) {
+            return TokenLattice::new(self, text.as_bytes()).canonical();
+        }
+        let mut buffer = [0; 4];
+        let encodable: String = text.chars().filter(|c| self.is_encodable(c.encode_utf8(&mut buffer))).collect();
+        TokenLattice::new(self, encodable.as_bytes()).canonical()
+    }
+}
+
+impl<'a> TokenLattice<'a> {
+    pub(super) fn new(canonical: &'a CanonicalBpe, text: &[u8]) -> Self {
+        let mut lattice =
+            Self { canonical, nodes: Vec::with_capacity(text.len() * 2), heads: vec![None; text.len() + 1] };
+        lattice.extend(canonical.start(), None, 0, text);
         for at in 1..text.len() {
             let mut node = lattice.heads[at];
             while let Some(index) = node {
@@ -46,8 +63,8 @@ impl<'a> Lattice<'a> {
 
     /// Adds the sequences one token longer than that of `before`, which ends at byte `at`.
     fn extend(&mut self, state: PathState, before: Option<u32>, at: usize, text: &[u8]) {
-        for (token, length) in self.canon.vocabulary().beginnings_of(&text[at..]) {
-            if let Some(state) = self.canon.may_follow(&state, token) {
+        for (token, length) in self.canonical.vocabulary().beginnings_of(&text[at..]) {
+            if let Some(state) = self.canonical.may_follow(&state, token) {
                 let index = self.nodes.len() as u32;
                 let beside = self.heads[at + length].replace(index);
                 self.nodes.push(Node { state, token, before, beside });
@@ -81,7 +98,7 @@ impl<'a> Lattice<'a> {
 
     /// The encoding of the whole text. Empty for an empty text, and for one with bytes that the vocabulary lacks.
     pub(super) fn canonical(&self) -> Vec<TokenId> {
-        let mut whole = self.ending_at(self.heads.len() - 1).filter(|(_, state)| self.canon.may_end(state));
+        let mut whole = self.ending_at(self.heads.len() - 1).filter(|(_, state)| self.canonical.may_end(state));
         whole.next().map_or_else(Vec::new, |(node, _)| self.tokens(node))
     }
 }

@@ -2,16 +2,16 @@
 //!
 //! A person types bytes, a model continues tokens, and the tokens of the finished text needn't begin with those of the
 //! typed one. The covering set of a typed text P holds, for every text X that starts with P, the shortest beginning of
-//! X's encoding that spells all of P (Phan 2024, arXiv 2410.09303; Hayase 2025, "ByteSampler"). It is
-//! the encoding of P itself, and sequences `c . t` where the context `c` spells the beginning of P and the token `t` the
-//! rest and usually more. The members exclude each other: the probabilities of their beginnings add up to P's.
+//! X's encoding that spells all of P (Phan 2024, arXiv 2410.09303; Hayase 2025, "ByteSampler"). It is the encoding of P
+//! itself, and sequences `c . t` where the context `c` spells the beginning of P and the token `t` the rest and usually
+//! more. The members exclude each other: the probabilities of their beginnings add up to P's.
 //!
 //! This module scores nothing and calls no model. The same tokens never come twice, and no member is missing; what may
-//! come in excess is a `t` that ends inside a character, as [`Canon`] says.
+//! come in excess is a `t` that ends inside a character, as [`CanonicalBpe`] says.
 
-use super::bytes::TokenId;
-use super::canonical::{Canon, PathState};
-use super::lattice::Lattice;
+use super::canonical::{CanonicalBpe, PathState};
+use super::token_lattice::TokenLattice;
+use super::vocabulary::TokenId;
 
 /// A context from which the typed bytes can be finished.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,32 +25,32 @@ pub struct Context {
 }
 
 impl Context {
-    /// The state after the context's tokens, for [`Canon::may_follow`].
+    /// The state after the context's tokens, for [`CanonicalBpe::may_follow`].
     pub fn state(&self) -> PathState {
         self.state
     }
 }
 
-/// The covering set of a typed text, without the last tokens: see [`Canon::extensions`].
+/// The covering set of a typed text, without the last tokens: see [`CanonicalBpe::extensions`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cover {
+pub struct CoveringSet {
     /// The encoding of the typed text.
     pub canonical: Vec<TokenId>,
     /// The contexts with at least one extension; longest `at` first. Two may have the same `at`.
     pub contexts: Vec<Context>,
 }
 
-impl Canon {
+impl CanonicalBpe {
     /// The covering set of a typed text.
     ///
-    /// If the text has characters that can't be spelled ([`Canon::is_encodable`]), nothing covers it: there are no
-    /// contexts then, and `canonical` is the encoding without them.
-    pub fn cover(&self, typed: &str) -> Cover {
+    /// If the text has characters that can't be spelled ([`CanonicalBpe::is_encodable`]), nothing covers it: there are
+    /// no contexts then, and `canonical` is the encoding without them.
+    pub fn covering_set(&self, typed: &str) -> CoveringSet {
         if !self.is_encodable(typed) {
-            return Cover { canonical: self.encode(typed), contexts: Vec::new() };
+            return CoveringSet { canonical: self.encode(typed), contexts: Vec::new() };
         }
         let bytes = typed.as_bytes();
-        let lattice = Lattice::new(self, bytes);
+        let lattice = TokenLattice::new(self, bytes);
         let mut contexts = Vec::new();
         for at in (1..bytes.len()).rev() {
             for (node, state) in lattice.ending_at(at) {
@@ -63,11 +63,11 @@ impl Canon {
         if !bytes.is_empty() && self.is_extended(bytes, 0, &state) {
             contexts.push(Context { tokens: Vec::new(), at: 0, state });
         }
-        Cover { canonical: lattice.canonical(), contexts }
+        CoveringSet { canonical: lattice.canonical(), contexts }
     }
 
-    /// The tokens `t` that may follow a context of [`Canon::cover`] so that `context . t` covers the typed text, in the
-    /// order of their bytes.
+    /// The tokens `t` that may follow a context of [`CanonicalBpe::covering_set`] so that `context . t` covers the
+    /// typed text, in the order of their bytes.
     ///
     /// They spell the rest of the typed text and more. One may spell just the rest, if the tokens then differ from the
     /// canonical ones: the text can't end there, but goes on to something that is split differently. With a vocabulary

@@ -4,48 +4,48 @@ use super::distribution::Distribution;
 
 /// How a token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choice {
+pub struct TokenChoice {
     /// Above 1 flattens, below 1 sharpens; 0 takes the best token.
     pub temperature: f32,
-    /// Only the best so many; 0 for all.
+    /// Only this many of the best; 0 for all.
     pub top_k: usize,
     /// Only the best whose probabilities together reach this, 0 exclusive to 1.
     pub top_p: f32,
-    /// Above 1 makes tokens that were seen less likely: positive logits are divided by it, negative ones multiplied.
+    /// Above 1 makes tokens that were seen less probable: positive logits are divided by it, negative ones multiplied.
     pub repetition_penalty: f32,
 }
 
-impl Default for Choice {
+impl Default for TokenChoice {
     fn default() -> Self {
         Self { temperature: 0.0, top_k: 0, top_p: 1.0, repetition_penalty: 1.0 }
     }
 }
 
-impl Choice {
+impl TokenChoice {
     /// Whether the `listed` best tokens are all that it looks at.
     pub fn is_decided_by(&self, listed: usize) -> bool {
         let few = self.temperature <= 0.0 || (1..=listed).contains(&self.top_k);
         // A penalty can bring any token to the top.
         few && self.repetition_penalty == 1.0
     }
-}
 
-/// The token that `number`, from 0 to 1 exclusive, falls on, and its log-probability before any transformation. Tokens that aren't
-/// `allowed` have none. `None` if nothing is allowed.
-pub fn choose(
-    next: &Distribution,
-    choice: &Choice,
-    seen: &[u32],
-    number: f64,
-    allowed: impl Fn(u32) -> bool,
-) -> Option<(u32, f32)> {
-    let scored = penalised(next, choice.repetition_penalty, seen);
-    let id = if choice.temperature <= 0.0 {
-        best(scored, &allowed)?
-    } else {
-        draw(nucleus(scored, choice), number, &allowed)?
-    };
-    Some((id, next.log_prob(id)?))
+    /// The token that `number`, from 0 to 1 exclusive, falls on, and its log-probability before any transformation.
+    /// `None` if no token is `allowed`.
+    pub fn choose(
+        &self,
+        next: &Distribution,
+        seen: &[u32],
+        number: f64,
+        allowed: impl Fn(u32) -> bool,
+    ) -> Option<(u32, f32)> {
+        let scored = penalised(next, self.repetition_penalty, seen);
+        let id = if self.temperature <= 0.0 {
+            best(scored, &allowed)?
+        } else {
+            draw(nucleus(scored, self), number, &allowed)?
+        };
+        Some((id, next.log_prob(id)?))
+    }
 }
 
 /// Every known token with its logit, which the penalty has moved for those that were seen.
@@ -74,7 +74,8 @@ fn best(scored: Vec<(u32, f32)>, allowed: &impl Fn(u32) -> bool) -> Option<u32> 
     };
     let mut scored = scored;
     loop {
-        // Most of the time the first try is allowed; asking for all of a large vocabulary would cost more than the forward.
+        // Most of the time the first try is allowed; asking for all of a large vocabulary would cost more than the
+        // forward.
         let (id, _) = highest(&scored)?;
         if allowed(id) {
             return Some(id);
@@ -84,7 +85,7 @@ fn best(scored: Vec<(u32, f32)>, allowed: &impl Fn(u32) -> bool) -> Option<u32> 
 }
 
 /// The tokens that top-k and top-p leave, best first, with their unnormalised probabilities.
-fn nucleus(mut scored: Vec<(u32, f32)>, choice: &Choice) -> Vec<(u32, f64)> {
+fn nucleus(mut scored: Vec<(u32, f32)>, choice: &TokenChoice) -> Vec<(u32, f64)> {
     // Equal logits in the order of their ids, so that the choice doesn't depend on the sort.
     scored.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     if choice.top_k > 0 {
@@ -132,12 +133,14 @@ fn draw(mut weighed: Vec<(u32, f64)>, number: f64, allowed: &impl Fn(u32) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::distribution::Logits;
 
     /// Logits 2, 1, 0, -1 for the tokens 3, 1, 0, 2.
     fn distribution() -> Distribution {
         let logits = [0.0f32, 1.0, -1.0, 2.0];
         let lse = logits.iter().map(|x| x.exp()).sum::<f32>().ln();
-        Distribution::from_logits(&[3, 1], &[2.0, 1.0], lse, Some(&logits), 4)
+        let best = Logits { best_ids: &[3, 1], best: &[2.0, 1.0], row: Some(&logits), logsumexp: lse, vocab: 4 };
+        Distribution::from_logits(best)
     }
 
     fn any(_: u32) -> bool {
@@ -145,10 +148,10 @@ mod tests {
     }
 
     /// How often each token is drawn, over an even grid of numbers.
-    fn shares(choice: Choice, seen: &[u32]) -> [f64; 4] {
+    fn shares(choice: TokenChoice, seen: &[u32]) -> [f64; 4] {
         let mut shares = [0.0; 4];
         for step in 0..10_000 {
-            let (id, _) = choose(&distribution(), &choice, seen, f64::from(step) / 10_000.0, any).unwrap();
+            let (id, _) = choice.choose(&distribution(), seen, f64::from(step) / 10_000.0, any).unwrap();
             shares[id as usize] += 1.0 / 10_000.0;
         }
         shares
@@ -165,28 +168,28 @@ mod tests {
             logits.map(|x| x.exp() / sum)
         };
         let none = f64::NEG_INFINITY;
-        let choice = Choice { temperature: 1.0, ..Choice::default() };
+        let choice = TokenChoice { temperature: 1.0, ..TokenChoice::default() };
         near(shares(choice, &[]), softmax([0.0, 1.0, -1.0, 2.0]));
-        near(shares(Choice { temperature: 0.5, ..choice }, &[]), softmax([0.0, 2.0, -2.0, 4.0]));
-        near(shares(Choice { top_k: 2, ..choice }, &[]), softmax([none, 1.0, none, 2.0]));
+        near(shares(TokenChoice { temperature: 0.5, ..choice }, &[]), softmax([0.0, 2.0, -2.0, 4.0]));
+        near(shares(TokenChoice { top_k: 2, ..choice }, &[]), softmax([none, 1.0, none, 2.0]));
         // Probabilities 0.644, 0.237, 0.087, 0.032: the second reaches 0.8, the first alone 0.6.
-        near(shares(Choice { top_p: 0.8, ..choice }, &[]), softmax([none, 1.0, none, 2.0]));
-        near(shares(Choice { top_p: 0.6, ..choice }, &[]), [0.0, 0.0, 0.0, 1.0]);
+        near(shares(TokenChoice { top_p: 0.8, ..choice }, &[]), softmax([none, 1.0, none, 2.0]));
+        near(shares(TokenChoice { top_p: 0.6, ..choice }, &[]), [0.0, 0.0, 0.0, 1.0]);
         // 2 / 2 = 1, -1 * 2 = -2.
-        near(shares(Choice { repetition_penalty: 2.0, ..choice }, &[2, 3]), softmax([0.0, 1.0, -2.0, 1.0]));
+        near(shares(TokenChoice { repetition_penalty: 2.0, ..choice }, &[2, 3]), softmax([0.0, 1.0, -2.0, 1.0]));
     }
 
     #[test]
     fn greedy_takes_the_best_allowed_and_reports_the_models_own_log_probability() {
-        let greedy = Choice::default();
+        let greedy = TokenChoice::default();
         let next = distribution();
-        assert_eq!(choose(&next, &greedy, &[], 0.9, any), Some((3, next.log_prob(3).unwrap())));
-        assert_eq!(choose(&next, &greedy, &[], 0.9, |id| id != 3).unwrap().0, 1);
-        let penalty = Choice { repetition_penalty: 4.0, ..greedy };
-        assert_eq!(choose(&next, &penalty, &[3], 0.0, any), Some((1, next.log_prob(1).unwrap())));
-        assert_eq!(choose(&next, &penalty, &[3], 0.0, |_| false), None);
-        let random = Choice { temperature: 1.0, ..greedy };
-        assert_eq!(choose(&next, &random, &[], 0.0, |id| id == 2).unwrap().0, 2);
-        assert_eq!(choose(&next, &random, &[], 0.5, |_| false), None);
+        assert_eq!(greedy.choose(&next, &[], 0.9, any), Some((3, next.log_prob(3).unwrap())));
+        assert_eq!(greedy.choose(&next, &[], 0.9, |id| id != 3).unwrap().0, 1);
+        let penalty = TokenChoice { repetition_penalty: 4.0, ..greedy };
+        assert_eq!(penalty.choose(&next, &[3], 0.0, any), Some((1, next.log_prob(1).unwrap())));
+        assert_eq!(penalty.choose(&next, &[3], 0.0, |_| false), None);
+        let random = TokenChoice { temperature: 1.0, ..greedy };
+        assert_eq!(random.choose(&next, &[], 0.0, |id| id == 2).unwrap().0, 2);
+        assert_eq!(random.choose(&next, &[], 0.5, |_| false), None);
     }
 }

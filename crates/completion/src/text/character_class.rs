@@ -8,7 +8,7 @@ use regex_syntax::hir::{Class, HirKind};
 
 /// A character, as far as the pre-tokenizer can tell it from others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum CharacterClass {
     /// U+0020, the only white space that attaches to what follows.
     Space,
     /// Any other `\s`.
@@ -31,7 +31,7 @@ pub(super) enum Kind {
     Other,
 }
 
-impl Kind {
+impl CharacterClass {
     const ALL: [Self; 10] = [
         Self::Space,
         Self::White,
@@ -61,82 +61,84 @@ impl Kind {
     }
 }
 
-/// A set of kinds: bit `kind as u16`.
+/// A set of classes: bit `class as u16`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct KindSet(u16);
+pub(super) struct ClassSet(u16);
 
-impl KindSet {
-    pub(super) fn insert(&mut self, kind: Kind) {
-        self.0 |= 1 << kind as u16;
+impl ClassSet {
+    pub(super) fn insert(&mut self, class: CharacterClass) {
+        self.0 |= 1 << class as u16;
     }
 
-    /// Whether the predicate holds for any kind of the set.
-    pub(super) fn any(self, predicate: impl Fn(Kind) -> bool) -> bool {
-        Kind::ALL.into_iter().any(|kind| self.0 & 1 << kind as u16 != 0 && predicate(kind))
+    /// Whether the predicate holds for any class of the set.
+    pub(super) fn any(self, predicate: impl Fn(CharacterClass) -> bool) -> bool {
+        CharacterClass::ALL.into_iter().any(|class| self.0 & 1 << class as u16 != 0 && predicate(class))
     }
 }
 
-/// Maps characters to their kinds.
+/// Maps characters to their classes.
 #[derive(Clone, Debug)]
-pub(super) struct Kinds {
-    ascii: [Kind; 128],
-    /// First and last code point of each range whose characters aren't [`Kind::Other`]; sorted, disjoint.
-    ranges: Vec<(u32, u32, Kind)>,
+pub(super) struct CharacterClasses {
+    ascii: [CharacterClass; 128],
+    /// First and last code point of each range whose characters aren't [`CharacterClass::Other`]; sorted, disjoint.
+    ranges: Vec<(u32, u32, CharacterClass)>,
 }
 
-impl Kinds {
+impl CharacterClasses {
     /// Reads the tables; none if `regex-syntax` was built without its Unicode tables.
     pub(super) fn new() -> Option<Self> {
         let mut ranges = Vec::new();
-        for (class, kind) in [(r"\p{L}", Kind::Letter), (r"\p{N}", Kind::Number), (r"\s", Kind::White)] {
-            let HirKind::Class(Class::Unicode(class)) = regex_syntax::parse(class).ok()?.into_kind() else {
+        for (pattern, class) in
+            [(r"\p{L}", CharacterClass::Letter), (r"\p{N}", CharacterClass::Number), (r"\s", CharacterClass::White)]
+        {
+            let HirKind::Class(Class::Unicode(matching)) = regex_syntax::parse(pattern).ok()?.into_kind() else {
                 return None;
             };
-            ranges.extend(class.ranges().iter().map(|r| (r.start() as u32, r.end() as u32, kind)));
+            ranges.extend(matching.ranges().iter().map(|r| (r.start() as u32, r.end() as u32, class)));
         }
         ranges.sort_unstable_by_key(|&(start, ..)| start);
-        let mut kinds = Self { ascii: [Kind::Other; 128], ranges };
+        let mut classes = Self { ascii: [CharacterClass::Other; 128], ranges };
         for byte in 0..128u8 {
-            kinds.ascii[usize::from(byte)] = match byte {
-                b' ' => Kind::Space,
-                b'\'' => Kind::Quote,
-                b's' | b't' | b'm' | b'd' => Kind::LetterStmd,
-                b'r' | b'v' => Kind::LetterRv,
-                b'l' => Kind::LetterL,
-                b'e' => Kind::LetterE,
-                _ => kinds.look_up(u32::from(byte)),
+            classes.ascii[usize::from(byte)] = match byte {
+                b' ' => CharacterClass::Space,
+                b'\'' => CharacterClass::Quote,
+                b's' | b't' | b'm' | b'd' => CharacterClass::LetterStmd,
+                b'r' | b'v' => CharacterClass::LetterRv,
+                b'l' => CharacterClass::LetterL,
+                b'e' => CharacterClass::LetterE,
+                _ => classes.look_up(u32::from(byte)),
             };
         }
-        Some(kinds)
+        Some(classes)
     }
 
-    /// The kind of a character.
-    pub(super) fn of(&self, character: char) -> Kind {
+    /// The class of a character.
+    pub(super) fn of(&self, character: char) -> CharacterClass {
         let code = character as u32;
         self.ascii.get(code as usize).copied().unwrap_or_else(|| self.look_up(code))
     }
 
-    fn look_up(&self, code: u32) -> Kind {
+    fn look_up(&self, code: u32) -> CharacterClass {
         let place = self.ranges.partition_point(|&(_, end, _)| end < code);
-        self.ranges.get(place).filter(|&&(start, ..)| start <= code).map_or(Kind::Other, |&(.., kind)| kind)
+        self.ranges.get(place).filter(|&&(start, ..)| start <= code).map_or(CharacterClass::Other, |&(.., class)| class)
     }
 
-    /// The kinds of all characters whose UTF-8 begins with `start`, one to three bytes of a character of at least
+    /// The classes of all characters whose UTF-8 begins with `start`, one to three bytes of a character of at least
     /// one byte more; none if there is no such character.
-    pub(super) fn of_partial(&self, start: &[u8]) -> Option<KindSet> {
+    pub(super) fn of_partial(&self, start: &[u8]) -> Option<ClassSet> {
         let (low, high) = partial_range(start)?;
-        let mut set = KindSet::default();
+        let mut set = ClassSet::default();
         let mut next = low; // the first code point not yet looked at
         let place = self.ranges.partition_point(|&(_, end, _)| end < low);
-        for &(start, end, kind) in self.ranges[place..].iter().take_while(|&&(start, ..)| start <= high) {
+        for &(start, end, class) in self.ranges[place..].iter().take_while(|&&(start, ..)| start <= high) {
             if start > next {
-                set.insert(Kind::Other);
+                set.insert(CharacterClass::Other);
             }
-            set.insert(kind);
+            set.insert(class);
             next = end + 1;
         }
         if next <= high {
-            set.insert(Kind::Other);
+            set.insert(CharacterClass::Other);
         }
         Some(set)
     }
@@ -165,37 +167,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partial_characters_have_the_kinds_of_their_completions() {
-        let kinds = Kinds::new().expect("tables");
-        let mut sets = std::collections::HashMap::<Vec<u8>, KindSet>::new();
+    fn partial_characters_have_the_classes_of_their_completions() {
+        let classes = CharacterClasses::new().expect("tables");
+        let mut sets = std::collections::HashMap::<Vec<u8>, ClassSet>::new();
         for character in '\u{80}'..=char::MAX {
             let mut buffer = [0; 4];
             let bytes = character.encode_utf8(&mut buffer).as_bytes();
             for length in 1..bytes.len() {
-                sets.entry(bytes[..length].to_vec()).or_default().insert(kinds.of(character));
+                sets.entry(bytes[..length].to_vec()).or_default().insert(classes.of(character));
             }
         }
         for (start, set) in &sets {
-            assert_eq!(kinds.of_partial(start), Some(*set), "{start:x?}");
+            assert_eq!(classes.of_partial(start), Some(*set), "{start:x?}");
         }
         for bad in [&b""[..], b"a", b"\x80", b"\xc0", b"\xe0\x80", b"\xed\xa0", b"\xf5", b"\xc3\xa9", b"\xf4\x90"] {
-            assert_eq!(kinds.of_partial(bad), None, "{bad:x?}");
+            assert_eq!(classes.of_partial(bad), None, "{bad:x?}");
         }
     }
 
     #[test]
-    fn kinds_are_the_classes_of_the_regex() {
-        let kinds = Kinds::new().expect("tables");
-        for (text, kind) in [
-            (" ", Kind::Space),
-            ("\t\n\r\u{b}\u{c}\u{85}\u{a0}\u{2028}\u{3000}", Kind::White),
-            ("aAéж日ªʰ", Kind::Letter),
-            ("1²½Ⅷ٣", Kind::Number),
-            ("'", Kind::Quote),
-            ("!’_\u{301}\u{200b}\u{0}\u{1c}😀", Kind::Other),
+    fn classes_are_those_of_the_regex() {
+        let classes = CharacterClasses::new().expect("tables");
+        for (text, class) in [
+            (" ", CharacterClass::Space),
+            ("\t\n\r\u{b}\u{c}\u{85}\u{a0}\u{2028}\u{3000}", CharacterClass::White),
+            ("aAéж日ªʰ", CharacterClass::Letter),
+            ("1²½Ⅷ٣", CharacterClass::Number),
+            ("'", CharacterClass::Quote),
+            ("!’_\u{301}\u{200b}\u{0}\u{1c}😀", CharacterClass::Other),
         ] {
             for character in text.chars() {
-                assert_eq!(kinds.of(character), kind, "{character:?}");
+                assert_eq!(classes.of(character), class, "{character:?}");
             }
         }
     }

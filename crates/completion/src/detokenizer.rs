@@ -1,10 +1,11 @@
-//! The text of a sequence as it grows: what of it is certain, and where it stops.
+//! The text of a generated sequence: which part of it is certain, and where it stops.
 
 use crate::text::Text;
 
-/// Bytes in, text out. Text is held back while it may be half a character or the beginning of a stop string.
+/// Turns tokens' bytes into text. It holds text back while it may be half a character or the beginning of a stop
+/// string.
 #[derive(Clone, Debug)]
-pub struct Continuation {
+pub struct Detokenizer {
     stop: Vec<String>,
     bytes: Vec<u8>,
     released: String,
@@ -13,7 +14,7 @@ pub struct Continuation {
     stopped: bool,
 }
 
-impl Continuation {
+impl Detokenizer {
     /// Nothing yet. Empty stop strings stop nothing.
     pub fn new(stop: Vec<String>) -> Self {
         let stop = stop.into_iter().filter(|s| !s.is_empty()).collect();
@@ -110,8 +111,8 @@ fn overlap(text: &[u8], needle: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    fn pushes(stop: &[&str], pieces: &[&[u8]]) -> (Vec<String>, Continuation) {
-        let mut text = Continuation::new(stop.iter().map(|s| (*s).to_owned()).collect());
+    fn pushes(stop: &[&str], pieces: &[&[u8]]) -> (Vec<String>, Detokenizer) {
+        let mut text = Detokenizer::new(stop.iter().map(|s| (*s).to_owned()).collect());
         let released = pieces.iter().map(|piece| text.push(piece)).collect();
         (released, text)
     }

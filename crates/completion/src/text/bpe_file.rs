@@ -1,18 +1,18 @@
-//! Reads the vocabulary and the merges out of a Hugging Face `tokenizer.json` of GPT-2's kind, or the older two files.
+//! Reads the vocabulary and the merges out of a Hugging Face `tokenizer.json` of GPT-2's kind.
 //!
 //! Everything in the file that would make encoding anything else than byte-level merges behind GPT-2's pre-tokenizer is
 //! refused by name, because completions couldn't be exact. What is ignored is what doesn't change how text becomes
 //! tokens: truncation, padding, the decoder, and the post-processor with the special tokens it adds around a text.
 //!
-//! This module opens no file: it is given their text.
+//! This module opens no file: it is given its text.
 
 use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::bytes::{TokenId, Vocabulary};
-use super::merges::MergeRule;
+use super::bpe_merges::Merge;
+use super::vocabulary::{TokenId, Vocabulary};
 
 /// The largest token id accepted, so that a broken file can't ask for any amount of memory.
 pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
@@ -20,7 +20,7 @@ pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
 /// Why a `tokenizer.json` can't be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum LoadError {
+pub enum BpeFileError {
     /// Not JSON, or not a tokenizer's.
     #[error("not a tokenizer.json of a BPE model")]
     Json(#[from] serde_json::Error),
@@ -104,18 +104,18 @@ struct Model {
     ignore_merges: bool,
     vocab: HashMap<String, u32>,
     #[serde(default)]
-    merges: Vec<Merge>,
+    merges: Vec<WrittenMerge>,
 }
 
 /// A merge in the older and the newer way to write it.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Merge {
+enum WrittenMerge {
     Joined(String),
     Pair(String, String),
 }
 
-impl Merge {
+impl WrittenMerge {
     fn parts(&self) -> Option<(&str, &str)> {
         match self {
             Self::Joined(pair) => pair.split_once(' '),
@@ -130,14 +130,14 @@ impl Merge {
 /// # Errors
 ///
 /// If it isn't one, or if it isn't GPT-2's kind.
-pub fn from_tokenizer_json(json: &str) -> Result<(Vocabulary, Vec<MergeRule>), LoadError> {
+pub fn from_tokenizer_json(json: &str) -> Result<(Vocabulary, Vec<Merge>), BpeFileError> {
     let file: File = serde_json::from_str(json)?;
     if let Some(kind) = file.model.r#type.as_deref().filter(|kind| *kind != "BPE") {
-        return Err(LoadError::NotBpe(kind.to_owned()));
+        return Err(BpeFileError::NotBpe(kind.to_owned()));
     }
     check_settings(&file)?;
     if let Some(added) = file.added_tokens.iter().find(|added| !added.special) {
-        return Err(LoadError::AddedText { id: added.id, content: added.content.clone() });
+        return Err(BpeFileError::AddedText { id: added.id, content: added.content.clone() });
     }
     let special = file.added_tokens.iter().map(|added| added.id).collect();
     let vocabulary = read_vocabulary(&file.model.vocab, &special)?;
@@ -145,31 +145,13 @@ pub fn from_tokenizer_json(json: &str) -> Result<(Vocabulary, Vec<MergeRule>), L
         && (0..=255u8).any(|byte| vocabulary.token(&[byte]).is_none())
     {
         let reason = "replaces bytes that the vocabulary lacks";
-        return Err(LoadError::NotGpt2 { setting: "model.unk_token", reason });
+        return Err(BpeFileError::NotGpt2 { setting: "model.unk_token", reason });
     }
     let merges = read_merges(&file.model.merges, &file.model.vocab)?;
     Ok((vocabulary, merges))
 }
 
-/// Reads GPT-2's older pair of files: the text of `vocab.json` (or `encoder.json`), which numbers the tokens, and of
-/// `merges.txt` (or `vocab.bpe`), with one merge a line. They don't say which tokens are `special`.
-///
-/// # Errors
-///
-/// As [`from_tokenizer_json`]. A special token may be missing from the vocabulary.
-pub fn from_vocab_and_merges(
-    vocab_json: &str,
-    merges_txt: &str,
-    special: &[&str],
-) -> Result<(Vocabulary, Vec<MergeRule>), LoadError> {
-    let vocab: HashMap<String, u32> = serde_json::from_str(vocab_json)?;
-    let special = special.iter().filter_map(|text| vocab.get(*text).copied()).collect();
-    let lines = merges_txt.lines().filter(|line| !line.is_empty() && !line.starts_with("#version"));
-    let merges: Vec<Merge> = lines.map(|line| Merge::Joined(line.to_owned())).collect();
-    Ok((read_vocabulary(&vocab, &special)?, read_merges(&merges, &vocab)?))
-}
-
-fn check_settings(file: &File) -> Result<(), LoadError> {
+fn check_settings(file: &File) -> Result<(), BpeFileError> {
     let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
     let byte_level = file.pre_tokenizer.as_ref().filter(|p| p.r#type == "ByteLevel");
     let adds_space = byte_level.is_some_and(|p| p.add_prefix_space.unwrap_or(true));
@@ -187,12 +169,12 @@ fn check_settings(file: &File) -> Result<(), LoadError> {
         (model.ignore_merges, "model.ignore_merges", "is on: words in the vocabulary aren't merged"),
     ];
     match refusals.into_iter().find(|(refused, ..)| *refused) {
-        Some((_, setting, reason)) => Err(LoadError::NotGpt2 { setting, reason }),
+        Some((_, setting, reason)) => Err(BpeFileError::NotGpt2 { setting, reason }),
         None => Ok(()),
     }
 }
 
-fn read_vocabulary(vocab: &HashMap<String, u32>, special: &HashSet<u32>) -> Result<Vocabulary, LoadError> {
+fn read_vocabulary(vocab: &HashMap<String, u32>, special: &HashSet<u32>) -> Result<Vocabulary, BpeFileError> {
     let alphabet = byte_alphabet();
     let mut tokens: HashMap<u32, Option<Vec<u8>>> = HashMap::with_capacity(vocab.len());
     for (token, &id) in vocab {
@@ -200,26 +182,26 @@ fn read_vocabulary(vocab: &HashMap<String, u32>, special: &HashSet<u32>) -> Resu
             None
         } else {
             let bytes: Option<Vec<u8>> = token.chars().map(|c| alphabet.get(&c).copied()).collect();
-            Some(bytes.ok_or_else(|| LoadError::NotByteLevel { id, token: token.clone() })?)
+            Some(bytes.ok_or_else(|| BpeFileError::NotByteLevel { id, token: token.clone() })?)
         };
         if tokens.insert(id, bytes).is_some() {
-            return Err(LoadError::RepeatedId(id));
+            return Err(BpeFileError::RepeatedId(id));
         }
     }
     tokens.extend(special.iter().map(|&id| (id, None)));
     match tokens.keys().find(|&&id| id > MAX_TOKEN_ID) {
-        Some(&id) => Err(LoadError::IdTooLarge(id)),
+        Some(&id) => Err(BpeFileError::IdTooLarge(id)),
         None => Ok(Vocabulary::from_tokens(tokens.into_iter().map(|(id, bytes)| (TokenId(id), bytes)))),
     }
 }
 
-fn read_merges(merges: &[Merge], vocabulary: &HashMap<String, u32>) -> Result<Vec<MergeRule>, LoadError> {
+fn read_merges(merges: &[WrittenMerge], vocabulary: &HashMap<String, u32>) -> Result<Vec<Merge>, BpeFileError> {
     let token = |text: &str| vocabulary.get(text).copied().map(TokenId);
-    let read = |merge: &Merge| {
+    let read = |merge: &WrittenMerge| {
         let (left, right) = merge.parts()?;
-        Some((token(left)?, token(right)?, token(&format!("{left}{right}"))?))
+        Some(Merge { left: token(left)?, right: token(right)?, merged: token(&format!("{left}{right}"))? })
     };
-    merges.iter().enumerate().map(|(rank, merge)| read(merge).ok_or(LoadError::BadMerge { rank })).collect()
+    merges.iter().enumerate().map(|(rank, merge)| read(merge).ok_or(BpeFileError::BadMerge { rank })).collect()
 }
 
 /// The characters with which GPT-2 writes bytes: printable Latin-1 stands for itself, and the other bytes, in order,
@@ -271,8 +253,11 @@ mod tests {
         assert_eq!(vocabulary.bytes(TokenId(5)), Some(&b" ab"[..]));
         assert_eq!(vocabulary.bytes(TokenId(3)), Some(&b"\xc3"[..]));
         assert_eq!(vocabulary.bytes(TokenId(6)), None);
-        let id = TokenId;
-        assert_eq!(merges, [(id(0), id(1), id(4)), (id(2), id(4), id(5))]);
+        let merge = |left, right, merged| {
+            let [left, right, merged] = [left, right, merged].map(TokenId);
+            Merge { left, right, merged }
+        };
+        assert_eq!(merges, [merge(0, 1, 4), merge(2, 4, 5)]);
     }
 
     #[test]

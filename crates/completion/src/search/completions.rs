@@ -1,0 +1,74 @@
+//! The answer of a search so far, the settled part of it, and whether it is proven.
+
+use super::{Search, Truncated};
+use crate::suggestion::{Completions, Suggestion};
+
+impl Search {
+    /// The completions so far, best first. Until the search is done, only complete queries; then also truncated ones.
+    pub fn completions(&self) -> Completions {
+        let mut suggestions = self.suggestions_above(f64::NEG_INFINITY);
+        if self.is_done() {
+            let truncated = self.truncated_texts(self.options.suggestions - suggestions.len());
+            suggestions.extend(truncated.into_iter().map(|(text, joint)| self.suggestion(text, joint, false)));
+        }
+        Completions { suggestions, proven: self.is_proven() }
+    }
+
+    /// Whether [`Search::settled`] has a suggestion.
+    pub fn has_settled(&self) -> bool {
+        self.completed.highest().is_some_and(|best| best >= self.best_unexpanded())
+    }
+
+    /// The suggestions that nothing can surpass any more, best first: the answer will begin with them.
+    pub fn settled(&self) -> Vec<Suggestion> {
+        self.suggestions_above(self.best_unexpanded())
+    }
+
+    /// Log-probability of the best beam that may still be expanded.
+    fn best_unexpanded(&self) -> f64 {
+        let waiting = self.waiting.iter().map(|&beam| self.beams[beam].joint);
+        waiting.chain(self.frontier.best()).fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// The complete suggestions with at least this log-probability, best first.
+    fn suggestions_above(&self, joint: f64) -> Vec<Suggestion> {
+        let best = self.completed.best().into_iter().take_while(|&(_, completed)| completed >= joint);
+        best.map(|(text, joint)| self.suggestion(text, joint, true)).collect()
+    }
+
+    fn suggestion(&self, text: &str, joint: f64, complete: bool) -> Suggestion {
+        let logprob = joint - self.typed_log_prob.unwrap_or(0.0);
+        Suggestion {
+            text: text.to_owned(),
+            completion: text[self.typed.len()..].to_owned(),
+            logprob: logprob.min(0.0),
+            probability: logprob.exp().min(1.0),
+            complete,
+        }
+    }
+
+    fn is_proven(&self) -> bool {
+        let truncated = self.truncated.iter().map(|truncated| truncated.joint);
+        let unexpanded = truncated.fold(self.best_dropped.max(self.best_unexpanded()), f64::max);
+        self.typed_log_prob.is_some()
+            && self.completed.threshold().map_or(unexpanded == f64::NEG_INFINITY, |kth| unexpanded <= kth)
+    }
+
+    /// The texts of up to `most` truncated beams, best first, without those that a better one already has.
+    fn truncated_texts(&self, most: usize) -> Vec<(&str, f64)> {
+        let mut truncated: Vec<&Truncated> = self.truncated.iter().collect();
+        truncated.sort_by(|a, b| b.joint.total_cmp(&a.joint));
+        let mut texts: Vec<(&str, f64)> = Vec::new();
+        for Truncated { joint, text } in truncated {
+            if texts.len() == most {
+                break;
+            }
+            let valid = text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+            let Some(text) = self.presentable(valid.trim_end().as_bytes()) else { continue };
+            if !self.completed.contains(text) && texts.iter().all(|(known, _)| *known != text) {
+                texts.push((text, *joint));
+            }
+        }
+        texts
+    }
+}

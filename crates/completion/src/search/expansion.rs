@@ -1,0 +1,111 @@
+//! How a beam is extended by a token: the text and level of the longer beam, its end, and which texts are shown.
+
+use super::{Prefix, Search};
+use crate::candidate::Candidate;
+use crate::distribution::log_add;
+use crate::paths::NodeIndex;
+use crate::text::{Role, TokenId};
+
+impl Search {
+    /// Expands a beam by its distribution: into candidates, and a completion if the query may end there.
+    pub(super) fn expand(&mut self, beam_index: usize) {
+        let Some(next) = self.paths.take_next(self.beams[beam_index].node) else { return };
+        let beam = &self.beams[beam_index];
+        // Every extension is new: a beam's text covers what was typed.
+        let level = beam.prefix.new_tokens + 1;
+        let mut ending = f64::NEG_INFINITY;
+        self.frontier.reserve(level, next.best().len());
+        for (id, log_prob) in next.best() {
+            let joint = beam.joint + f64::from(log_prob);
+            match self.text.role(TokenId(id)) {
+                Role::End => ending = log_add(ending, joint),
+                Role::Text if self.completed.threshold().is_none_or(|kth| joint > kth) => {
+                    let candidate = Candidate { joint, beam: beam_index, token: Some(TokenId(id)) };
+                    self.frontier.push(level, candidate);
+                }
+                Role::Text | Role::Never => {}
+            }
+        }
+        if let Some(bound) = next.unlisted_bound() {
+            self.best_dropped = self.best_dropped.max(beam.joint + f64::from(bound));
+        }
+        // A complete query is kept if it says more than what was typed.
+        if ending > f64::NEG_INFINITY
+            && self.text.may_end(&beam.prefix.rule)
+            && let Some(text) = self.presentable(&beam.prefix.text)
+        {
+            let text = text.to_owned();
+            self.completed.add(text, ending);
+        }
+    }
+
+    /// A text that can be shown: it starts with what was typed, adds something visible and ends with no space.
+    pub(super) fn presentable<'a>(&self, text: &'a [u8]) -> Option<&'a str> {
+        let text = std::str::from_utf8(text).ok()?;
+        let completion = text.strip_prefix(&self.typed)?;
+        let shown = !completion.trim().is_empty() && !text.ends_with(char::is_whitespace);
+        (shown && !self.text.blocks(text.as_bytes(), true)).then_some(text)
+    }
+
+    /// The prefix at the end of a path behind the prompt; `None` if a token may not follow.
+    pub(super) fn prefix_of(&self, path: &[TokenId]) -> Option<Prefix> {
+        let mut rule = self.text.rule(self.options.method);
+        let mut text = Vec::new();
+        for &token in path {
+            rule = self.text.follow(&rule, token)?;
+            text.extend_from_slice(self.token_bytes(&text, token)?);
+        }
+        Some(Prefix { rule, text, new_tokens: 0 })
+    }
+
+    /// The prefix that a candidate stands for; `None` if its token may not follow.
+    pub(super) fn extended_prefix(&self, candidate: &Candidate) -> Option<Prefix> {
+        let prefix = &self.beams[candidate.beam].prefix;
+        let Some(token) = candidate.token else { return Some(prefix.clone()) };
+        if self.text.role(token) != Role::Text {
+            return None;
+        }
+        let bytes = self.token_bytes(&prefix.text, token)?;
+        // A second space in a row makes no distinct query, unless it was typed.
+        let generated = prefix.text.len() >= self.typed.len();
+        if generated && prefix.text.last() == Some(&b' ') && bytes.first() == Some(&b' ') {
+            return None;
+        }
+        let rule = self.text.follow(&prefix.rule, token)?;
+        let mut text = Vec::with_capacity(prefix.text.len() + bytes.len());
+        text.extend_from_slice(&prefix.text);
+        text.extend_from_slice(bytes);
+        let common = text.len().min(self.typed.len());
+        if text[..common] != self.typed.as_bytes()[..common] || self.text.blocks(&text, false) {
+            return None;
+        }
+        Some(Prefix { rule, text, new_tokens: self.level(candidate) })
+    }
+
+    /// New tokens of the beam that a candidate stands for: those that reach beyond what was typed, one that finishes a
+    /// half-typed word included.
+    pub(super) fn level(&self, candidate: &Candidate) -> usize {
+        let Prefix { text, new_tokens, .. } = &self.beams[candidate.beam].prefix;
+        let Some(token) = candidate.token else { return *new_tokens };
+        let added = || self.token_bytes(text, token).map_or(0, <[u8]>::len);
+        let is_new = text.len() >= self.typed.len() || text.len() + added() > self.typed.len();
+        new_tokens + usize::from(is_new)
+    }
+
+    /// Whether the beam that a candidate stands for is at a length limit.
+    pub(super) fn is_truncated(&self, candidate: &Candidate, new_tokens: usize) -> bool {
+        let depth = self.paths.depth(self.beams[candidate.beam].node) + usize::from(candidate.token.is_some());
+        new_tokens >= self.options.max_new_tokens || depth > self.options.context
+    }
+
+    /// The node of a candidate.
+    pub(super) fn node(&mut self, candidate: &Candidate) -> NodeIndex {
+        let from = self.beams[candidate.beam].node;
+        candidate.token.map_or(from, |token| self.paths.child(from, token))
+    }
+
+    /// What a token adds to a text.
+    fn token_bytes(&self, text: &[u8], token: TokenId) -> Option<&[u8]> {
+        if text.is_empty() { self.text.first_bytes(token) } else { self.text.bytes(token) }
+    }
+}

@@ -1,0 +1,137 @@
+//! Speculative expansion: the distributions that a search will probably want next, computed along with the missing
+//! ones.
+
+use super::{Beam, Search};
+use crate::candidate::Candidate;
+use crate::frontier::Order;
+use crate::paths::{NodeIndex, Wanted};
+use crate::text::{Role, TokenId};
+
+/// How much less probable than the best beam a speculative one may be, in nats.
+const MAX_NATS_BELOW_BEST: f64 = 8.0;
+/// Candidates examined for each one requested: many can't follow or are known.
+const EXAMINED_PER_REQUEST: usize = 16;
+
+/// A token that may finish the half-typed word.
+struct Extension {
+    joint: f64,
+    /// Index of the opening that it extends.
+    opening: usize,
+    token: TokenId,
+}
+
+impl Search {
+    /// Requests up to `count` more distributions: of the beams that come next if nothing better turns up.
+    pub fn speculate(&mut self, count: usize) {
+        let Some(&first) = self.waiting.first() else {
+            if self.typed_log_prob.is_none() {
+                self.speculate_on_openings(count);
+            }
+            return;
+        };
+        let Beam { joint, ref prefix, .. } = self.beams[first];
+        let new_tokens = prefix.new_tokens;
+        let nodes = match self.order() {
+            Order::BestFirst => {
+                let worst = joint - MAX_NATS_BELOW_BEST;
+                self.likely_nodes(Order::BestFirst, count, |_, candidate| candidate.joint >= worst)
+            }
+            Order::LevelByLevel => {
+                // The next level's best beams extend the known beams, as far as these are most of their level.
+                let selected = self.selected[new_tokens];
+                let likely = self.options.beams * (selected - self.waiting.len()) / selected;
+                self.likely_nodes(Order::LevelByLevel, count.min(likely), |level, _| level == new_tokens + 1)
+            }
+        };
+        nodes.into_iter().for_each(|node| self.request(node, false));
+    }
+
+    /// The estimated share of speculative requests that will be wanted.
+    pub fn speculation_hit_rate(&self) -> f64 {
+        if self.typed_log_prob.is_none() {
+            return self.stats.speculation_hit_rate;
+        }
+        self.speculation.hit_rate()
+    }
+
+    fn request(&mut self, node: NodeIndex, with_typed_text: bool) {
+        self.paths.want(Wanted { node, full: false, speculative: true });
+        self.speculation.record_request(node, with_typed_text);
+    }
+
+    /// Requests up to `count` ways to finish the half-typed word: the most probable ones behind the text in front of
+    /// it, while the word's typed part is still being read.
+    fn speculate_on_openings(&mut self, count: usize) {
+        for (node, token) in self.likely_extensions(count.min(self.options.beams)) {
+            let node = self.paths.child(node, token);
+            if self.is_unknown(node) {
+                self.request(node, true);
+            }
+        }
+    }
+
+    /// The `count` most probable tokens that finish what is half-typed, each with the node it extends; as far as known.
+    fn likely_extensions(&self, count: usize) -> Vec<(NodeIndex, TokenId)> {
+        let joints = self.opening_joints();
+        let mut likely: Vec<Extension> = Vec::new();
+        for (index, (opening, &node)) in self.openings.iter().zip(&self.opening_nodes).enumerate() {
+            let (Some(extensions), Some(next)) = (&opening.extensions, self.paths.next(node)) else { continue };
+            let known = extensions.iter().filter_map(|&token| Some((next.log_prob(token.0)?, token)));
+            let extension = known.map(|(log_prob, token)| {
+                let joint = joints[node.0] + f64::from(log_prob);
+                Extension { joint, opening: index, token }
+            });
+            likely.extend(extension.filter(|extension| extension.joint > f64::NEG_INFINITY));
+        }
+        // There may be thousands.
+        let order = |a: &Extension, b: &Extension| {
+            b.joint.total_cmp(&a.joint).then((a.opening, a.token).cmp(&(b.opening, b.token)))
+        };
+        let examined = EXAMINED_PER_REQUEST * count;
+        if likely.len() > examined {
+            likely.select_nth_unstable_by(examined, order);
+            likely.truncate(examined);
+        }
+        likely.sort_unstable_by(order);
+        let worst = likely.first().map_or(f64::INFINITY, |best| best.joint - MAX_NATS_BELOW_BEST);
+        let near = likely.into_iter().take_while(|extension| extension.joint >= worst);
+        let allowed = near.filter(|&Extension { opening, token, .. }| {
+            let rule = self.prefix_of(&self.openings[opening].path).map(|prefix| prefix.rule);
+            self.text.role(token) == Role::Text && rule.is_some_and(|rule| self.text.follow(&rule, token).is_some())
+        });
+        allowed.take(count).map(|extension| (self.opening_nodes[extension.opening], extension.token)).collect()
+    }
+
+    /// Whether a node's distribution is neither known nor requested.
+    fn is_unknown(&self, node: NodeIndex) -> bool {
+        self.paths.next(node).is_none() && self.paths.wanted().iter().all(|wanted| wanted.node != node)
+    }
+
+    /// Up to `count` unknown nodes that come next in an order, as long as their candidates are `likely`.
+    fn likely_nodes(
+        &mut self,
+        order: Order,
+        count: usize,
+        likely: impl Fn(usize, &Candidate) -> bool,
+    ) -> Vec<NodeIndex> {
+        let mut examined = Vec::new();
+        let mut nodes = Vec::new();
+        while nodes.len() < count && examined.len() < EXAMINED_PER_REQUEST * count {
+            let Some((level, candidate)) = self.frontier.pop(order) else { break };
+            examined.push((level, candidate));
+            if !likely(level, &candidate) || self.completed.threshold().is_some_and(|kth| candidate.joint <= kth) {
+                break;
+            }
+            let Some(prefix) = self.extended_prefix(&candidate) else { continue };
+            if self.is_truncated(&candidate, prefix.new_tokens) {
+                continue;
+            }
+            let node = self.node(&candidate);
+            if !nodes.contains(&node) && self.has_room_at(level) && self.is_unknown(node) {
+                nodes.push(node);
+            }
+        }
+        examined.into_iter().for_each(|(level, candidate)| self.frontier.push(level, candidate));
+        nodes
+    }
+}

@@ -2,8 +2,8 @@
 //! memory, and against other engines in the obvious wrapper: the typed text in, ten candidates out, for every key.
 //!
 //! Three measures. One person types a query, and half-way goes on along the first suggestion: the latency of keys that
-//! agree with it. How many people can type like that at once, at the speed of [`crate::people`], with the 99th percentile of a
-//! key within a bound. And how many who agree with nothing: whole held-out queries.
+//! agree with it. How many people can type like that at once, at the speed of [`crate::people`], with the 99th
+//! percentile of a key within a bound. And how many who agree with nothing: whole held-out queries.
 
 mod replay;
 mod table;

@@ -1,7 +1,7 @@
 //! Compiles the shim against TensorRT's headers, once for each flavour whose headers are found.
 //!
-//! They are looked for in `TENSORRT_INCLUDE_DIR`; failing that, where `tools/tensorrt_headers.sh` puts them and in the system's
-//! include path. A folder holds the headers themselves, or one folder for each flavour (`enterprise`, `rtx`).
+//! They are looked for in `TENSORRT_INCLUDE_DIR`; failing that, where `tools/tensorrt_headers.sh` puts them and in the
+//! system's include path. A folder holds the headers themselves, or one folder for each flavour (`enterprise`, `rtx`).
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,8 @@ fn main() {
     assert!(
         !found.is_empty(),
         "TensorRT's headers (NvInfer.h, NvOnnxParser.h; TensorRT 11 or TensorRT-RTX 1) are in none of {}: run \
-         tools/tensorrt_headers.sh, name their folder with TENSORRT_INCLUDE_DIR, or build without the feature `tensorrt`",
+         tools/tensorrt_headers.sh, name their folder with TENSORRT_INCLUDE_DIR, or build without the feature \
+         `tensorrt`",
         places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", ")
     );
     for (flavour, headers) in found {

@@ -132,16 +132,16 @@ pub fn is_encoder_decoder(checkpoint: &Path) -> bool {
 ///
 /// # Errors
 /// A [`BuildError`] that says what is wrong with the checkpoint, the options or the output folder. Nothing is left
-/// behind then, and a bundle that was at `options.out` is still there. Only a build whose process is killed leaves `OUT.partial`,
-/// and the next one to the same place goes on from there if it is the same build.
+/// behind then, and a bundle that was at `options.out` is still there. Only a build whose process is killed leaves
+/// `OUT.partial`, and the next one to the same place goes on from there if it is the same build.
 pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest, BuildError> {
     build_checked(options, progress, |_, _| Ok(None))
 }
 
 /// Builds a bundle that `check` looks at before it is put in its place.
 ///
-/// `check` gets the folder where the bundle's files lie for the moment, all but the manifest, and what will be in that. It may
-/// measure the bundle's quality, or refuse it.
+/// `check` gets the folder where the bundle's files lie for the moment, all but the manifest, and what will be in that.
+/// It may measure the bundle's quality, or refuse it.
 ///
 /// # Errors
 /// As [`build`](fn@build), and [`BuildError::Refused`] with what `check` says.
@@ -210,7 +210,8 @@ pub fn build_checked(
     Ok(manifest)
 }
 
-/// Names everything that the bytes of the weights file follow from: another checkpoint, graph or version has another name.
+/// Names everything that the bytes of the weights file follow from: another checkpoint, graph or version has another
+/// name.
 fn identity(parameters: &[Parameter], weights: &Weights) -> Result<String, BuildError> {
     let mut hasher = Sha256::new();
     hasher.update(env!("CARGO_PKG_VERSION"));

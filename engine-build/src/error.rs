@@ -41,8 +41,8 @@ pub enum BuildError {
     },
     /// More context than the model's local attention looks back.
     #[error(
-        "a context of {asked} was asked for, but the model's sliding window is {window}, and attention over a window is \
-         not supported: ask for 1 to {window}, where there is no difference"
+        "a context of {asked} was asked for, but the model's sliding window is {window}, and attention over a window \
+         is not supported: ask for 1 to {window}, where there is no difference"
     )]
     Window {
         /// Positions asked for.
@@ -71,8 +71,8 @@ pub enum BuildError {
     },
     /// No token for an encoder-decoder's answers to begin with.
     #[error(
-        "no start token: add `decoder_start_token_id` to config.json or generation_config.json, which every answer of an \
-         encoder-decoder begins with"
+        "no start token: add `decoder_start_token_id` to config.json or generation_config.json, which every answer \
+         of an encoder-decoder begins with"
     )]
     DecoderStart,
     /// Whoever asked for the bundle looked at it and doesn't want it.

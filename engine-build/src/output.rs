@@ -1,7 +1,7 @@
 //! The bundle's folder on disk: written under another name, then moved to its own in one step.
 //!
-//! A reader therefore sees the old bundle or the new one, never a half. What a killed build left is taken up by the next one for the
-//! same place. What goes into the files is not decided here.
+//! A reader therefore sees the old bundle or the new one, never a half. What a killed build left is taken up by the
+//! next one for the same place. What goes into the files is not decided here.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -27,8 +27,8 @@ pub(crate) struct PartialBundle {
 }
 
 impl PartialBundle {
-    /// Takes `OUT.partial` beside `out`, which must be absent, an empty folder or a bundle, or makes `OUT.partial-PID` if another
-    /// process is at the former.
+    /// Takes `OUT.partial` beside `out`, which must be absent, an empty folder or a bundle, or makes `OUT.partial-PID`
+    /// if another process is at the former.
     pub(crate) fn create(out: &Path) -> Result<Self, BuildError> {
         let out = check_output(out)?;
         if let Some(parent) = out.parent() {

@@ -1,13 +1,14 @@
-//! Weight matrices in panels: the order in which the CPU kernels read them, so that they are mapped from the file and used as
-//! they are.
+//! Weight matrices in panels: the order in which the CPU kernels read them, so that they are mapped from the file and
+//! used as they are.
 //!
-//! A matrix W of inputs x outputs is used as `y = x W`. [`LANES`] outputs make a panel; the last panel is filled up with zeros.
+//! A matrix W of inputs x outputs is used as `y = x W`. [`LANES`] outputs make a panel; the last panel is filled up
+//! with zeros.
 //! * f32: `[panels, inputs, 16]`, element `[p, i, l] = W[i, 16 p + l]`.
 //! * int8: u8 `[panels, ceil(inputs / 4), 16, 4]`, element `[p, j, l, c] = 128 + q[4 j + c, 16 p + l]`, and f32 scales
 //!   `[16 panels]`: `W[i, o]` is about `q[i, o] * scale[o]`, with q in -127..=127.
 //!
-//! A matrix is read once, a block of panels at a time, so that memory does not grow with it. Which matrices are packed is
-//! decided elsewhere.
+//! A matrix is read once, a block of panels at a time, so that memory does not grow with it. Which matrices are packed
+//! is decided elsewhere.
 
 use std::ops::Range;
 
@@ -73,7 +74,8 @@ impl Panels {
         vec![self.count() * LANES]
     }
 
-    /// Hands the packed matrix to `emit` in order and in pieces. Returns the bytes of its f32 scales, which only int8 has.
+    /// Hands the packed matrix to `emit` in order and in pieces. Returns the bytes of its f32 scales, which only int8
+    /// has.
     pub(crate) fn pack<E: From<WeightsError>>(
         &self,
         (source, form): (&Source, Form),
@@ -284,6 +286,12 @@ mod tests {
         )
     }
 
+    /// The source's shape.
+    fn shape(panels: &Panels) -> [u64; 2] {
+        let (inputs, outputs) = (panels.inputs, panels.stored_outputs);
+        if panels.output_rows { [outputs, inputs] } else { [inputs, outputs] }
+    }
+
     /// Where the source has an element.
     fn index(panels: &Panels, input: u64, output: u64) -> usize {
         let index =
@@ -295,8 +303,10 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
         #[test]
-        fn f32_panels_hold_every_element_in_its_place((panels, values) in matrices(), at_once in 1..4_u64, stored in any::<bool>()) {
-            let shape = if panels.output_rows { [panels.stored_outputs, panels.inputs] } else { [panels.inputs, panels.stored_outputs] };
+        fn f32_panels_hold_every_element_in_its_place(
+            (panels, values) in matrices(), at_once in 1..4_u64, stored in any::<bool>()
+        ) {
+            let shape = shape(&panels);
             let (_folder, weights, checkpoint) = checkpoint(&values, shape);
             let source = if stored { checkpoint } else { Source::Computed(values.clone()) };
             let (packed, scales) = pack(&panels, (&source, Form::F32), &weights, at_once);
@@ -307,18 +317,19 @@ mod tests {
                 for i in 0..panels.inputs {
                     for l in 0..LANES {
                         let output = 16 * p + l;
-                        let expected =
-                            if output < panels.outputs { values[index(&panels, i, panels.first + output)] } else { 0.0 };
+                        let inside = output < panels.outputs;
+                        let expected = if inside { values[index(&panels, i, panels.first + output)] } else { 0.0 };
                         prop_assert_eq!(floats[((p * panels.inputs + i) * LANES + l) as usize], expected);
                     }
                 }
             }
         }
 
-        /// Every weight is within half a step of its scale, the largest of an output is 127 steps, and the rest is zero.
+        /// Every weight is within half a step of its scale, the largest of an output is 127 steps, and the rest is
+        /// zero.
         #[test]
         fn int8_panels_are_within_half_a_step((panels, values) in matrices(), at_once in 1..4_u64) {
-            let shape = if panels.output_rows { [panels.stored_outputs, panels.inputs] } else { [panels.inputs, panels.stored_outputs] };
+            let shape = shape(&panels);
             let (_folder, weights, source) = checkpoint(&values, shape);
             let (packed, scales) = pack(&panels, (&source, Form::Int8), &weights, at_once);
             let scales = floats(&scales);

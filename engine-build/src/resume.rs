@@ -1,8 +1,9 @@
 //! A weights file that goes on where a build that was killed had stopped.
 //!
-//! Beside the file lies a journal: a line that names the build, then one for each place up to which the file was whole, with the
-//! checksum of everything before it. Nothing in either is believed. The next build of the same name reads the file again, which its
-//! checksum needs anyway, and goes on from the last place whose checksum is right. So it doesn't matter what a crash left of them.
+//! Beside the file lies a journal: a line that names the build, then one for each place up to which the file was whole,
+//! with the checksum of everything before it. Nothing in either is believed. The next build of the same name reads the
+//! file again, which its checksum needs anyway, and goes on from the last place whose checksum is right. So it doesn't
+//! matter what a crash left of them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -18,8 +19,8 @@ const LOCK: &str = "lock";
 /// Bytes that are read again at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Makes a folder this process's own until the file returned is dropped, and removes all from it but the files `keep` and their journals.
-/// `None` if another process has it.
+/// Makes a folder this process's own until the file returned is dropped, and removes all from it but the files `keep`
+/// and their journals. `None` if another process has it.
 pub(crate) fn claim(folder: &Path, keep: &[&str]) -> io::Result<Option<File>> {
     std::fs::create_dir_all(folder)?;
     let path = folder.join(LOCK);

@@ -1,7 +1,7 @@
 //! What a bundle may carry beside the model: a blocklist, and popular queries with their counts.
 //!
-//! This module reads what people write and says which line is wrong; what the files do when a query is completed is decided
-//! where they are served.
+//! This module reads what people write and says which line is wrong; what the files do when a query is completed is
+//! decided where they are served.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,10 @@ pub enum ExtrasError {
         source: std::io::Error,
     },
     /// A line of popular queries isn't query, tab, count.
-    #[error("{}, line {line}: expected a query, a tab and a count, such as \"heat pump<TAB>12\"; found {found:?}", path.display())]
+    #[error(
+        "{}, line {line}: expected a query, a tab and a count, such as \"heat pump<TAB>12\"; found {found:?}",
+        path.display()
+    )]
     Popular {
         /// The file.
         path: PathBuf,
@@ -73,7 +76,8 @@ pub fn popular_map(counts: BTreeMap<String, u64>) -> Result<Vec<u8>, ExtrasError
     Ok(fst::Map::from_iter(counts)?.into_fst().into_inner())
 }
 
-/// Reads a blocklist: its terms, without comments (`#`) and empty lines. A `*` at a term's end stands for any end of the word.
+/// Reads a blocklist: its terms, without comments (`#`) and empty lines. A `*` at a term's end stands for any end of
+/// the word.
 ///
 /// # Errors
 /// See [`ExtrasError`].

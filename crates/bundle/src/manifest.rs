@@ -120,7 +120,8 @@ pub struct ModelInfo {
     /// How the graph's matrices are stored.
     #[serde(default)]
     pub quantization: Quantization,
-    /// Tokens of a source, in models that read one with an encoder and answer it; all other sizes are then the decoder's.
+    /// Tokens of a source, in models that read one with an encoder and answer it; all other sizes are then the
+    /// decoder's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<u32>,
 }

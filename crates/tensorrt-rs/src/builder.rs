@@ -17,14 +17,14 @@ use crate::profile::{OptimizationProfile, Selector};
 use crate::sys::{TrtBuilder, TrtConfig, TrtMemory, TrtMonitor, TrtMonitorFns, TrtNetwork, call};
 use crate::types::Sm;
 
-/// Held while a builder builds: of two builds of TensorRT-RTX at once, one has failed with "Target SM 80 is not found in the accelerator
-/// list" while the other was for SM 86 and 89.
+/// Held while a builder builds: of two builds of TensorRT-RTX at once, one has failed with "Target SM 80 is not found
+/// in the accelerator list" while the other was for SM 86 and 89.
 static BUILDING: Mutex<()> = Mutex::new(());
 
 /// Makes networks and configurations, and builds engines of them.
 ///
-/// A builder and what it made share state that TensorRT doesn't guard, so they are neither `Send` nor `Sync`: make them on the
-/// thread that builds. The serialized engine may go anywhere.
+/// A builder and what it made share state that TensorRT doesn't guard, so they are neither `Send` nor `Sync`: make them
+/// on the thread that builds. The serialized engine may go anywhere.
 ///
 /// ```compile_fail
 /// fn elsewhere(builder: tensorrt::Builder) {
@@ -48,7 +48,8 @@ impl Drop for Inner {
 
 impl Builder {
     /// # Errors
-    /// [`LoadError::NoSymbol`](crate::LoadError::NoSymbol) from a library that can only run engines; otherwise TensorRT's reasons.
+    /// [`LoadError::NoSymbol`](crate::LoadError::NoSymbol) from a library that can only run engines; otherwise
+    /// TensorRT's reasons.
     #[doc(alias = "createInferBuilder")]
     pub fn new(library: &Library) -> Result<Self, Error> {
         let factory = library.builder_factory()?;
@@ -149,8 +150,8 @@ impl BuilderConfig {
         })
     }
 
-    /// The architectures that the engine is for; none stands for the GPU at hand. TensorRT-RTX only: the other flavour always
-    /// builds for the GPU at hand.
+    /// The architectures that the engine is for; none stands for the GPU at hand. TensorRT-RTX only: the other flavour
+    /// always builds for the GPU at hand.
     ///
     /// # Errors
     /// [`Error::Unsupported`] from TensorRT; an architecture that TensorRT-RTX doesn't know.
@@ -196,7 +197,8 @@ impl BuilderConfig {
         // SAFETY: `progress` is freed after the monitor, and the three functions take it for what it is.
         let raw = unsafe { call!(library.table(), monitor_create, &functions, progress.cast()) };
         let raw = NonNull::new(raw).expect("out of memory");
-        // SAFETY: both are alive; the old monitor is dropped only after it was replaced, the new one after the configuration.
+        // SAFETY: both are alive; the old monitor is dropped only after it was replaced, the new one after the
+        // configuration.
         unsafe { call!(library.table(), config_set_monitor, self.raw.as_ptr(), raw.as_ptr()) };
         self.monitor = Some(Monitor { raw, progress, library });
     }

@@ -20,7 +20,8 @@ struct Inner {
     lock: Mutex<()>,
 }
 
-// SAFETY: the cache may be used from any thread; our own calls take `lock`, and contexts that fill it are TensorRT's to order.
+// SAFETY: the cache may be used from any thread; our own calls take `lock`, and contexts that fill it are TensorRT's to
+// order.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -43,8 +44,8 @@ impl RuntimeCache {
         self.0.raw.as_ptr()
     }
 
-    /// Takes in what [`RuntimeCache::serialize`] gave. `false` where it was made by another version, for another GPU or driver, or
-    /// is damaged; the cache is then as it was.
+    /// Takes in what [`RuntimeCache::serialize`] gave. `false` where it was made by another version, for another GPU or
+    /// driver, or is damaged; the cache is then as it was.
     ///
     /// # Errors
     /// [`Error::Unsupported`] from TensorRT.

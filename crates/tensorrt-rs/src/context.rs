@@ -29,8 +29,8 @@ impl DevicePtr {
 /// The state of one thread's runs of an engine.
 ///
 /// # Why does everything take `&mut self`?
-/// TensorRT keeps profile, shapes and addresses in the context and reads them at the launch: a context belongs to one thread at a
-/// time. Several contexts of one engine may run side by side.
+/// TensorRT keeps profile, shapes and addresses in the context and reads them at the launch: a context belongs to one
+/// thread at a time. Several contexts of one engine may run side by side.
 ///
 /// ```compile_fail
 /// fn shared(context: &tensorrt::Context) {
@@ -47,7 +47,8 @@ pub struct Context {
     _cache: Option<RuntimeCache>,
 }
 
-// SAFETY: a context may be handed to another thread; `&mut self` keeps it with one at a time, and destroying takes the lock.
+// SAFETY: a context may be handed to another thread; `&mut self` keeps it with one at a time, and destroying takes the
+// lock.
 unsafe impl Send for Context {}
 
 impl Context {
@@ -109,8 +110,8 @@ impl Context {
     /// Says where a tensor is.
     ///
     /// # Safety
-    /// Whenever the context runs, memory of the tensor's size has to be there: on the engine's device, or on the host where the
-    /// engine says so. An output that aliases an input has to be where that input is.
+    /// Whenever the context runs, memory of the tensor's size has to be there: on the engine's device, or on the host
+    /// where the engine says so. An output that aliases an input has to be where that input is.
     ///
     /// # Errors
     /// No such tensor, or an address that is not aligned to 256 bytes.
@@ -138,8 +139,8 @@ impl Context {
     /// [`ScratchMemory::UserManaged`](crate::ScratchMemory::UserManaged).
     ///
     /// # Safety
-    /// Whenever the context runs, so many bytes have to be there, aligned to 256 bytes, on the engine's device, and nothing else
-    /// may use them. Contexts whose runs never overlap may share them.
+    /// Whenever the context runs, so many bytes have to be there, aligned to 256 bytes, on the engine's device, and
+    /// nothing else may use them. Contexts whose runs never overlap may share them.
     #[doc(alias = "setDeviceMemoryV2")]
     pub unsafe fn set_scratch(&mut self, address: DevicePtr, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -150,9 +151,9 @@ impl Context {
     /// Launches a run on a stream. The work is done when the stream says so.
     ///
     /// # Safety
-    /// `stream` is a stream of the engine's device; what [`Context::set_address`] and [`Context::set_scratch`] ask for holds until
-    /// the work is done, and for a run that is captured until the last launch of the graph is done; the context isn't used again
-    /// for another stream before.
+    /// `stream` is a stream of the engine's device; what [`Context::set_address`] and [`Context::set_scratch`] ask for
+    /// holds until the work is done, and for a run that is captured until the last launch of the graph is done; the
+    /// context isn't used again for another stream before.
     ///
     /// # Errors
     /// Shapes or addresses that are missing, and what CUDA refuses. Errors of the work itself show on the stream.

@@ -1,6 +1,7 @@
 //! The GPU that an engine is built for, asked of CUDA's driver.
 //!
-//! Three calls, which need neither a CUDA context nor a toolkit. Everything else about CUDA is for whoever runs engines.
+//! Three calls, which need neither a CUDA context nor a toolkit. Everything else about CUDA is for whoever runs
+//! engines.
 
 use std::ffi::{c_int, c_uint};
 
@@ -19,7 +20,8 @@ const COMPUTE_CAPABILITY: [c_int; 2] = [75, 76];
 /// [`Error::NoGpu`]: no driver, or no GPU that it knows.
 #[doc(alias = "cuDeviceGetAttribute")]
 pub fn current_architecture() -> Result<Sm, Error> {
-    // SAFETY: NVIDIA's driver, as the system's loader finds it; it stays loaded, because it does not survive being unloaded.
+    // SAFETY: NVIDIA's driver, as the system's loader finds it; it stays loaded, because it does not survive being
+    // unloaded.
     let driver = unsafe { Handle::open(Some(DRIVER), RTLD_NOW | RTLD_LOCAL) };
     let driver = std::mem::ManuallyDrop::new(driver.map_err(|error| Error::NoGpu(error.to_string()))?);
     let missing = |_| Error::NoGpu(format!("{DRIVER} is not CUDA's driver"));

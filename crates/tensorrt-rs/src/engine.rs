@@ -95,7 +95,8 @@ pub struct ContextOptions {
     pub scratch: ScratchMemory,
     /// When kernels are compiled for particular shapes. TensorRT-RTX only; by default lazily.
     pub specialization: Option<Specialization>,
-    /// Whether TensorRT-RTX captures CUDA graphs by itself. It doesn't by default, and must not where the caller captures.
+    /// Whether TensorRT-RTX captures CUDA graphs by itself. It doesn't by default, and must not where the caller
+    /// captures.
     pub own_graphs: bool,
     /// Where TensorRT-RTX keeps the kernels that it compiled. By default nowhere.
     pub cache: Option<RuntimeCache>,

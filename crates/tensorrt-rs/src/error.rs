@@ -13,7 +13,8 @@ pub enum LoadError {
     NotCompiledIn(Flavour),
     /// None of the usual places holds the library.
     #[error(
-        "{flavour} was not found (looked for {looked_for}): install {flavour} {major}, or name the folder of its libraries"
+        "{flavour} was not found (looked for {looked_for}): install {flavour} {major}, or name the folder of its \
+         libraries"
     )]
     NotFound {
         /// Which was looked for.
@@ -44,7 +45,11 @@ pub enum LoadError {
         symbol: &'static str,
     },
     /// The library's classes are laid out differently from those that this program was compiled for.
-    #[error("{} is {flavour} {found}; this program needs {oldest} or newer, and older than {}.0", path.display(), oldest.major + 1)]
+    #[error(
+        "{} is {flavour} {found}; this program needs {oldest} or newer, and older than {}.0",
+        path.display(),
+        oldest.major + 1
+    )]
     WrongVersion {
         /// The file.
         path: PathBuf,

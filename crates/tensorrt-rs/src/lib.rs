@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! Library           dlopen, version check; one for each flavour
-//!  Builder           on one thread: Network (Parser), BuilderConfig (OptimizationProfile, Progress) -> HostMemory, the plan
+//!  Builder           on one thread: Network (Parser), BuilderConfig (OptimizationProfile, Progress)
+//!   HostMemory       the plan that it builds
 //!  Runtime           Send + Sync
 //!   Engine           Send + Sync: tensors, profiles
 //!    Context         Send: shapes, addresses, enqueue
 //!    RuntimeCache    TensorRT-RTX's compiled kernels
 //! ```
 //!
-//! Below them is `shim/`: C++ that forwards to TensorRT's classes and is compiled once for each flavour (`build.rs`), and `sys`, its
-//! table of functions as bindgen reads it.
+//! Below them is `shim/`: C++ that forwards to TensorRT's classes and is compiled once for each flavour (`build.rs`),
+//! and `sys`, its table of functions as bindgen reads it.
 //!
 //! # Invariants
 //!
@@ -22,8 +23,8 @@
 //!
 //! # Deliberately absent
 //!
-//! Layers added one by one, plugins, calibration, weak typing, refitting, weight streaming, DLA: networks come from ONNX files.
-//! CUDA: whoever runs engines brings streams and memory.
+//! Layers added one by one, plugins, calibration, weak typing, refitting, weight streaming, DLA: networks come from
+//! ONNX files. CUDA: whoever runs engines brings streams and memory.
 //!
 //! # Example
 //!

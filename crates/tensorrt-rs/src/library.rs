@@ -71,8 +71,8 @@ impl Library {
 
     /// Loads a flavour's library.
     ///
-    /// `place` is the file, or the folder that holds it and its ONNX parser. Without it, they are looked for beside the running
-    /// binary, one folder up, and where the system's loader looks (`LD_LIBRARY_PATH`).
+    /// `place` is the file, or the folder that holds it and its ONNX parser. Without it, they are looked for beside the
+    /// running binary, one folder up, and where the system's loader looks (`LD_LIBRARY_PATH`).
     ///
     /// # Errors
     /// See [`LoadError`].

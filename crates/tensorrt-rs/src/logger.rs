@@ -1,4 +1,5 @@
-//! TensorRT's log: to `tracing` (target `tensorrt`), and the latest errors kept, to be attached to the result of a failed call.
+//! TensorRT's log: to `tracing` (target `tensorrt`), and the latest errors kept, to be attached to the result of a
+//! failed call.
 //!
 //! A library keeps the logger that it first sees, so there is one for each opened library, and it is there for good.
 
@@ -20,7 +21,8 @@ pub(crate) struct Logger {
     log: &'static Log,
 }
 
-// SAFETY: `raw` is an object without state that TensorRT calls from several threads at once; it forwards to `log`, which is Sync.
+// SAFETY: `raw` is an object without state that TensorRT calls from several threads at once; it forwards to `log`,
+// which is Sync.
 unsafe impl Send for Logger {}
 // SAFETY: as above.
 unsafe impl Sync for Logger {}

@@ -93,15 +93,16 @@ impl Network {
         (0..count).map(|index| Layer { network: self, index })
     }
 
-    /// The names of inputs that no layer reads. A parser that does not know an operator's input drops it without a word; an
-    /// input that is left over is how that shows.
+    /// The names of inputs that no layer reads. A parser that does not know an operator's input drops it without a
+    /// word; an input that is left over is how that shows.
     pub fn unused_inputs(&self) -> Vec<String> {
         let read: HashSet<*const TrtTensor> = self.layers().flat_map(|layer| layer.input_tensors()).collect();
         let inputs = self.input_tensors().into_iter().filter(|tensor| !read.contains(tensor));
         inputs.map(|tensor| self.info(tensor).name).collect()
     }
 
-    /// Allows every fused attention to be taken apart where there is no kernel for it as a whole. Returns how many there are.
+    /// Allows every fused attention to be taken apart where there is no kernel for it as a whole. Returns how many
+    /// there are.
     ///
     /// # Errors
     /// An attention that refuses.

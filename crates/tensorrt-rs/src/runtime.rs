@@ -17,8 +17,8 @@ pub struct Runtime(Arc<Inner>);
 pub(crate) struct Inner {
     raw: NonNull<TrtRuntime>,
     pub(crate) library: Library,
-    /// Held by every call that makes or destroys engines and contexts. Those are the calls that change what a runtime shares;
-    /// TensorRT allows the others from several threads.
+    /// Held by every call that makes or destroys engines and contexts. Those are the calls that change what a runtime
+    /// shares; TensorRT allows the others from several threads.
     lock: Mutex<()>,
 }
 
@@ -84,8 +84,8 @@ impl Runtime {
     /// An engine of a plan, on the current thread's CUDA device.
     ///
     /// # Safety
-    /// The bytes have to be a plan that TensorRT wrote, unchanged: a plan contains code, and TensorRT does not check all of it.
-    /// Compare a checksum first.
+    /// The bytes have to be a plan that TensorRT wrote, unchanged: a plan contains code, and TensorRT does not check
+    /// all of it. Compare a checksum first.
     ///
     /// # Errors
     /// TensorRT's reasons, such as a plan for another GPU or version, or no GPU.
@@ -93,7 +93,8 @@ impl Runtime {
     pub unsafe fn deserialize(&self, plan: &[u8]) -> Result<Engine, Error> {
         let _exclusive = self.0.exclusive();
         let raw = self.0.library.attempt("IRuntime::deserializeCudaEngine", |table| {
-            // SAFETY: the runtime is alive, the plan has as many bytes as is said, and the caller vouches for its content.
+            // SAFETY: the runtime is alive, the plan has as many bytes as is said, and the caller vouches for its
+            // content.
             let raw = unsafe {
                 call!(table, runtime_deserialize, self.0.raw.as_ptr(), plan.as_ptr().cast(), plan.len() as u64)
             };

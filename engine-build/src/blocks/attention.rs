@@ -115,8 +115,8 @@ impl Builder<'_> {
         (self.mix([&queries, &present.keys, &present.values], mask, heads), present)
     }
 
-    /// Attends: queries `[B, H, S, D]` over keys and values `[B, KV heads, T, D]`, under a mask that spreads over `[B, H, S, T]`,
-    /// either of flags or to be added. Gives the heads side by side, `[B, S, H D]`.
+    /// Attends: queries `[B, H, S, D]` over keys and values `[B, KV heads, T, D]`, under a mask that spreads over `[B,
+    /// H, S, T]`, either of flags or to be added. Gives the heads side by side, `[B, S, H D]`.
     pub(super) fn mix(&mut self, [queries, keys, values]: [&Value; 3], mask: &Value, heads: Heads) -> Value {
         let graph = &mut self.graph;
         let inputs = [queries, keys, values, mask];

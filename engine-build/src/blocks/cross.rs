@@ -1,7 +1,7 @@
 //! What an encoder-decoder has beside a decoder: the encoder's attention, and the decoder's over what the encoder read.
 //!
-//! A source is encoded once. What is kept of it are the keys and values of every decoder layer's cross-attention, which are
-//! outputs of the encoder's graph and inputs of the decoder's.
+//! A source is encoded once. What is kept of it are the keys and values of every decoder layer's cross-attention, which
+//! are outputs of the encoder's graph and inputs of the decoder's.
 
 use super::attention::Heads;
 use super::projection::Linear;
@@ -17,9 +17,9 @@ const SOURCE: &str = "source";
 pub(crate) struct SourceKv {
     /// By layer: keys and values, `[B, H, T, D]` each.
     layers: Vec<[Value; 2]>,
-    /// What is added to the products, `[B, 1, S, T]` in the computing precision: nothing where it is the row's own source, a large
-    /// negative number where it is padding. Not flags: with those TensorRT-RTX 1.7.1 builds no attention over inputs whose heads are
-    /// no multiple of 8 wide.
+    /// What is added to the products, `[B, 1, S, T]` in the computing precision: nothing where it is the row's own
+    /// source, a large negative number where it is padding. Not flags: with those TensorRT-RTX 1.7.1 builds no
+    /// attention over inputs whose heads are no multiple of 8 wide.
     mask: Value,
 }
 
@@ -40,8 +40,8 @@ impl Builder<'_> {
         self.graph.input("input_ids", Element::I64, &[Dim::Fixed(1), Dim::Named(SOURCE)])
     }
 
-    /// The encoder's self-attention: from the normalized input `[1, T, E]` to the update `[1, T, E]`. `bias` is added to the products,
-    /// `[1, H, T, T]` in the computing precision.
+    /// The encoder's self-attention: from the normalized input `[1, T, E]` to the update `[1, T, E]`. `bias` is added
+    /// to the products, `[1, H, T, T]` in the computing precision.
     pub(crate) fn encoder_attention(
         &mut self,
         x: &Value,
@@ -55,8 +55,8 @@ impl Builder<'_> {
         self.linear(&attention.out, &mixed)
     }
 
-    /// Declares the outputs `cross_k_LAYER` and `cross_v_LAYER`, `[1, H, T, D]`, from the encoder's result `[1, T, E]`; `map` gives
-    /// keys and values side by side.
+    /// Declares the outputs `cross_k_LAYER` and `cross_v_LAYER`, `[1, H, T, D]`, from the encoder's result `[1, T, E]`;
+    /// `map` gives keys and values side by side.
     pub(crate) fn source_outputs(
         &mut self,
         layer: u32,
@@ -84,7 +84,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Declares the decoder's inputs `source_len`, i64 `[B]`, and each layer's `cross_k_LAYER` and `cross_v_LAYER`, of at least one layer.
+    /// Declares the decoder's inputs `source_len`, i64 `[B]`, and each layer's `cross_k_LAYER` and `cross_v_LAYER`, of
+    /// at least one layer.
     pub(crate) fn source_inputs(&mut self, step: &Step, layers: u32, (heads, head_dim): (u32, u32)) -> SourceKv {
         let element = self.compute();
         let graph = &mut self.graph;
@@ -114,7 +115,8 @@ impl Builder<'_> {
         SourceKv { layers, mask: self.graph.node("Expand", &[&mask, &shape], &[]) }
     }
 
-    /// From the normalized input `[B, S, E]` to the update `[B, S, E]` by attention over layer `layer`'s keys and values of the source.
+    /// From the normalized input `[B, S, E]` to the update `[B, S, E]` by attention over layer `layer`'s keys and
+    /// values of the source.
     pub(crate) fn cross_attention(
         &mut self,
         layer: u32,

@@ -4,7 +4,8 @@ use super::{Attention, Builder, Cache, Layer, Mlp, Norm};
 use crate::error::WeightsError;
 use crate::onnx::Value;
 
-/// In which order a layer normalizes and adds. `N1` and `N2` are its normalizations, `A` the attention, `M` the network.
+/// In which order a layer normalizes and adds. `N1` and `N2` are its normalizations, `A` the attention, `M` the
+/// network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// `x += A(N1(x)); x += M(N2(x))`, with the second normalization's name.

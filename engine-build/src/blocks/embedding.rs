@@ -37,7 +37,8 @@ impl Builder<'_> {
     ///
     /// The mask is explicit because it is the one form that ONNX Runtime and TensorRT agree on for a cache that is
     /// filled to a different length in every row (`is_causal` counts from different corners, and TensorRT's parser
-    /// drops `nonpad_kv_seqlen`). Slots behind a row's own tokens are never visible, so right padding needs no mask of its own.
+    /// drops `nonpad_kv_seqlen`). Slots behind a row's own tokens are never visible, so right padding needs no mask of
+    /// its own.
     pub(crate) fn step(&mut self, context: u32) -> Step {
         self.graph.scope("step");
         let graph = &mut self.graph;

@@ -43,7 +43,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// f32 `[V]`: the model's own bias or zero for real ids, [`PAD_LOGIT`] for the others; none if it would be all zeros.
+    /// f32 `[V]`: the model's own bias or zero for real ids, [`PAD_LOGIT`] for the others; none if it would be all
+    /// zeros.
     fn head_bias(&mut self, spec: &HeadSpec) -> Result<Option<Value>, WeightsError> {
         let shape = [u64::from(spec.vocab_padded)];
         let (name, source) = match spec.bias {

@@ -1,8 +1,9 @@
 //! Building blocks of decoder graphs: what the families share.
 //!
-//! Every block appends ONNX nodes and returns values; shapes stand beside them, with B = batch, S = tokens per row,
-//! R = selected positions, C = context (positions of the KV cache), T = tokens of a source, E = hidden, H = heads of queries, D = head size,
-//! V = padded vocabulary. Which blocks make up a model, and in which order, is the family's own file.
+//! Every block appends ONNX nodes and returns values; shapes stand beside them, with B = batch, S = tokens per row, R =
+//! selected positions, C = context (positions of the KV cache), T = tokens of a source, E = hidden, H = heads of
+//! queries, D = head size, V = padded vocabulary. Which blocks make up a model, and in which order, is the family's own
+//! file.
 //!
 //! In an f16 graph the matrices, the attention and the KV cache are f16; the residual stream, every normalization and
 //! the logits stay f32, because those are where f16 overflows or loses the small differences that ranking is made of.

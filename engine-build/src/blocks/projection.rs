@@ -1,7 +1,7 @@
 //! Linear maps: one `MatMul` with a matrix `[from, to]`, and an `Add` where there is a bias.
 //!
-//! However a checkpoint stores a map, the graph has this one form. Maps of the same input are stacked into one while the
-//! weights are written, because at small batches each product costs mostly its own start.
+//! However a checkpoint stores a map, the graph has this one form. Maps of the same input are stacked into one while
+//! the weights are written, because at small batches each product costs mostly its own start.
 
 use super::Builder;
 use crate::checkpoint::{Interleaved, Stacked};

@@ -1,7 +1,7 @@
 //! Relative position biases: a number for each head and bucket of distances, added to every query-key product.
 //!
-//! Near distances have buckets of their own; farther ones share them, in steps that grow, up to a distance from which on all share
-//! the last.
+//! Near distances have buckets of their own; farther ones share them, in steps that grow, up to a distance from which
+//! on all share the last.
 
 use super::{Builder, Step};
 use crate::error::WeightsError;
@@ -47,8 +47,8 @@ fn bucket(distance: u32, buckets: u32, max_distance: u32) -> u32 {
 }
 
 impl Builder<'_> {
-    /// What is added in a decoder's step, `[B, H, S, C]` in the computing precision: the bias of each slot that a token may see,
-    /// and a large negative number for the others.
+    /// What is added in a decoder's step, `[B, H, S, C]` in the computing precision: the bias of each slot that a token
+    /// may see, and a large negative number for the others.
     pub(crate) fn causal_bias(&mut self, bias: &RelativeBias, step: &Step) -> Result<Value, WeightsError> {
         self.graph.scope("bias");
         let ids: Vec<i64> = (0..step.context).map(|distance| bias.causal_bucket(distance).into()).collect();
@@ -67,7 +67,8 @@ impl Builder<'_> {
         Ok(self.narrow(biases))
     }
 
-    /// What is added in an encoder, `[1, H, T, T]` in the computing precision, for `ids` `[1, T]` of at most `longest` tokens.
+    /// What is added in an encoder, `[1, H, T, T]` in the computing precision, for `ids` `[1, T]` of at most `longest`
+    /// tokens.
     pub(crate) fn bidirectional_bias(
         &mut self,
         bias: &RelativeBias,

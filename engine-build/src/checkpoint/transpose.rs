@@ -1,8 +1,8 @@
 //! Matrices that are stored with a row per output, read as the graph wants them: with a row per input.
 //!
-//! Several matrices of the same inputs can be stacked into one, and rows that are stored head by head can be put into the
-//! order query, key, value. A band of columns is transposed at a time, so memory stays flat whatever the matrix's size;
-//! the price is one positioned read per row and band. Nothing here knows what a matrix is for.
+//! Several matrices of the same inputs can be stacked into one, and rows that are stored head by head can be put into
+//! the order query, key, value. A band of columns is transposed at a time, so memory stays flat whatever the matrix's
+//! size; the price is one positioned read per row and band. Nothing here knows what a matrix is for.
 
 use std::ops::Range;
 
@@ -68,8 +68,8 @@ impl Stacked {
 }
 
 impl Weights {
-    /// Hands the values of the transposed matrix, `[columns, rows]`, to `each`, in order and in pieces, together with the
-    /// index of the piece's first element. Fails on a value that is not finite.
+    /// Hands the values of the transposed matrix, `[columns, rows]`, to `each`, in order and in pieces, together with
+    /// the index of the piece's first element. Fails on a value that is not finite.
     pub(crate) fn read_transposed<E: From<WeightsError>>(
         &self,
         matrix: &Stacked,
@@ -97,7 +97,8 @@ impl Weights {
         Ok(())
     }
 
-    /// Fills `block`, `[columns, rows]`, with a rectangle of the transposed matrix. Fails on a value that is not finite.
+    /// Fills `block`, `[columns, rows]`, with a rectangle of the transposed matrix. Fails on a value that is not
+    /// finite.
     pub(crate) fn read_transposed_block(
         &self,
         matrix: &Stacked,

@@ -1,4 +1,5 @@
-//! What GPT-2 and its nearest relatives have in common: the fields that say their shape, under names of each one's own, and the norm.
+//! What GPT-2 and its nearest relatives have in common: the fields that say their shape, under names of each one's own,
+//! and the norm.
 
 use super::Shape;
 use super::fields::{activation, head_dim};

@@ -1,5 +1,6 @@
-//! GPT-Neo (`GPTNeoForCausalLM`): GPT-2 with separate maps for queries, keys and values, which have no biases, attention
-//! that is not scaled, and layers in turn global and local. Within its window, local attention is global attention.
+//! GPT-Neo (`GPTNeoForCausalLM`): GPT-2 with separate maps for queries, keys and values, which have no biases,
+//! attention that is not scaled, and layers in turn global and local. Within its window, local attention is global
+//! attention.
 
 use super::gpt::{Gpt, Names};
 use super::{Family, Head, Shape};

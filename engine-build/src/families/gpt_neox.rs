@@ -1,6 +1,6 @@
-//! GPT-NeoX (`GPTNeoXForCausalLM`, also Pythia): rotary embeddings over a part of each head, halves paired; attention and
-//! feed-forward network side by side or one after the other, each behind its own LayerNorm; queries, keys and values from
-//! one map that stores them head by head.
+//! GPT-NeoX (`GPTNeoXForCausalLM`, also Pythia): rotary embeddings over a part of each head, halves paired; attention
+//! and feed-forward network side by side or one after the other, each behind its own LayerNorm; queries, keys and
+//! values from one map that stores them head by head.
 
 use super::fields::{activation, head_dim};
 use super::rope::{Defaults, frequencies};

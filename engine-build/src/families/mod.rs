@@ -1,7 +1,8 @@
 //! The model families: which fields and tensors each has, and how the blocks make up its graph.
 //!
-//! A family is a file here that implements [`Family`], and a line in [`FAMILIES`]; nothing else of the program knows one
-//! from another. `docs/adding-a-family.md` goes through it. `rope`, `gpt` and `fields` read what several configurations share.
+//! A family is a file here that implements [`Family`], and a line in [`FAMILIES`]; nothing else of the program knows
+//! one from another. `docs/adding-a-family.md` goes through it. `rope`, `gpt` and `fields` read what several
+//! configurations share.
 
 mod fields;
 mod gpt;
@@ -95,8 +96,8 @@ pub(crate) trait Family: Debug {
         None
     }
 
-    /// What the self-attention of every layer is told of each slot: whether it may be seen, bool `[B, 1, S, C]`, or what is added to
-    /// its products, `[B, H, S, C]` in the computing precision.
+    /// What the self-attention of every layer is told of each slot: whether it may be seen, bool `[B, 1, S, C]`, or
+    /// what is added to its products, `[B, H, S, C]` in the computing precision.
     fn mask(&self, _builder: &mut Builder, step: &Step) -> Result<Value, WeightsError> {
         Ok(step.mask.clone())
     }
@@ -125,8 +126,8 @@ pub(crate) trait Encoder: Debug {
     /// Tokens of a source that the model was made for.
     fn positions(&self) -> u32;
 
-    /// From a source's token ids, i64 `[1, T]`, and their rows of the embedding, f32 `[1, T, E]`, to what the decoder's layers read, in
-    /// the computing precision `[1, T, E]`.
+    /// From a source's token ids, i64 `[1, T]`, and their rows of the embedding, f32 `[1, T, E]`, to what the decoder's
+    /// layers read, in the computing precision `[1, T, E]`.
     fn encode(&self, builder: &mut Builder, ids: &Value, rows: Value) -> Result<Value, WeightsError>;
 
     /// The map from there to the keys and values of the decoder's layer `index`, side by side.
@@ -186,8 +187,8 @@ impl Model {
         self.family.encoder().map(Encoder::positions)
     }
 
-    /// The graph that reads sources, checked likewise, if the model is an encoder-decoder: input `input_ids`, outputs `cross_k_LAYER` and
-    /// `cross_v_LAYER`.
+    /// The graph that reads sources, checked likewise, if the model is an encoder-decoder: input `input_ids`, outputs
+    /// `cross_k_LAYER` and `cross_v_LAYER`.
     pub(crate) fn encoder_graph(&self, weights: &Weights, dtype: Dtype) -> Result<Option<Graph>, WeightsError> {
         self.family.encoder().map(|encoder| encoder_graph(&*self.family, encoder, weights, dtype)).transpose()
     }

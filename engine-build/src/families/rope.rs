@@ -22,7 +22,8 @@ pub(super) struct Defaults {
 
 /// The angle per position of each pair of a head's elements, in radians.
 pub(super) fn frequencies(config: &Config, head_dim: u32, defaults: Defaults) -> Result<Vec<f64>, ConfigError> {
-    // Version 5 of transformers writes `rope_parameters`; before, there was `rope_scaling` beside fields of other names.
+    // Version 5 of transformers writes `rope_parameters`; before, there was `rope_scaling` beside fields of other
+    // names.
     let settings = match config.object_opt("rope_parameters")? {
         Some(settings) => settings,
         None => config.object_opt("rope_scaling")?.unwrap_or_default(),

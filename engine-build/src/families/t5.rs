@@ -1,7 +1,9 @@
-//! T5 (`T5ForConditionalGeneration`): an encoder reads a source, a decoder writes behind a start token. The first generation (ReLU,
-//! a tied head behind a scale) and version 1.1 with its offspring FLAN-T5 and UL2 (a gated network, a head of its own).
+//! T5 (`T5ForConditionalGeneration`): an encoder reads a source, a decoder writes behind a start token. The first
+//! generation (ReLU, a tied head behind a scale) and version 1.1 with its offspring FLAN-T5 and UL2 (a gated network, a
+//! head of its own).
 //!
-//! RMSNorm, no biases, query-key products as they are, and a bias by relative position that the layers of a stack share.
+//! RMSNorm, no biases, query-key products as they are, and a bias by relative position that the layers of a stack
+//! share.
 
 use super::fields::{Named, heads_width};
 use super::{Encoder, Family, Head, Shape};
@@ -13,7 +15,8 @@ use crate::checkpoint::Config;
 use crate::error::{ConfigError, WeightsError};
 use crate::onnx::Value;
 
-/// Tokens of a source, and of an answer, that the released models were made for. Their configurations call it `n_positions`.
+/// Tokens of a source, and of an answer, that the released models were made for. Their configurations call it
+/// `n_positions`.
 const POSITIONS: u32 = 512;
 
 /// The encoder's graph has a number for each distance.
@@ -79,8 +82,8 @@ fn positions(config: &Config) -> Result<u32, ConfigError> {
     Ok(positions)
 }
 
-/// The first generation's head is scaled, and those are the checkpoints whose head is tied. Transformers 5 says that all are tied, and
-/// writes what it means into a field of its own.
+/// The first generation's head is scaled, and those are the checkpoints whose head is tied. Transformers 5 says that
+/// all are tied, and writes what it means into a field of its own.
 fn scaled_head(config: &Config) -> Result<bool, ConfigError> {
     let tied = config.flag_or("tie_word_embeddings", true)?;
     config.flag_or("scale_decoder_outputs", tied)

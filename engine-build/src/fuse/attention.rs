@@ -1,7 +1,8 @@
 //! `Attention`: heads cut out of rows, turned by their positions, written into the cache and attended over.
 //!
-//! The caches of a rewritten graph are `[places, kv_heads, head_dim]`, and its input `kv_places`, i64 `[B, context]`, says which place
-//! each position of a row is in. It is one table for all layers, so either all of them are rewritten or none.
+//! The caches of a rewritten graph are `[places, kv_heads, head_dim]`, and its input `kv_places`, i64 `[B, context]`,
+//! says which place each position of a row is in. It is one table for all layers, so either all of them are rewritten
+//! or none.
 
 use super::forms::Forms;
 use super::rewriter::{Fused, Rewriter, attribute, input, int, text};

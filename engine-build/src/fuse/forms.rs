@@ -1,6 +1,7 @@
 //! Which values are rows of the model, and how wide: a shape inference for exactly the values that operators take in.
 //!
-//! Computed once, on the graph before it is rewritten; values keep their names. A value without a form is one that is left alone.
+//! Computed once, on the graph before it is rewritten; values keep their names. A value without a form is one that is
+//! left alone.
 
 use std::collections::HashMap;
 

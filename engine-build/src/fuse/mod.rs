@@ -1,14 +1,17 @@
-//! Rewrites a finished ONNX graph into the operators of the domain `foretype`, which foretype's own CPU runtime implements.
+//! Rewrites a finished ONNX graph into the operators of the domain `foretype`, which foretype's own CPU runtime
+//! implements.
 //!
-//! One pass over the nodes, whatever family made them: what is recognised becomes `Embedding`, `Linear`, `Attention` or `Head`
-//! (or their int8 forms) over packed weights, and what isn't stays as it is and stays right. The rewritten graph has the same
-//! inputs and outputs, but for its KV caches once its attention is rewritten (see `attention`).
+//! One pass over the nodes, whatever family made them: what is recognised becomes `Embedding`, `Linear`, `Attention` or
+//! `Head` (or their int8 forms) over packed weights, and what isn't stays as it is and stays right. The rewritten graph
+//! has the same inputs and outputs, but for its KV caches once its attention is rewritten (see `attention`).
 //!
-//! - `rewriter`: the nodes by what they produce and use; parameters and their packed forms; what nobody uses is dropped.
+//! - `rewriter`: the nodes by what they produce and use; parameters and their packed forms; what nobody uses is
+//!   dropped.
 //! - `forms`: which values are rows of the residual stream, and how wide. `step`: positions and the mask.
 //! - `embedding`, `linear`, `attention`, `head`: one pattern each; `norm`: what `Linear` and `Head` take in.
 //!
-//! A value is taken into an operator only if nobody else uses it. Deliberately absent: f16 graphs, which are TensorRT's.
+//! A value is taken into an operator only if nobody else uses it. Deliberately absent: f16 graphs, which are
+//! TensorRT's.
 
 mod attention;
 mod embedding;

@@ -1,4 +1,5 @@
-//! Normalizations that `Linear` and `Head` do themselves: each user of one computes it again, which costs less than a node.
+//! Normalizations that `Linear` and `Head` do themselves: each user of one computes it again, which costs less than a
+//! node.
 
 use super::rewriter::{Rewriter, attribute, input, int};
 use crate::onnx::Attribute;

@@ -1,7 +1,7 @@
 //! A graph's nodes by what they produce and use, and the ways to look at and change them.
 //!
-//! A node that replaces others stands where the last of them stood: what it uses has been computed there, and what uses it
-//! comes after.
+//! A node that replaces others stands where the last of them stood: what it uses has been computed there, and what uses
+//! it comes after.
 
 use std::collections::{HashMap, HashSet};
 

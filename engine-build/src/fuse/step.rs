@@ -1,5 +1,5 @@
-//! The inputs of a step, and what `blocks` derives from them: positions and the causal mask. The fused operators derive these
-//! themselves, from `past_len`, so it has to be exactly them.
+//! The inputs of a step, and what `blocks` derives from them: positions and the causal mask. The fused operators derive
+//! these themselves, from `past_len`, so it has to be exactly them.
 
 use super::rewriter::{Rewriter, attribute, input};
 
@@ -12,7 +12,8 @@ pub(crate) const PLACES: &str = "kv_places";
 /// i64 `[R]`.
 pub(crate) const SELECT: &str = "select";
 
-/// The largest position, if the value is the position of each token, at most that: `Min(past_len[b] + s, last)`, `[B, S]`.
+/// The largest position, if the value is the position of each token, at most that: `Min(past_len[b] + s, last)`, `[B,
+/// S]`.
 pub(crate) fn clipped_positions(r: &Rewriter, value: &str) -> Option<i64> {
     let clip = r.made_by(value, "Min")?;
     let (positions, last) = (input(clip, 0)?, input(clip, 1)?);

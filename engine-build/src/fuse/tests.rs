@@ -259,7 +259,8 @@ fn every_golden_is_rewritten_whole() {
             check_caches(&graph);
             let gates = usize::from(!["gpt2", "gpt_neo", "gptj", "gpt_neox", "opt"].contains(&family.as_str()));
             if folder.ends_with("opt_post") {
-                // Norms behind the blocks, and a head that is projected first, stay ONNX's own; both projections are taken.
+                // Norms behind the blocks, and a head that is projected first, stay ONNX's own; both projections are
+                // taken.
                 let counts = counts(&graph);
                 assert_eq!((counts[&format!("Linear{suffix}")], counts["Attention"]), (4 * layers + 2, layers));
                 continue;

@@ -20,8 +20,8 @@ use crate::resume::Resumable;
 /// Elements that are encoded at a time: 1 MiB of f32, small enough to stay in cache between the steps.
 const PIECE_ELEMENTS: usize = 256 << 10;
 
-/// Writes the parameters in order, with zeros between them up to each one's offset. `file` is the whole weights file; those that
-/// are in it already are left.
+/// Writes the parameters in order, with zeros between them up to each one's offset. `file` is the whole weights file;
+/// those that are in it already are left.
 pub(crate) fn write_parameters(
     parameters: &[Parameter],
     weights: &Weights,

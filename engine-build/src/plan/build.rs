@@ -155,8 +155,8 @@ impl Job<'_> {
         }
     }
 
-    /// The shapes of the decoder's inputs: `input_ids [B, S]`, `past_len [B]`, `select [R]`, `past_* [B, KV heads, C, D]`, and in models
-    /// that read sources `source_len [B]`, `cross_* [B, KV heads, T, D]`.
+    /// The shapes of the decoder's inputs: `input_ids [B, S]`, `past_len [B]`, `select [R]`, `past_* [B, KV heads, C,
+    /// D]`, and in models that read sources `source_len [B]`, `cross_* [B, KV heads, T, D]`.
     fn decoder_input(&self, shapes: &ProfileShapes, input: &str) -> Option<Vec<Range>> {
         let model = self.model;
         let [heads, context, head_dim] = [model.kv_heads, model.context, model.head_dim].map(Range::exactly);

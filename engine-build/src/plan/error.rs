@@ -43,8 +43,8 @@ pub enum PlanError {
     TooSmall(u32),
     /// A model with products that TensorRT-RTX can't compute on a GPU.
     #[error(
-        "TensorRT-RTX multiplies no f32 matrices on SM75, and an encoder-decoder has some even in f16, because their products are \
-         beyond it: leave out 75, or run it with ONNX Runtime"
+        "TensorRT-RTX multiplies no f32 matrices on SM75, and an encoder-decoder has some even in f16, because their \
+         products are beyond it: leave out 75, or run it with ONNX Runtime"
     )]
     F32OnTuring,
     /// TensorRT read the graph otherwise than it is meant.

@@ -35,8 +35,8 @@ pub struct FoundPlan {
     pub record: PlanRecord,
 }
 
-/// Looks for a plan of the bundle with this manifest in a folder of plans. Of several that fit, the one that takes least is the
-/// quickest.
+/// Looks for a plan of the bundle with this manifest in a folder of plans. Of several that fit, the one that takes
+/// least is the quickest.
 ///
 /// # Errors
 /// Why the plan that comes closest doesn't fit; no plan at all.

@@ -1,7 +1,8 @@
 //! TensorRT plans of a bundle: engines for particular GPUs, beside the graph that they are built from.
 //!
-//! A plan is `engines/FLAVOUR-VERSION-smA+B.plan`, with a record (`.json`) beside it; that of an encoder ends with `-encoder.plan`.
-//! They are not in the manifest, because they come and go: a plan fits only the TensorRT version and the GPUs that it was built for, and is built again from the graph elsewhere.
+//! A plan is `engines/FLAVOUR-VERSION-smA+B.plan`, with a record (`.json`) beside it; that of an encoder ends with
+//! `-encoder.plan`. They are not in the manifest, because they come and go: a plan fits only the TensorRT version and
+//! the GPUs that it was built for, and is built again from the graph elsewhere.
 //!
 //! - [`Part`]: which graph a plan is of.
 //! - [`PlanShapes`]: the batches and lengths that a plan takes: a prefill profile and a decode profile.

@@ -91,8 +91,8 @@ pub struct PlanShapes {
     pub prefill: ProfileShapes,
     /// One token per row.
     pub decode: ProfileShapes,
-    /// Tokens of a source, in models that read one with an encoder: of the only one in a run of the encoder, and of the longest of
-    /// all rows in a run of the decoder.
+    /// Tokens of a source, in models that read one with an encoder: of the only one in a run of the encoder, and of the
+    /// longest of all rows in a run of the decoder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Range>,
 }
@@ -107,7 +107,8 @@ impl Default for PlanShapes {
 impl PlanShapes {
     /// From the rows and lengths of prefill and the rows of decode.
     ///
-    /// One cold query may select all its positions, so prefill takes as many as a row has tokens, and at least one for each row.
+    /// One cold query may select all its positions, so prefill takes as many as a row has tokens, and at least one for
+    /// each row.
     pub fn new(prefill_batch: Range, prefill_tokens: Range, decode_batch: Range) -> Self {
         let select = Range::new(1, prefill_batch.opt.max(2), prefill_batch.max.max(prefill_tokens.max).max(2));
         let tokens = Range::new(1, 1, 1);

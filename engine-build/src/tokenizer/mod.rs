@@ -29,8 +29,8 @@ pub enum TokenizerError {
     Config(#[from] ConfigError),
     /// The folder has no tokenizer.
     #[error(
-        "{0} has no tokenizer: it should have tokenizer.json, or vocab.json and merges.txt (save the tokenizer into the \
-         same folder with `tokenizer.save_pretrained`)"
+        "{0} has no tokenizer: it should have tokenizer.json, or vocab.json and merges.txt (save the tokenizer into \
+         the same folder with `tokenizer.save_pretrained`)"
     )]
     Missing(std::path::PathBuf),
     /// Only the files of a tokenizer that runs in Python.
@@ -52,8 +52,8 @@ pub enum TokenizerError {
     },
     /// The tokenizer has ids that the model has no embedding for.
     #[error(
-        "the tokenizer has the id {id} (token {token:?}), but config.json gives a vocabulary of {vocab}: the two belong \
-         to different models, or the embedding was not resized"
+        "the tokenizer has the id {id} (token {token:?}), but config.json gives a vocabulary of {vocab}: the two \
+         belong to different models, or the embedding was not resized"
     )]
     Vocabulary {
         /// The largest id.

@@ -104,7 +104,10 @@ const WEIGHTS: [Case; 22] = [
     (
         "overlapping tensors",
         |t| {
-            let json = r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}}"#;
+            let json = concat!(
+                r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"#,
+                r#""b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}}"#
+            );
             t.write("model.safetensors", [header(json), vec![0; 6]].concat());
         },
         &["header of model.safetensors", "invalid offset"],

@@ -237,7 +237,9 @@ proptest! {
 
     #[test]
     fn any_fields_of_any_family(
-        name in proptest::sample::select(vec!["gptj", "neo", "neox", "llama", "llama_wide", "mistral", "opt_post", "qwen2", "t5/gated"]),
+        name in proptest::sample::select(vec![
+            "gptj", "neo", "neox", "llama", "llama_wide", "mistral", "opt_post", "qwen2", "t5/gated",
+        ]),
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), json_value()), 1..4),
     ) {
         let golden = Golden::copy(name);

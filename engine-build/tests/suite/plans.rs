@@ -1,6 +1,6 @@
-//! Plans, built by NVIDIA's TensorRT-RTX on this machine, GPU or not. `FORETYPE_TENSORRT_RTX` names the folder of its libraries, as
-//! `tools/tensorrt_rtx.sh` fetches them; `make test` does that. Where neither it nor `target/tensorrt-rtx` is there, these tests say that
-//! they are skipped.
+//! Plans, built by NVIDIA's TensorRT-RTX on this machine, GPU or not. `FORETYPE_TENSORRT_RTX` names the folder of its
+//! libraries, as `tools/tensorrt_rtx.sh` fetches them; `make test` does that. Where neither it nor
+//! `target/tensorrt-rtx` is there, these tests say that they are skipped.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,5 @@
-//! Builds whose process was killed, at any byte: the next one goes on from there or starts over, and ends with the same bundle.
+//! Builds whose process was killed, at any byte: the next one goes on from there or starts over, and ends with the same
+//! bundle.
 
 use std::cell::{Cell, RefCell};
 use std::fs;

@@ -13,10 +13,10 @@
 #   make gpu-bench     step times and throughput on this machine's GPU, into bench/results/gpu-*; nothing where there is none
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
 #   make replay        10,000 keystrokes answered from memory and cold, compared
-#   make bench-load    throughput, typing, overload and step times of a release build, into bench/results/load-* (an hour)
+#   make bench-load    throughput, overload and step times of a release build, into bench/results/load-* (an hour)
 #   make bench         other engines beside foretype's, whole servers, typing, HTTP, into bench/results/peers-* (BENCH_QUICK=1:
 #                      minutes; BENCH_ONLY=engine|server|typing|http: a part; BENCH_ONLY=grid: prompts of 50 to 1,000 tokens,
-#                      answers of 50 to 200, and FLAN-T5's batches: three quarters of an hour, not in the others)
+#                      answers of 50 to 200: half an hour, not in the others)
 #   make bench-check   instructions of the hot paths against bench/check.txt (RENEW=--renew writes it anew)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
 #   make page-picture  a new screenshot of the page for the README, docs/page.png
@@ -107,10 +107,9 @@ replay:
 # First come, first served: a closed loop that is served newest first would starve some of its clients.
 LOAD ?= --seconds 5 --answers 2 --cap 40 --server-args '--newest-first-after-ms 100000' \
     --gpt2-args '--context 48 --lanes 64 --beams 10 --no-lookahead'
-# Other arguments: TYPING=..., OVERLOAD=..., STEPS=...
+# Other arguments: OVERLOAD=..., STEPS=...
 BENCH = $(TARGET)/release/foretype-bench
 BENCH_MODELS = --gpt2 $(TARGET)/bench/gpt2-random --cache $(TARGET)/bench/bundles
-TYPING_GPT2 ?= --from 1 --suggestions 1 --max-new-tokens 2 --deadline-ms 90 --server-args '--context 48 --beams 1'
 
 bench-load:
 	tools/setup.sh $(TARGET)/release
@@ -119,8 +118,6 @@ bench-load:
 	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)"
 	$(BENCH) steps $(BENCH_MODELS) $(STEPS)
 	$(BENCH) load $(BENCH_MODELS) $(LOAD)
-	$(BENCH) typing $(BENCH_MODELS) --model demo $(TYPING)
-	$(BENCH) typing $(BENCH_MODELS) --model gpt2 $(TYPING_GPT2)
 	$(BENCH) overload $(BENCH_MODELS) --model demo $(OVERLOAD)
 
 # Python with PyTorch and transformers may be lent: FORETYPE_TORCH_VENV=DIR.
@@ -132,9 +129,8 @@ quick = $(if $(BENCH_QUICK),--quick)
 
 # GPT-2 with positions for the longest cell, and a GPT-J of 600 million parameters, of which a step reads 2 GB in PyTorch and 0.5 GB
 # here: the largest whose 20 runs of each cell fit into the time. Other arguments: GRID="--runs 20 --peer-runs 20 --precisions int8,fp32".
-# Another size: delete the folder, and name GRID_GPTJ. TASKS="--runs 100 --peer-runs 25" are those of FLAN-T5's batches.
+# Another size: delete the folder, and name GRID_GPTJ.
 GRID ?=
-TASKS ?=
 GRID_GPTJ ?= --layers 8 --hidden 2048 --heads 8
 
 # Other arguments of the parts: ENGINES="--rounds 5", PAPER="--seconds 20", TYPEAHEAD="--seconds 8 --precision 0.15".
@@ -166,9 +162,6 @@ bench-grid:
 	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)"
 	$(BENCH) grid --checkpoints $(TARGET)/bench/grid/gpt2,$(TARGET)/bench/grid/gptj \
 	    --cache $(TARGET)/bench/bundles $(PEERS_FLAGS) $(quick) $(GRID)
-	$(BENCH) checkpoint $(TARGET)/bench/grid/flan-t5-base --family t5 --positions 512
-	$(BENCH) tasks --checkpoint $(TARGET)/bench/grid/flan-t5-base \
-	    --cache $(TARGET)/bench/bundles $(PEERS_FLAGS) $(quick) $(TASKS)
 
 bench-http:
 	$(MAKE) bench BENCH_ONLY=http

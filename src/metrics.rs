@@ -24,7 +24,7 @@ const ROWS: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// Answered; every suggestion is a complete query, or the text ended by itself.
     Complete,
     /// Answered; something was cut at a length limit.
@@ -43,7 +43,7 @@ pub enum Outcome {
     Failed,
 }
 
-impl Outcome {
+impl RequestOutcome {
     fn label(self) -> &'static str {
         match self {
             Self::Complete => "complete",
@@ -185,7 +185,7 @@ impl Metrics {
         let families = self.requests.collect();
         let all = families.iter().flat_map(prometheus::proto::MetricFamily::get_metric);
         let is_cancelled = |metric: &&prometheus::proto::Metric| {
-            metric.get_label().iter().any(|label| label.value() == Outcome::Cancelled.label())
+            metric.get_label().iter().any(|label| label.value() == RequestOutcome::Cancelled.label())
         };
         all.filter(is_cancelled).map(|metric| metric.get_counter().get_value() as u64).sum()
     }
@@ -217,7 +217,7 @@ impl Metrics {
 
 impl ModelMetrics {
     /// Counts a request that has ended.
-    pub fn ended(&self, outcome: Outcome) {
+    pub fn ended(&self, outcome: RequestOutcome) {
         self.metrics.requests.with_label_values(&[self.model.as_str(), outcome.label()]).inc();
     }
 }
@@ -329,7 +329,7 @@ mod tests {
     fn everything_is_registered_once_and_shows_in_the_text() {
         let metrics = Metrics::new();
         let model = metrics.model("demo");
-        model.ended(Outcome::Complete);
+        model.ended(RequestOutcome::Complete);
         model.replica(0).stepped(StepReport { took: Duration::ZERO, rows: 3, positions: 7, lookahead: false });
         metrics.http_request("/ping", 200, 0.001);
         metrics.cpu_level("avx2");

@@ -3,10 +3,9 @@
 //! * [`checkpoint`] writes random models of real shapes, so that no download is needed.
 //! * [`load`] is a closed loop: a number of clients, each sending its next request when the last is answered; [`steps`]
 //!   times single model steps without a server.
-//! * [`typing`] is an open loop of people who type: a keystroke is sent when it is typed, answered or not.
 //! * [`overload`] sends more than the server can answer and checks that it degrades as it should.
 //! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who
-//!   type; [`grid`] does it by the lengths of prompts and answers, [`tasks`] for an encoder-decoder's batches.
+//!   type; [`grid`] does it by the lengths of prompts and answers.
 //! * [`http`] measures everything but the model, [`hot`] is what `bench/check.sh` counts instructions of.
 //!
 //! Beneath them: [`server`] starts and ends servers, [`wrapper`] those of others, [`endpoints`] both as they are
@@ -36,15 +35,14 @@ mod model;
 mod overload;
 mod paper;
 mod peers;
+mod people;
 mod plot;
 mod report;
 mod server;
 mod steps;
 mod summary;
 mod tally;
-mod tasks;
 mod typeahead;
-mod typing;
 mod workload;
 mod wrapper;
 
@@ -66,16 +64,12 @@ enum Command {
     Load(load::LoadArgs),
     /// Time of one model step against the rows in it.
     Steps(steps::StepsArgs),
-    /// Open loop: how many people can type at once.
-    Typing(typing::TypingArgs),
     /// foretype's engine beside those of others: the same prompts, greedily, in turns.
     Peers(Box<peers::PeersArgs>),
     /// The paper case's workload on whole servers: foretype's and others'.
     Paper(Box<paper::PaperArgs>),
     /// Open-ended generation by the lengths of prompt and answer, on foretype's container and on others' servers.
     Grid(Box<grid::GridArgs>),
-    /// Batches of tasks for an encoder-decoder, on foretype's container and on transformers' server.
-    Tasks(Box<tasks::TasksArgs>),
     /// People who type, on foretype and on others' engines in the obvious wrapper.
     Typeahead(Box<typeahead::TypeaheadArgs>),
     /// HTTP, JSON, queue and search without a model.
@@ -95,12 +89,10 @@ fn main() -> anyhow::Result<()> {
         Command::Peers(args) => args.run(),
         Command::Paper(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Grid(args) => runtime.block_on(until_interrupted(args.run())),
-        Command::Tasks(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Typeahead(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Http(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Hot(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Load(args) => runtime.block_on(until_interrupted(args.run())),
-        Command::Typing(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Overload(args) => runtime.block_on(until_interrupted(args.run())),
     }
 }

@@ -9,8 +9,6 @@ use completion::text::Text;
 use foretype::models::folder::{self, IntakeOptions};
 use serde::Serialize;
 
-use crate::client::Invocation;
-
 /// A model that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -28,28 +26,6 @@ impl Name {
             Self::Demo => "demo",
             Self::Gpt2 => "gpt2",
         }
-    }
-}
-
-/// Flags of commands that ask for completions.
-#[derive(Clone, Debug, Args)]
-pub struct SearchArgs {
-    /// The model.
-    #[arg(long, default_value = "demo")]
-    pub model: Name,
-    /// Suggestions wanted.
-    #[arg(long, default_value_t = 10)]
-    pub suggestions: usize,
-    /// Tokens that may reach beyond the typed text.
-    #[arg(long, default_value_t = 16)]
-    pub max_new_tokens: usize,
-}
-
-impl SearchArgs {
-    /// The request for completions of `input`.
-    pub fn invocation(&self, input: String) -> Invocation {
-        let (suggestions, max_new_tokens) = (Some(self.suggestions), Some(self.max_new_tokens));
-        Invocation { input, suggestions, max_new_tokens, ..Invocation::default() }
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::client::{Connection, Invocation, Outcome, Pool};
 use crate::latency::Latencies;
 use crate::load::{self, Capacity};
-use crate::model::{Model, SearchArgs, Setting};
+use crate::model::{Model, Name, Setting};
 use crate::report::{self, Report};
 use crate::server::{Program, Server};
 use crate::tally::Tally;
@@ -40,8 +40,15 @@ const RECOVERY: Duration = Duration::from_secs(2);
 pub struct OverloadArgs {
     #[command(flatten)]
     setting: Setting,
-    #[command(flatten)]
-    search: SearchArgs,
+    /// The model.
+    #[arg(long, default_value = "demo")]
+    model: Name,
+    /// Suggestions wanted.
+    #[arg(long, default_value_t = 10)]
+    suggestions: usize,
+    /// Tokens that may reach beyond the typed text.
+    #[arg(long, default_value_t = 16)]
+    max_new_tokens: usize,
     /// Deadline of a request in milliseconds.
     #[arg(long, default_value_t = 1000)]
     deadline_ms: u64,
@@ -104,7 +111,7 @@ impl OverloadArgs {
     /// Measures, writes `load-overload-MODEL.*` and fails if a bound is broken.
     pub async fn run(self) -> Result<()> {
         let program = Program::find(&self.setting)?;
-        let model = Model::open(self.search.model, &self.setting)?;
+        let model = Model::open(self.model, &self.setting)?;
         let server = program.start(&model, &[]).await?;
         let loaded = server.resident_mib().unwrap_or(f64::NAN);
         let texts = Arc::new(Mutex::new(Texts::new(Queries::load(&self.setting.queries)?, self.setting.seed)));
@@ -133,8 +140,13 @@ impl OverloadArgs {
     }
 
     fn invocation(&self, texts: &Mutex<Texts>) -> Invocation {
-        let typed = texts.lock().unwrap_or_else(PoisonError::into_inner).typed(self.search.model);
-        Invocation { deadline_ms: Some(self.deadline_ms), ..self.search.invocation(typed) }
+        Invocation {
+            input: texts.lock().unwrap_or_else(PoisonError::into_inner).typed(self.model),
+            suggestions: Some(self.suggestions),
+            max_new_tokens: Some(self.max_new_tokens),
+            deadline_ms: Some(self.deadline_ms),
+            session: None,
+        }
     }
 
     /// The open loop. Requests come as from many people who know nothing of each other: the gaps are exponential.
@@ -202,8 +214,8 @@ impl OverloadArgs {
         ];
         let lines = bounds.map(|(holds, what)| format!("{}  {what}", if holds { "holds " } else { "BROKEN" }));
         let title =
-            format!("Overload, {}: {} times the capacity for {} s", self.search.model.text(), self.times, self.seconds);
-        let (folder, name) = (&self.setting.results, format!("load-overload-{}", self.search.model.text()));
+            format!("Overload, {}: {} times the capacity for {} s", self.model.text(), self.times, self.seconds);
+        let (folder, name) = (&self.setting.results, format!("load-overload-{}", self.model.text()));
         let rows = [row];
         Report::new(title, &rows).write(folder, &name, &format!("{}\n\n{}", table(&rows[0])?, lines.join("\n")))?;
         report::write_csv(folder, &name, &rows)?;

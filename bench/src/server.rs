@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::client::{Connection, Invocation, Outcome};
+use crate::client::{Connection, Invocation};
 use crate::model::{Model, Setting};
 
 /// How long a model may take to load.
@@ -88,18 +88,6 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         bail!("the server was not healthy within {} s; see {}", LOADING.as_secs(), log.display())
-    }
-
-    /// Whether requests may name a session.
-    pub async fn has_sessions(&self) -> Result<bool> {
-        let probe = Invocation {
-            input: "a".into(),
-            suggestions: Some(1),
-            max_new_tokens: Some(1),
-            session: Some("probe".into()),
-            ..Invocation::default()
-        };
-        Ok(matches!(Connection::open(self.address).await?.complete(&probe).await?, Outcome::Answered(_)))
     }
 
     /// Waits until a small request is answered: what was sent before, and then left, is over.

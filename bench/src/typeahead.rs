@@ -2,8 +2,8 @@
 //! memory, and against other engines in the obvious wrapper: the typed text in, ten candidates out, for every key.
 //!
 //! Three measures. One person types a query, and half-way goes on along the first suggestion: the latency of keys that
-//! agree with it. How many people can type like that at once, at the speed of `typing`'s, with the 99th percentile of a
-//! key within a bound. And how many who agree with nothing: whole held-out queries, `typing`'s own.
+//! agree with it. How many people can type like that at once, at the speed of [`crate::people`], with the 99th
+//! percentile of a key within a bound. And how many who agree with nothing: whole held-out queries.
 
 mod replay;
 mod table;
@@ -24,10 +24,10 @@ use crate::model::{Model, Name, Setting};
 use crate::paper::{own_model, wanted};
 use crate::peers::PeerSetting;
 use crate::peers::worker::{Installed, Peer};
+use crate::people::{Keystroke, MOST_SUPERSEDED, PRECISION, schedule};
 use crate::report::{self, Report, percent};
 use crate::server::Program;
 use crate::tally::{SUPERSEDED, Tally};
-use crate::typing::{Keystroke, MOST_SUPERSEDED, PRECISION, schedule};
 use crate::workload::{Queries, Texts};
 use crate::wrapper::Service;
 use replay::{Followed, Key};

@@ -1,4 +1,4 @@
-//! Servers to compare with foretype's: an engine of someone else behind `bench/peers/app.py` or `app_seq2seq.py`,
+//! Servers to compare with foretype's: an engine of someone else behind `bench/peers/app.py`,
 //! gunicorn with one worker and nginx, as such services are put together; and foretype behind the same nginx.
 
 use std::fs::{self, File};

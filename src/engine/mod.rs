@@ -68,7 +68,7 @@ impl Engine {
     /// Starts the model threads of an engine that is put together from its parts.
     ///
     /// # Errors
-    /// [`EngineError::Model`].
+    /// The model can't be loaded.
     pub fn start(parts: EngineParts, options: RequestOptions, metrics: &Arc<Metrics>) -> Result<Self, EngineError> {
         let EngineParts { name, text, popular, limits, load, memory_bytes, cpu_level } = parts;
         if let Some(level) = cpu_level {
@@ -191,7 +191,7 @@ impl Engine {
         let (sender, events) = events.map(mpsc::channel).unzip();
         let (reply, answer) = oneshot::channel();
         let request = Request { task, deadline, received, superseded, preferred_replica, events: sender, reply };
-        self.pool.submit(request).inspect_err(|_| self.metrics.ended(metrics::Outcome::Refused))?;
+        self.pool.submit(request).inspect_err(|_| self.metrics.ended(metrics::RequestOutcome::Refused))?;
         let source = AnswerSource::Model { reply: answer, health: self.pool.watch_health() };
         Ok(Running { source, events, finisher, ending: Ending::new(Arc::clone(&self.metrics), received) })
     }

@@ -110,7 +110,7 @@ impl<T: TaskResult> Running<T> {
         if let Some(answer) = typed(answer) {
             return Ok(finisher(answer));
         }
-        ending.outcome = metrics::Outcome::Failed;
+        ending.outcome = metrics::RequestOutcome::Failed;
         tracing::error!("a task was answered with another kind of result");
         Err(Error::new(Kind::Internal, "the model failed on this request"))
     }
@@ -160,12 +160,12 @@ fn typed<T: TaskResult>(answer: Answer<TaskOutput>) -> Option<Answer<T>> {
 pub(super) struct Ending {
     metrics: Arc<ModelMetrics>,
     received: Instant,
-    outcome: metrics::Outcome,
+    outcome: metrics::RequestOutcome,
 }
 
 impl Ending {
     pub(super) fn new(metrics: Arc<ModelMetrics>, received: Instant) -> Self {
-        Self { metrics, received, outcome: metrics::Outcome::Cancelled }
+        Self { metrics, received, outcome: metrics::RequestOutcome::Cancelled }
     }
 
     fn reached(&mut self, answer: &Result<Answer<TaskOutput>, Refusal>) {
@@ -173,16 +173,16 @@ impl Ending {
             Ok(answer) => {
                 self.metrics.request_seconds.observe(self.received.elapsed().as_secs_f64());
                 match answer.finish {
-                    Finish::Complete => metrics::Outcome::Complete,
-                    Finish::Length => metrics::Outcome::Length,
-                    Finish::Deadline => metrics::Outcome::Deadline,
-                    Finish::Superseded => metrics::Outcome::Superseded,
-                    Finish::Blocked => metrics::Outcome::Blocked,
+                    Finish::Complete => metrics::RequestOutcome::Complete,
+                    Finish::Length => metrics::RequestOutcome::Length,
+                    Finish::Deadline => metrics::RequestOutcome::Deadline,
+                    Finish::Superseded => metrics::RequestOutcome::Superseded,
+                    Finish::Blocked => metrics::RequestOutcome::Blocked,
                 }
             }
-            Err(Refusal::Busy(_)) => metrics::Outcome::Refused,
+            Err(Refusal::Busy(_)) => metrics::RequestOutcome::Refused,
             Err(Refusal::Unhealthy(_) | Refusal::Interrupted | Refusal::Stopping | Refusal::Failed) => {
-                metrics::Outcome::Failed
+                metrics::RequestOutcome::Failed
             }
         };
     }

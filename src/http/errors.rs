@@ -148,3 +148,29 @@ pub(super) async fn path_not_found(request: HttpRequest) -> HttpResponse {
     let message = format!("there is no {path}; try POST /invocations or GET /ping, and GET /openapi.json for the rest");
     Error::new(Kind::NotFound, message).error_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_models_say_what_to_do_over_http() {
+        for (error, kind, message) in [
+            (ModelError::Loading, Kind::NotReady, "the model is being loaded; GET /ping says when it is ready"),
+            (
+                ModelError::Unnamed(2),
+                Kind::ModelNotFound,
+                "model is missing, and there are 2 to choose from; GET /models has their names",
+            ),
+            (ModelError::NotLoaded("a".into()), Kind::ModelNotFound, "the model \"a\" is not loaded"),
+            (
+                ModelError::TooMany(3),
+                Kind::OutOfMemory,
+                "3 models are loaded, and no more may be; DELETE /models/{name} first",
+            ),
+            (LoadError::Backend("no GPU".into()).into(), Kind::InvalidValue, "url can't be loaded: no GPU"),
+        ] {
+            assert_eq!(Error::from(error), Error::new(kind, message));
+        }
+    }
+}

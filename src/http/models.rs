@@ -1,5 +1,5 @@
-//! Models by name, as Amazon SageMaker's multi-model endpoints load and unload them. Loading blocks, so it happens
-//! elsewhere.
+//! Models by name, as Amazon SageMaker's multi-model endpoints load and unload them. Loading blocks, so it runs off the
+//! HTTP threads.
 
 use actix_web::web::{self, Bytes, Data, Path, Query};
 use actix_web::{HttpRequest, HttpResponse, Result};
@@ -73,7 +73,7 @@ pub(super) async fn load(
     expect_json(&request)?;
     let LoadRequest { model_name, url } = json::parse(&served.body(body)?)?;
     let model = LoadedModel { model_name: model_name.clone(), model_url: url.clone() };
-    elsewhere(move || served.models.registry()?.load(&model_name, &url)).await??;
+    run_blocking(move || served.models.registry()?.load(&model_name, &url)).await??;
     Ok(HttpResponse::Ok().json(model))
 }
 
@@ -119,12 +119,12 @@ pub(super) async fn get(name: Path<String>, served: Data<Served>) -> Result<Http
 pub(super) async fn unload(name: Path<String>, served: Data<Served>) -> Result<HttpResponse, Error> {
     let loaded = served.models.registry()?.unload(&name)?;
     // The last holder waits for the model's threads to end.
-    elsewhere(move || drop(loaded)).await?;
+    run_blocking(move || drop(loaded)).await?;
     Ok(HttpResponse::Ok().finish())
 }
 
-/// Runs what blocks off the HTTP threads.
-async fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+/// Runs blocking work off the HTTP threads.
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     web::block(work).await.map_err(|error| {
         tracing::error!(%error, "work off the HTTP threads ended in a panic");
         Error::new(Kind::Internal, "the server failed on this request")

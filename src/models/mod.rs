@@ -1,7 +1,7 @@
 //! The models that a server holds: the one that it was started with, or several, loaded and unloaded by name.
 //!
 //! [`registry`] holds models by name, [`folder`] finds or builds the bundle of a folder, [`error`] is what can be
-//! wrong. Loading blocks, so callers with an event loop do it elsewhere. Knows no HTTP.
+//! wrong. Loading blocks, so callers keep it off their event loop. Knows no HTTP.
 
 pub mod error;
 pub mod folder;

@@ -94,7 +94,7 @@ fn every_listed_metric_is_one_that_the_server_has() {
     let metrics = foretype::metrics::Metrics::new();
     let model = metrics.model("demo");
     let _replica = model.replica(0);
-    model.ended(foretype::metrics::Outcome::Complete);
+    model.ended(foretype::metrics::RequestOutcome::Complete);
     metrics.http_request("/ping", 200, 0.001);
     metrics.cpu_level("avx2");
     let text = metrics.render();

@@ -56,9 +56,6 @@ pub const PEERS: [Peer; 12] = [
     peer("ONNX Runtime, fused GPT-2, dynamic int8", "onnxruntime", "fused-int8", Some("ort")),
 ];
 
-/// The status quo of encoder-decoders, which none of [`PEERS`] wraps.
-pub const SEQ2SEQ: Peer = Peer { wrapper: "app_seq2seq", ..PEERS[0] };
-
 /// Where `bench/peers/setup.sh` put environments and models.
 #[derive(Clone, Debug)]
 pub struct Installed {

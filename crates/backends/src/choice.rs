@@ -1,5 +1,5 @@
-//! Which engine a server takes: the one that is asked for, or the quickest that this machine has. [`find`] looks at the machine;
-//! [`choose`] is the rule, and always says why.
+//! Which engine a server takes: the one that is asked for, or the quickest that this machine has. [`find`] looks at the
+//! machine; [`choose`] is the rule, and always says why.
 
 use std::fmt;
 use std::path::Path;

@@ -6,8 +6,8 @@
 //! * [`readings`] keeps account of encoder outputs, wherever their memory is.
 //! * [`choice`] selects the engine of a server and says why; [`options`] loads it.
 //!
-//! `unsafe` is where memory meets native code: `onnxruntime/raw.rs`, `onnxruntime/operators/context.rs`, `onnxruntime/cuda.rs`,
-//! `cuda` and `tensorrt`.
+//! `unsafe` is where memory meets native code: `onnxruntime/raw.rs`, `onnxruntime/operators/context.rs`,
+//! `onnxruntime/cuda.rs`, `cuda` and `tensorrt`.
 
 pub mod choice;
 pub mod cuda;

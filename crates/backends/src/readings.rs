@@ -1,8 +1,8 @@
 //! What an encoder has read, and which slot and lane has it: what is the same wherever the memory is. Pure.
 //!
-//! The encoder writes what it reads into a slot. The decoder's graph wants the sources of all rows side by side, so what a row reads is
-//! copied to its lane once and stays there until the lane reads another source. The lanes are as wide as the longest source that is
-//! read asks for, not as the longest that there may be.
+//! The encoder writes what it reads into a slot. The decoder's graph wants the sources of all rows side by side, so
+//! what a row reads is copied to its lane once and stays there until the lane reads another source. The lanes are as
+//! wide as the longest source that is read asks for, not as the longest that there may be.
 
 use bundle::manifest::Manifest;
 
@@ -124,7 +124,8 @@ impl Readings {
         self.slots[slot.0] = Some(Reading { number: self.count, len });
     }
 
-    /// What has to be copied before the rows of a batch can read their sources, and counts as done from now on. `width` may change.
+    /// What has to be copied before the rows of a batch can read their sources, and counts as done from now on. `width`
+    /// may change.
     ///
     /// # Errors
     /// A slot into which nothing was read.

@@ -79,8 +79,9 @@ pub struct Selected {
 
 /// One forward: row `r` works on lane `r`.
 ///
-/// Rows are right-padded to the longest inside the backend, and the padding is written to the KV cache too. So every row must
-/// satisfy `past_len + longest <= context`, and positions of a lane behind a row's last token are undefined afterwards.
+/// Rows are right-padded to the longest inside the backend, and the padding is written to the KV cache too. So every
+/// row must satisfy `past_len + longest <= context`, and positions of a lane behind a row's last token are undefined
+/// afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The tokens of all rows, one row after the other.
@@ -121,7 +122,8 @@ impl Batch {
         self.rows.iter().map(|row| row.len).max().unwrap_or(0)
     }
 
-    /// Says what breaks the contract, if anything does. Backends call it first: a graph would read or write out of bounds.
+    /// Says what breaks the contract, if anything does. Backends call it first: a graph would read or write out of
+    /// bounds.
     pub fn check(&self, limits: &Limits) -> Result<(), BackendError> {
         let broken = |what: String| Err(BackendError::Contract(what));
         let longest = self.longest();
@@ -281,10 +283,12 @@ pub trait Backend: Send {
     /// What it can hold and do.
     fn limits(&self) -> &Limits;
 
-    /// One forward: writes the rows' keys and values into their lanes and the selected positions' distributions to `out`.
+    /// One forward: writes the rows' keys and values into their lanes and the selected positions' distributions to
+    /// `out`.
     ///
     /// # Errors
-    /// A batch that breaks the contract is refused before anything is computed. After an engine error the lanes are undefined.
+    /// A batch that breaks the contract is refused before anything is computed. After an engine error the lanes are
+    /// undefined.
     fn forward(&mut self, batch: &Batch, out: &mut Outputs) -> Result<(), BackendError>;
 
     /// Copies keys and values between lanes and pages, in order.
@@ -293,11 +297,13 @@ pub trait Backend: Send {
     /// A lane, position or page that doesn't exist is refused; copies before it in the list were done.
     fn copy_kv(&mut self, copies: &[KvCopy]) -> Result<(), BackendError>;
 
-    /// Reads a source with the encoder and keeps what the decoder needs of it in a slot, in place of what was there. Rows that name
-    /// the slot read it from then on. Backends whose [`Limits::source`] is `None` have nothing to add to this.
+    /// Reads a source with the encoder and keeps what the decoder needs of it in a slot, in place of what was there.
+    /// Rows that name the slot read it from then on. Backends whose [`Limits::source`] is `None` have nothing to add to
+    /// this.
     ///
     /// # Errors
-    /// A source that breaks the contract is refused before anything is computed. After an engine error the slot is undefined.
+    /// A source that breaks the contract is refused before anything is computed. After an engine error the slot is
+    /// undefined.
     fn encode(&mut self, slot: SourceSlot, tokens: &[TokenId]) -> Result<(), BackendError> {
         check_source(slot, tokens, self.limits())?;
         Err(BackendError::Contract("a backend that has an encoder, and no use for it".to_owned()))

@@ -103,8 +103,8 @@ impl Job {
         }
     }
 
-    /// What it misses, if anything: what it waits for before what it may want, deepest first, because a deep row brings the
-    /// distributions of its path along.
+    /// What it misses, if anything: what it waits for before what it may want, deepest first, because a deep row brings
+    /// the distributions of its path along.
     pub(super) fn wants(&self, index: usize, cache: &PrefixCache) -> Option<Wants> {
         if self.missing_source().is_some() {
             return None;

@@ -6,15 +6,16 @@
 //! |---|---|
 //! | [`scheduler`] | the engine loop: which nodes of which jobs go into the next step, and who gets the results |
 //! | [`prefix_cache`] | what was computed: distributions, and pages of keys and values, by prefix |
-//! | [`plan`], [`order`], [`lanes`], [`sources`] | the rows of a step, their order, the KV lanes they use, the encoder outputs they read |
+//! | [`plan`], [`order`] | the rows of a step, and whose come first |
+//! | [`lanes`], [`sources`] | the KV lanes that rows use; the encoder outputs that they read |
 //! | [`line`], [`sessions`] | which request is next; which is its session's newest |
 //! | [`backend`], [`fake`] | the seam to an engine, and a deterministic engine for tests |
 //! | [`request`], [`observer`] | what comes in and goes back; what is reported |
 //!
 //! [`threads`] wraps it: model threads, the queue in front of them, deadlines, failures.
 //!
-//! Invariants: only a model thread computes with a [`backend::Backend`]. What the prefix cache holds, and what shares a step, never
-//! changes an answer, only its cost. Every accepted request is answered.
+//! Invariants: only a model thread computes with a [`backend::Backend`]. What the prefix cache holds, and what shares a
+//! step, never changes an answer, only its cost. Every accepted request is answered.
 
 pub mod backend;
 pub mod fake;

@@ -1,14 +1,14 @@
 //! Who waits, and who is next. A pure policy: time is told, nothing is locked.
 //!
-//! First come, first served, as long as nobody has waited long. Then the newest first: under overload someone has to wait in
-//! vain, and of people who type it is the newest keystroke that somebody still looks at. When the line is full and its oldest has
-//! waited that long, the oldest gives way to the newcomer; otherwise the newcomer is refused.
+//! First come, first served, as long as nobody has waited long. Then the newest first: under overload someone has to
+//! wait in vain, and of people who type it is the newest keystroke that somebody still looks at. When the line is full
+//! and its oldest has waited that long, the oldest gives way to the newcomer; otherwise the newcomer is refused.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long a request waits for its preferred_replica, which may be about to take it on, before another replica that has nothing to do takes it: about
-/// what reading its text once more costs there.
+/// How long a request waits for its preferred_replica, which may be about to take it on, before another replica that
+/// has nothing to do takes it: about what reading its text once more costs there.
 const PREFERENCE: Duration = Duration::from_millis(5);
 
 /// What the policy needs to know of someone who waits.
@@ -68,8 +68,8 @@ impl<T: Waits> Line<T> {
         oldest
     }
 
-    /// Takes the next for a replica: of those at preferred_replica there if there are any, else of those whose preferred_replica isn't `idle` and has let them
-    /// wait for a while. Idle homes take their own.
+    /// Takes the next for a replica: of those at preferred_replica there if there are any, else of those whose
+    /// preferred_replica isn't `idle` and has let them wait for a while. Idle homes take their own.
     pub fn take(&mut self, replica: usize, idle: &[bool], now: Instant) -> Option<T> {
         let index = self.next(replica, idle, now)?;
         self.items.remove(index)
@@ -91,7 +91,8 @@ impl<T: Waits> Line<T> {
         find(&preferring).or_else(|| find(&neglected))
     }
 
-    /// When the first of those whose preferred_replica isn't `idle` has waited long enough for another replica to take it; `None` if there are none.
+    /// When the first of those whose preferred_replica isn't `idle` has waited long enough for another replica to take
+    /// it; `None` if there are none.
     pub fn may_change_replica(&self, idle: &[bool]) -> Option<Instant> {
         let neglected = self.items.iter().filter(|item| prefers_a_busy_replica(*item, idle));
         neglected.map(|item| item.received() + PREFERENCE).min()

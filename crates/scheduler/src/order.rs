@@ -1,9 +1,9 @@
 //! Whose rows are planned first. Pure policy.
 //!
-//! Shared evenly, many dear requests would all end at the time of the last one. So they are worked off one after the other, in the
-//! order in which they came, and those that need little more go before them: most keystrokes need little, because the prefix cache has
-//! most of what they ask for, and wait for none of the dear ones. Now and then it is the turn of who waited longest, so that
-//! nobody starves.
+//! Shared evenly, many dear requests would all end at the time of the last one. So they are worked off one after the
+//! other, in the order in which they came, and those that need little more go before them: most keystrokes need little,
+//! because the prefix cache has most of what they ask for, and wait for none of the dear ones. Now and then it is the
+//! turn of who waited longest, so that nobody starves.
 
 /// Positions up to which what is left of a job is cheap.
 pub const CHEAP_POSITIONS: usize = 32;
@@ -36,11 +36,11 @@ impl Standing {
 /// By what the jobs of one step are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Cheap jobs, those with least left first, then dear ones in the order of their arrival. Each gets all that it waits for before
-    /// the next gets anything: who gets half of it can't go on.
+    /// Cheap jobs, those with least left first, then dear ones in the order of their arrival. Each gets all that it
+    /// waits for before the next gets anything: who gets half of it can't go on.
     CheapFirst {
-        /// Whether the last step's rows were long. Then those who want short ones come first, if there are any: a prompt that
-        /// takes several steps to read, or a crowd of them, holds nobody up for more than one.
+        /// Whether the last step's rows were long. Then those who want short ones come first, if there are any: a
+        /// prompt that takes several steps to read, or a crowd of them, holds nobody up for more than one.
         after_long: bool,
     },
     /// By how long they waited. Each gets one row before any gets more.

@@ -1,8 +1,9 @@
 //! Packing wanted nodes into the rows of one step. Pure policy.
 //!
 //! A row computes a node and whatever is missing before it. Rows of one step are padded to the longest, so only rows of
-//! similar length go together; what doesn't fit waits for the next forward, where another job has the first turn. Two rows never
-//! compute the same position: what needs a position that another row is computing waits one step and finds it in the prefix cache.
+//! similar length go together; what doesn't fit waits for the next forward, where another job has the first turn. Two
+//! rows never compute the same position: what needs a position that another row is computing waits one step and finds
+//! it in the prefix cache.
 
 use rustc_hash::FxHashMap;
 
@@ -130,8 +131,8 @@ impl Plan {
         path.len() - past(&path, cache)
     }
 
-    /// Adds what fits of what jobs miss, the first job first: what they wait for, and then, one of each job in turn, what nobody waits
-    /// for yet.
+    /// Adds what fits of what jobs miss, the first job first: what they wait for, and then, one of each job in turn,
+    /// what nobody waits for yet.
     pub fn pack(&mut self, wants: &[Wants], turn: Turn, cache: &PrefixCache) {
         let one_each = usize::from(turn == Turn::LongestWaiting);
         for wants in wants {

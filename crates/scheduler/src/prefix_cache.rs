@@ -1,12 +1,14 @@
-//! The radix prefix cache of everything the model has seen: one node a token path, with its KV page and next-token distribution.
+//! The radix prefix cache of everything the model has seen: one node a token path, with its KV page and next-token
+//! distribution.
 //!
-//! A keystroke's search asks for paths that the keystroke before it asked for too; what the prefix cache still holds costs no forward.
-//! Memory is bounded in bytes. When it is full the least recently used node gives up what it holds, leaves first: a node's
-//! ancestors are always used more recently than the node itself, so a kept page never lies behind a missing one for long, and
-//! whatever was given up is computed again when it is asked for. Nodes that a search refers to are held by a count; they may
-//! lose what they hold, never their place.
+//! A keystroke's search asks for paths that the keystroke before it asked for too; what the prefix cache still holds
+//! costs no forward. Memory is bounded in bytes. When it is full the least recently used node gives up what it holds,
+//! leaves first: a node's ancestors are always used more recently than the node itself, so a kept page never lies
+//! behind a missing one for long, and whatever was given up is computed again when it is asked for. Nodes that a search
+//! refers to are held by a count; they may lose what they hold, never their place.
 //!
-//! The prefix cache holds page numbers, not pages: copying keys and values is the scheduler's business. It is a pure data structure.
+//! The prefix cache holds page numbers, not pages: copying keys and values is the scheduler's business. It is a pure
+//! data structure.
 
 use std::sync::Arc;
 
@@ -101,8 +103,8 @@ pub struct PrefixCache {
 impl PrefixCache {
     /// An empty prefix cache over `pages` pages of `page_bytes`, with at most `max_bytes` of nodes and distributions.
     ///
-    /// Nodes that are held stay, so the true bound is the larger of `max_bytes` and what the searches that run refer to, without
-    /// their distributions.
+    /// Nodes that are held stay, so the true bound is the larger of `max_bytes` and what the searches that run refer
+    /// to, without their distributions.
     pub fn new(pages: usize, page_bytes: usize, max_bytes: usize) -> Self {
         Self {
             nodes: Vec::new(),
@@ -121,7 +123,8 @@ impl PrefixCache {
         }
     }
 
-    /// The node of `token` behind `above`, made if there is none, and held once more. Paths of different sources have no node in common.
+    /// The node of `token` behind `above`, made if there is none, and held once more. Paths of different sources have
+    /// no node in common.
     pub fn hold(&mut self, above: impl Into<Above>, token: TokenId) -> NodeId {
         self.holds += 1;
         let above = above.into();
@@ -221,8 +224,8 @@ impl PrefixCache {
         path.reverse();
     }
 
-    /// A page for the node's keys and values: the one it has, a free one, or that of the least recently used node that is not
-    /// in `keep`. `None` if there is none to be had.
+    /// A page for the node's keys and values: the one it has, a free one, or that of the least recently used node that
+    /// is not in `keep`. `None` if there is none to be had.
     pub fn give_page(&mut self, node: NodeId, keep: &FxHashSet<NodeId>) -> Option<Page> {
         if let Some(page) = self.nodes[node.0 as usize].page {
             return Some(page);
@@ -274,7 +277,8 @@ impl PrefixCache {
     /// Strips nodes, least recently used first, until the bytes are within the bound or only held nodes are left.
     fn shrink(&mut self) {
         let mut before = usize::MAX;
-        // A parent may be older than its child and becomes removable behind the sweep: sweep until that changes nothing.
+        // A parent may be older than its child and becomes removable behind the sweep: sweep until that changes
+        // nothing.
         while self.bytes > self.max_bytes && self.bytes < before {
             before = self.bytes;
             let mut candidate = self.oldest;

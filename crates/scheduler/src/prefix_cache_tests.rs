@@ -1,4 +1,5 @@
-//! The prefix cache under random use over a vocabulary of two tokens: everything it says about itself is recounted after every step.
+//! The prefix cache under random use over a vocabulary of two tokens: everything it says about itself is recounted
+//! after every step.
 
 use std::collections::HashSet;
 

@@ -23,7 +23,8 @@ pub struct Request {
     pub superseded: Superseded,
     /// The replica that probably has the most of it in its prefix cache; any other may take it while that one is busy.
     pub preferred_replica: usize,
-    /// Where parts of the answer go as soon as they are final, if anyone wants them. The channel holds all that can come.
+    /// Where parts of the answer go as soon as they are final, if anyone wants them. The channel holds all that can
+    /// come.
     pub events: Option<mpsc::Sender<Event>>,
     /// Where the answer goes. If its receiver is dropped, work on the request stops.
     pub reply: oneshot::Sender<Result<Answer<TaskOutput>, Refusal>>,

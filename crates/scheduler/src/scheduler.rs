@@ -1,8 +1,8 @@
 //! The scheduler: which search nodes of which requests go into the next forward, and what becomes of the results.
 //!
-//! [`Scheduler::step`] is the whole engine: hand every task what the prefix cache already knows; collect what is missing; pack rows;
-//! load, compute, store; hand out the results. Requests share every forward, and two that want the same path share its row.
-//! There is no time and no thread in here: who waits for whom is the caller's business.
+//! [`Scheduler::step`] is the whole engine: hand every task what the prefix cache already knows; collect what is
+//! missing; pack rows; load, compute, store; hand out the results. Requests share every forward, and two that want the
+//! same path share its row. There is no time and no thread in here: who waits for whom is the caller's business.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use super::sources::Sources;
 use crate::backend::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected, SourceSlot};
 use completion::{Distribution, Logits, SearchStats, Task, TaskOutput};
 
-/// Up to this vocabulary every computed distribution is kept whole: a row is then smaller than the pages of a few positions,
-/// and any node can serve as the context of a half-typed token later without being computed again.
+/// Up to this vocabulary every computed distribution is kept whole: a row is then smaller than the pages of a few
+/// positions, and any node can serve as the context of a half-typed token later without being computed again.
 const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
 
 /// What a step costs beside its rows, in rows, until [`Scheduler::set_forward_cost`] says better.
@@ -64,7 +64,8 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A scheduler over an engine. `prefix_cache_bytes` bounds the prefix cache's distributions; its pages are the engine's.
+    /// A scheduler over an engine. `prefix_cache_bytes` bounds the prefix cache's distributions; its pages are the
+    /// engine's.
     pub fn new(backend: Box<dyn Backend>, prefix_cache_bytes: usize) -> Self {
         let limits = backend.limits();
         let cache = PrefixCache::new(limits.pages, limits.page_bytes, prefix_cache_bytes);
@@ -97,7 +98,8 @@ impl Scheduler {
         self.take_on(task.into(), false)
     }
 
-    /// Takes a task on that nobody waits for yet. Its steps are kept short, so that a request which comes meanwhile waits little.
+    /// Takes a task on that nobody waits for yet. Its steps are kept short, so that a request which comes meanwhile
+    /// waits little.
     pub fn add_ahead(&mut self, task: impl Into<Task>) -> JobId {
         self.take_on(task.into(), true)
     }
@@ -157,7 +159,8 @@ impl Scheduler {
         self.cache.stats()
     }
 
-    /// Forgets everything that was computed; after an engine error nothing of it can be trusted. Jobs must be removed before.
+    /// Forgets everything that was computed; after an engine error nothing of it can be trusted. Jobs must be removed
+    /// before.
     pub fn reset(&mut self) {
         debug_assert!(self.jobs.is_empty(), "jobs refer to the cache");
         let limits = self.backend.limits();
@@ -166,7 +169,8 @@ impl Scheduler {
         self.sources.clear();
     }
 
-    /// Advances one task as far as the prefix cache allows, by at most `rounds` rounds, and never with the engine. Whether it is done.
+    /// Advances one task as far as the prefix cache allows, by at most `rounds` rounds, and never with the engine.
+    /// Whether it is done.
     pub fn replay(&mut self, id: JobId, rounds: usize) -> bool {
         let job = self.jobs.iter_mut().find(|job| job.id == id);
         job.is_some_and(|job| job.settle(&mut self.cache, rounds))
@@ -190,14 +194,16 @@ impl Scheduler {
         stepped.rows = plan.rows.len();
         match self.compute(&plan) {
             Ok(()) => stepped.done = self.settle(),
-            // The prefix cache has nothing of this forward; who needs nothing of the broken part computes again and gets an answer.
+            // The prefix cache has nothing of this forward; who needs nothing of the broken part computes again and
+            // gets an answer.
             Err(BackendError::NotANumber(position)) => stepped.failed = self.users_of(&plan, position),
             Err(error) => return Err(error),
         }
         Ok(stepped)
     }
 
-    /// Runs one token in each of `rows` rows through the engine, so that a server that says it is ready has computed something.
+    /// Runs one token in each of `rows` rows through the engine, so that a server that says it is ready has computed
+    /// something.
     ///
     /// # Errors
     /// The engine's.
@@ -215,8 +221,8 @@ impl Scheduler {
         self.backend.forward(&self.batch, &mut self.outputs)
     }
 
-    /// Sets what a step costs beside its rows, in rows. The dearer it is, the more a task's rows hold that it doesn't wait for but
-    /// will probably want next.
+    /// Sets what a step costs beside its rows, in rows. The dearer it is, the more a task's rows hold that it doesn't
+    /// wait for but will probably want next.
     pub fn set_forward_cost(&mut self, rows: f64) {
         self.forward_cost = rows.max(0.0);
     }
@@ -226,7 +232,8 @@ impl Scheduler {
         self.step_tokens = step_tokens;
     }
 
-    /// Gives jobs the slots of their sources. At most one source is read in a step, so that those who write wait for no more of them.
+    /// Gives jobs the slots of their sources. At most one source is read in a step, so that those who write wait for no
+    /// more of them.
     fn read_sources(&mut self) -> Result<(), BackendError> {
         for job in &mut self.jobs {
             let Some(tokens) = job.missing_source().cloned() else { continue };
@@ -367,8 +374,8 @@ impl Scheduler {
         selected
     }
 
-    /// Gives the computed positions pages in the prefix cache and copies them there. Where the pool has none to give, the position
-    /// stays in its lane only and is computed again when needed.
+    /// Gives the computed positions pages in the prefix cache and copies them there. Where the pool has none to give,
+    /// the position stays in its lane only and is computed again when needed.
     fn store(&mut self, plan: &Plan, order: &[usize]) -> Result<(), BackendError> {
         let mut keep = FxHashSet::default();
         // Where there are pages for all, nobody has to give one up, and long paths need not be collected.
@@ -390,7 +397,8 @@ impl Scheduler {
         self.backend.copy_kv(&self.copies)
     }
 
-    /// Keeps the distributions in the prefix cache and supplies everyone who wanted them: directly, because the prefix cache may be too small.
+    /// Keeps the distributions in the prefix cache and supplies everyone who wanted them: directly, because the prefix
+    /// cache may be too small.
     fn hand_out(&mut self, plan: &Plan, selected: &[NodeId]) {
         let limits = self.backend.limits();
         let (top_k, vocab) = (limits.top_k, limits.vocab);
@@ -420,8 +428,8 @@ impl Scheduler {
 
 /// How many rows of a step are worth filling for one task.
 ///
-/// Each speculative row costs a row. With the probability `hit_rate` it saves a row of a later forward and that forward's
-/// fixed cost, spread over its n rows. It pays while hit_rate * (1 + forward_cost / n) > 1.
+/// Each speculative row costs a row. With the probability `hit_rate` it saves a row of a later forward and that
+/// forward's fixed cost, spread over its n rows. It pays while hit_rate * (1 + forward_cost / n) > 1.
 fn rows_worth_filling(hit_rate: f64, forward_cost: f64) -> usize {
     // At most 99 %, so that the division stays finite.
     let odds = hit_rate.min(0.99) / (1.0 - hit_rate.min(0.99));

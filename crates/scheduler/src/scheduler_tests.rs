@@ -1,5 +1,5 @@
-//! The scheduler over the fake engine: what it computes must equal what each request gets alone, from an empty prefix cache, whatever
-//! shares the steps, whatever the prefix cache remembers or had to forget.
+//! The scheduler over the fake engine: what it computes must equal what each request gets alone, from an empty prefix
+//! cache, whatever shares the steps, whatever the prefix cache remembers or had to forget.
 
 #[path = "source_tests.rs"]
 mod sources;

@@ -1,4 +1,5 @@
-//! The newest request of each session. A session is a person who types: only the newest keystroke's answer is looked at.
+//! The newest request of each session. A session is a person who types: only the newest keystroke's answer is looked
+//! at.
 
 use rustc_hash::FxHashMap;
 

@@ -1,5 +1,5 @@
-//! The scheduler over a fake encoder-decoder: every answer is what its own source gives, whoever else's is read beside it, with
-//! slots for all and with far too few.
+//! The scheduler over a fake encoder-decoder: every answer is what its own source gives, whoever else's is read beside
+//! it, with slots for all and with far too few.
 
 use std::sync::Arc;
 

@@ -1,15 +1,16 @@
 //! Which slot of the encoder holds which source. Pure policy.
 //!
-//! A source is read once for everybody who asks of it: the samples of one prompt share its slot, and so do requests with the same
-//! prompt. A slot that nobody uses keeps its source until another one needs the room, the least recently used slot first. Where all
-//! slots are used, who comes waits.
+//! A source is read once for everybody who asks of it: the samples of one prompt share its slot, and so do requests
+//! with the same prompt. A slot that nobody uses keeps its source until another one needs the room, the least recently
+//! used slot first. Where all slots are used, who comes waits.
 
 use std::sync::Arc;
 
 use crate::backend::SourceSlot;
 use completion::text::TokenId;
 
-/// What one reading of a source is called in the prefix cache: never reused, so what the prefix cache has of an earlier reading matches nothing.
+/// What one reading of a source is called in the prefix cache: never reused, so what the prefix cache has of an earlier
+/// reading matches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceName(u64);
 
@@ -45,8 +46,8 @@ impl Sources {
         Self { slots: vec![None; slots], next_name: 0, clock: 0 }
     }
 
-    /// Takes the slot of a source until [`Sources::release`], and says whether the source is still to be read into it. `None` where
-    /// every slot is used by somebody for something else.
+    /// Takes the slot of a source until [`Sources::release`], and says whether the source is still to be read into it.
+    /// `None` where every slot is used by somebody for something else.
     pub fn hold(&mut self, tokens: &Arc<[TokenId]>) -> Option<(Held, bool)> {
         self.clock += 1;
         let same = |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.tokens == *tokens);

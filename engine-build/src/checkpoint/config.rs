@@ -94,8 +94,8 @@ pub enum ConfigError {
     },
     /// Rotary embeddings turn pairs of a head's elements.
     #[error(
-        "rotary embeddings over {rotated} of a head's {head_dim} elements are not possible: it takes an even number, from \
-         2 to the size of a head, and at most 4096"
+        "rotary embeddings over {rotated} of a head's {head_dim} elements are not possible: it takes an even number, \
+         from 2 to the size of a head, and at most 4096"
     )]
     RotarySize {
         /// Elements that would be rotated.

@@ -189,7 +189,7 @@ proptest! {
         let config: Value = serde_json::from_slice(&fs::read(golden.path("config.json")).expect("read")).expect("JSON");
         let fields: Vec<&String> = config.as_object().expect("an object").keys().collect();
         for (field, value) in changes {
-            let name: &String = field.get(&fields);
+            let name: &&String = field.get(&fields);
             golden.set(name, value);
         }
         let built = golden.build();

@@ -1,5 +1,5 @@
-//! Checkpoints on disk as `save_pretrained` writes them, and ways to change them: a GPT-2 of 2 layers and 8 numbers wide,
-//! and copies of the goldens.
+//! Checkpoints on disk as `save_pretrained` writes them, and ways to change them: a GPT-2 of 2 layers and 8 numbers
+//! wide, and copies of the goldens.
 
 use std::collections::BTreeMap;
 use std::fs;

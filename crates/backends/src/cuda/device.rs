@@ -4,7 +4,6 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
 
 use super::driver::{CudaError, Driver};
-use super::stream::Stream;
 
 const ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
@@ -33,6 +32,16 @@ pub struct Device {
 unsafe impl Send for Device {}
 // SAFETY: as above; all fields are fixed.
 unsafe impl Sync for Device {}
+
+impl Driver {
+    /// Takes a device into use, counted from 0.
+    ///
+    /// # Errors
+    /// The driver's, also if there is no such device.
+    pub fn open(self: &Arc<Self>, ordinal: usize) -> Result<Arc<Device>, CudaError> {
+        Device::open(Arc::clone(self), ordinal).map(Arc::new)
+    }
+}
 
 impl Device {
     pub(super) fn open(driver: Arc<Driver>, ordinal: usize) -> Result<Self, CudaError> {
@@ -97,14 +106,6 @@ impl Device {
         let code = unsafe { (self.driver.functions.cuMemGetInfo_v2)(&mut free, &mut total) };
         self.driver.check("cuMemGetInfo_v2", code)?;
         Ok(DeviceMemoryInfo { free, total })
-    }
-
-    /// A new stream on it.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn stream(self: &Arc<Self>) -> Result<Arc<Stream>, CudaError> {
-        Stream::new(Arc::clone(self)).map(Arc::new)
     }
 }
 

@@ -1,15 +1,13 @@
 //! The driver's functions, found by name in its library, and the one place where their results become errors.
 //!
-//! Every function is called as NVIDIA's documentation of the driver API describes it; the signatures are those of its header
-//! `cuda.h`, version 12 and later.
+//! Every function is called as NVIDIA's documentation of the driver API describes it; the signatures are those of its
+//! header `cuda.h`, version 12 and later.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use super::device::Device;
 
 /// The driver's file on Linux: installed by the driver's package, or mounted into containers beside the devices.
 const LIBRARY: &str = "libcuda.so.1";
@@ -51,7 +49,10 @@ pub enum DriverError {
         reason: String,
     },
     /// The library lacks a function.
-    #[error("{} has no {function}: it is too old, or no CUDA driver; one for CUDA 12 or later is needed", path.display())]
+    #[error(
+        "{} has no {function}: it is too old, or no CUDA driver; one for CUDA 12 or later is needed",
+        path.display()
+    )]
     TooOld {
         /// The library.
         path: PathBuf,
@@ -103,8 +104,8 @@ macro_rules! functions {
             fn find(library: &libloading::Library, path: &Path) -> Result<Self, DriverError> {
                 Ok(Self {
                     $($name: {
-                        // SAFETY: the symbol is only used with the signature that NVIDIA's documentation gives it, and no longer
-                        // than the library, which is never unloaded.
+                        // SAFETY: the symbol is only used with the signature that NVIDIA's documentation gives it, and
+                        // no longer than the library, which is never unloaded.
                         let found = unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) };
                         *found.map_err(|_| DriverError::TooOld { path: path.to_owned(), function: stringify!($name) })?
                     },)*
@@ -160,7 +161,8 @@ impl Driver {
     /// See [`DriverError`]. A machine without a driver is one of them, and so is a driver that finds no device.
     pub fn load(path: Option<&Path>) -> Result<Arc<Self>, DriverError> {
         let path = path.unwrap_or(Path::new(LIBRARY)).to_owned();
-        // SAFETY: the file is the system's CUDA driver, or one that the operator named; its initialisers are trusted with that.
+        // SAFETY: the file is the system's CUDA driver, or one that the operator named; its initialisers are trusted
+        // with that.
         let library = unsafe { libloading::Library::new(&path) }
             .map_err(|error| DriverError::Missing { path: path.clone(), reason: error.to_string() })?;
         let functions = Functions::find(&library, &path)?;
@@ -195,14 +197,6 @@ impl Driver {
         // SAFETY: the pointer is valid for one integer.
         self.check("cuDeviceGetCount", unsafe { (self.functions.cuDeviceGetCount)(&mut count) })?;
         Ok(usize::try_from(count).unwrap_or(0))
-    }
-
-    /// Takes a device into use, counted from 0.
-    ///
-    /// # Errors
-    /// The driver's, also if there is no such device.
-    pub fn open(self: &Arc<Self>, ordinal: usize) -> Result<Arc<Device>, CudaError> {
-        Device::open(Arc::clone(self), ordinal).map(Arc::new)
     }
 
     /// Makes a result an error that names the call.

@@ -118,7 +118,8 @@ impl<T: Element> Pinned<T> {
     /// Reads it. Panics while the device may be writing to it.
     pub fn as_slice(&self) -> &[T] {
         self.assert_ours();
-        // SAFETY: `len` initialised elements; the device has no work on them (asserted), and gets it only through `&mut self`.
+        // SAFETY: `len` initialised elements; the device has no work on them (asserted), and gets it only through `&mut
+        // self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 

@@ -71,6 +71,16 @@ impl Region {
     }
 }
 
+impl Device {
+    /// A new stream on it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn stream(self: &Arc<Self>) -> Result<Arc<Stream>, CudaError> {
+        Stream::new(Arc::clone(self)).map(Arc::new)
+    }
+}
+
 impl Stream {
     pub(super) fn new(device: Arc<Device>) -> Result<Self, CudaError> {
         device.make_current()?;
@@ -118,8 +128,8 @@ impl Stream {
     ) -> Result<(), CudaError> {
         let bytes = elements * size_of::<T>();
         assert!(elements <= from.len() && bytes <= to.bytes() && from.is_of(self), "an upload beyond its memory");
-        // SAFETY: both sides have so many bytes (asserted); neither is freed, nor the source written, before the stream has
-        // been synchronised: `drop` and `lend` see to that.
+        // SAFETY: both sides have so many bytes (asserted); neither is freed, nor the source written, before the stream
+        // has been synchronised: `drop` and `lend` see to that.
         self.check("cuMemcpyHtoDAsync_v2", unsafe {
             (self.functions().cuMemcpyHtoDAsync_v2)(to.address(), from.lend(), bytes, self.raw)
         })
@@ -160,13 +170,13 @@ impl Stream {
         assert!(width > 0 && height > 0 && depth > 0, "an empty copy");
         assert!(target.end(extent) <= to.bytes() && source.end(extent) <= from.bytes(), "a copy beyond its memory");
         let copy = Copy3d { source: source.side(from), target: target.side(to), width_bytes: width, height, depth };
-        // SAFETY: both sides lie inside live memory (asserted), which is not freed before the stream has been synchronised;
-        // the description is read during the call.
+        // SAFETY: both sides lie inside live memory (asserted), which is not freed before the stream has been
+        // synchronised; the description is read during the call.
         self.check("cuMemcpy3DAsync_v2", unsafe { (self.functions().cuMemcpy3DAsync_v2)(&copy, self.raw) })
     }
 
-    /// Records what `enqueue` puts on the stream, instead of doing it. The result of `enqueue` comes first, so that its reason
-    /// isn't lost behind the capture's.
+    /// Records what `enqueue` puts on the stream, instead of doing it. The result of `enqueue` comes first, so that its
+    /// reason isn't lost behind the capture's.
     ///
     /// # Errors
     /// The driver's, or `enqueue`'s. The stream works as before then, and nothing was done.

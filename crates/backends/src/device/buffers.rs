@@ -21,8 +21,8 @@ pub struct Shapes {
 }
 
 impl Shapes {
-    /// A batch's, over sources of that width. While every row has one token, positions that nobody asked for are selected, too, so
-    /// that the extents depend on nothing but the number of rows and the width.
+    /// A batch's, over sources of that width. While every row has one token, positions that nobody asked for are
+    /// selected, too, so that the extents depend on nothing but the number of rows and the width.
     pub fn of(batch: &Batch, width: usize) -> Self {
         let (rows, longest) = (batch.rows.len(), batch.longest());
         let selected = batch.selected.len();
@@ -99,7 +99,8 @@ fn aligned(numbers: usize) -> usize {
     (numbers * size_of::<i64>()).next_multiple_of(ALIGNMENT) / size_of::<i64>()
 }
 
-/// Where results are, in bytes behind the first, `top_ids`: side by side for the positions of a run, so that one copy brings all.
+/// Where results are, in bytes behind the first, `top_ids`: side by side for the positions of a run, so that one copy
+/// brings all.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
     top_logits: usize,
@@ -121,7 +122,8 @@ pub struct Buffers {
     /// What an encoder has read, in models that have one.
     pub sources: Option<DeviceSources>,
     sizes: Sizes,
-    /// `past_len` `[lanes]`, `source_len` `[lanes]`, `select` `[selected]`, `input_ids` `[rows, longest]`, each aligned. i64.
+    /// `past_len` `[lanes]`, `source_len` `[lanes]`, `select` `[selected]`, `input_ids` `[rows, longest]`, each
+    /// aligned. i64.
     inputs: DeviceMemory,
     staged_inputs: Pinned<i64>,
     /// `topi` i64 `[selected, top_k]`, `topv` f32 `[selected, top_k]`, `lse` f32 `[selected, 1]`; see [`Packed`].

@@ -1,8 +1,10 @@
-//! What every engine on a CUDA device has in common: KV caches, pages and sources in the device's memory, staging, one stream.
+//! What every engine on a CUDA device has in common: KV caches, pages and sources in the device's memory, staging, one
+//! stream.
 //!
-//! A [`Runner`] is the engine proper: it puts one run on the stream, over [`Buffers`] at fixed addresses. Around it, a step is one
-//! upload, one run, one download of top-k and logsumexp, and one of the logits rows that somebody asked for. KV copies are only put
-//! on the stream: the next step comes behind them, and so are the copies that bring the lanes what their rows read of sources.
+//! A [`Runner`] is the engine proper: it puts one run on the stream, over [`Buffers`] at fixed addresses. Around it, a
+//! step is one upload, one run, one download of top-k and logsumexp, and one of the logits rows that somebody asked
+//! for. KV copies are only put on the stream: the next step comes behind them, and so are the copies that bring the
+//! lanes what their rows read of sources.
 
 mod buffers;
 mod kv;
@@ -29,8 +31,8 @@ pub trait Runner: Send {
     /// The engine's. Nothing of the run is on the stream then, or the stream has failed, too.
     fn run(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError>;
 
-    /// Puts the reading of a source of so many tokens on the stream: it is where [`DeviceSources`] says, and goes into a slot.
-    /// Engines without an encoder have nothing to add to this.
+    /// Puts the reading of a source of so many tokens on the stream: it is where [`DeviceSources`] says, and goes into
+    /// a slot. Engines without an encoder have nothing to add to this.
     ///
     /// # Errors
     /// As [`Runner::run`].

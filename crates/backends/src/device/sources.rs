@@ -1,7 +1,7 @@
 //! What an encoder has read, in the device's memory: slots that it writes to, and the lanes that the decoder reads.
 //!
-//! Which lane gets what is [`Readings`]' to say, as on the CPU. Every tensor has the same address whatever the length of a source
-//! and the width of the lanes, so that what an engine was told once stays true.
+//! Which lane gets what is [`Readings`]' to say, as on the CPU. Every tensor has the same address whatever the length
+//! of a source and the width of the lanes, so that what an engine was told once stays true.
 
 use std::sync::Arc;
 

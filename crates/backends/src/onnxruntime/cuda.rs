@@ -1,9 +1,9 @@
 //! ONNX Runtime on a CUDA device: the way for GPUs where TensorRT can't be had.
 //!
-//! The library has to be ONNX Runtime's GPU build; one without the CUDA provider is refused, and nothing falls back to the CPU in
-//! silence: nodes for which the provider has no kernel are ONNX Runtime's to place, and its log names them. Everything is bound in
-//! device memory at fixed addresses and runs on our stream. Steps of decoding replay ONNX Runtime's own CUDA graphs where it can
-//! capture them, one for each number of rows.
+//! The library has to be ONNX Runtime's GPU build; one without the CUDA provider is refused, and nothing falls back to
+//! the CPU in silence: nodes for which the provider has no kernel are ONNX Runtime's to place, and its log names them.
+//! Everything is bound in device memory at fixed addresses and runs on our stream. Steps of decoding replay ONNX
+//! Runtime's own CUDA graphs where it can capture them, one for each number of rows.
 //!
 //! Beside `raw` the other place with `unsafe` here: bindings over device memory.
 
@@ -53,8 +53,8 @@ pub enum CudaLoadError {
     Cuda(#[from] CudaError),
     /// The library has no provider for CUDA.
     #[error(
-        "--device cuda needs ONNX Runtime's GPU build, and this ONNX Runtime has no CUDA provider: name another library with \
-         --onnxruntime, or use --device cpu"
+        "--device cuda needs ONNX Runtime's GPU build, and this ONNX Runtime has no CUDA provider: name another \
+         library with --onnxruntime, or use --device cpu"
     )]
     NoProvider,
     /// The graph has operators of this program's own, which are for the CPU.
@@ -62,8 +62,8 @@ pub enum CudaLoadError {
     Operators,
     /// The model reads a source with an encoder.
     #[error(
-        "the bundle's model reads a source with an encoder, which ONNX Runtime does on the CPU only: use --device cpu, or TensorRT \
-         with --backend"
+        "the bundle's model reads a source with an encoder, which ONNX Runtime does on the CPU only: use --device \
+         cpu, or TensorRT with --backend"
     )]
     EncoderDecoder,
 }
@@ -141,7 +141,8 @@ fn open(
     for (key, value) in &cuda.provider {
         provider = provider.with_arbitrary_config(key, value);
     }
-    // SAFETY: the stream lives as long as the buffers, which a `DeviceBackend` drops after its runner and the session in it.
+    // SAFETY: the stream lives as long as the buffers, which a `DeviceBackend` drops after its runner and the session
+    // in it.
     let provider = unsafe { provider.with_compute_stream(stream.raw().cast()) };
     Session::builder(environment)?
         .with_optimization_level(GraphOptimizationLevel::All)?
@@ -228,8 +229,8 @@ impl Bound {
         let bytes = tensor.shape.iter().product::<i64>() as usize * element_bytes;
         let api = ort::api();
         let mut value = ptr::null_mut();
-        // SAFETY: the address has so many bytes on the device (the buffers are sized for the largest shapes); shape, name and
-        // value are there during the calls, and the binding takes its own reference to the value.
+        // SAFETY: the address has so many bytes on the device (the buffers are sized for the largest shapes); shape,
+        // name and value are there during the calls, and the binding takes its own reference to the value.
         unsafe {
             check((api.CreateTensorWithDataAsOrtValue)(
                 memory.ptr(),

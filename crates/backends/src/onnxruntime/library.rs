@@ -12,8 +12,8 @@ use ort::environment::Environment;
 pub enum LibraryError {
     /// No path was given and none of the usual places holds the library.
     #[error(
-        "ONNX Runtime was not found (looked for libonnxruntime.so* in {places}): install version 1.{minor} and name the file with \
-         --onnxruntime or FORETYPE_ONNXRUNTIME, or put it beside the binary",
+        "ONNX Runtime was not found (looked for libonnxruntime.so* in {places}): install version 1.{minor} and name \
+         the file with --onnxruntime or FORETYPE_ONNXRUNTIME, or put it beside the binary",
         places = .0.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "), minor = ort::MINOR_VERSION
     )]
     NotFound(Vec<PathBuf>),
@@ -40,8 +40,8 @@ static ENVIRONMENT: Mutex<Option<Environment>> = Mutex::new(None);
 
 /// The process's environment, loading the library on the first call.
 ///
-/// `path` names the library file; without it, it is looked for beside the running binary. Later calls return the environment
-/// of the first, whatever their path.
+/// `path` names the library file; without it, it is looked for beside the running binary. Later calls return the
+/// environment of the first, whatever their path.
 ///
 /// # Errors
 /// See [`LibraryError`].

@@ -1,8 +1,9 @@
 //! The fenced part: KV memory that graph inputs and outputs alias, and I/O bindings over it.
 //!
-//! `ort`'s own `IoBinding` copies borrowed tensors on `bind_input` (and deadlocks doing it in 2.0.0-rc.15), and can't bind one
-//! buffer as input and output. An in-place KV cache needs exactly that, so this module binds through ONNX Runtime's C API.
-//! Nothing outside of it is `unsafe`; every public function checks its arguments against the sizes it was made with.
+//! `ort`'s own `IoBinding` copies borrowed tensors on `bind_input` (and deadlocks doing it in 2.0.0-rc.15), and can't
+//! bind one buffer as input and output. An in-place KV cache needs exactly that, so this module binds through ONNX
+//! Runtime's C API. Nothing outside of it is `unsafe`; every public function checks its arguments against the sizes it
+//! was made with.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ffi::{CStr, CString, c_void};
@@ -18,9 +19,9 @@ const ALIGNMENT: usize = 64;
 
 /// Zeroed memory at a fixed address, as long as it lives: what tensors are laid over.
 ///
-/// Zeroed because a NaN in a masked KV slot would give NaN out. Pages of the KV pool that were never used take no memory: the
-/// allocator gets large zeroed blocks from the operating system untouched, but only at its own alignment, so this takes
-/// [`ALIGNMENT`] bytes more and begins at the first aligned address.
+/// Zeroed because a NaN in a masked KV slot would give NaN out. Pages of the KV pool that were never used take no
+/// memory: the allocator gets large zeroed blocks from the operating system untouched, but only at its own alignment,
+/// so this takes [`ALIGNMENT`] bytes more and begins at the first aligned address.
 pub struct Memory<T: Element> {
     allocation: NonNull<u8>,
     start: NonNull<T>,
@@ -64,16 +65,16 @@ impl<T: Element> Memory<T> {
         // SAFETY: the layout's size is at least `ALIGNMENT`, not zero.
         let Some(allocation) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
         let offset = allocation.as_ptr().align_offset(ALIGNMENT);
-        // SAFETY: the offset is below `ALIGNMENT`, by which the allocation is larger than `len` elements; `ALIGNMENT` is a
-        // multiple of every element's alignment.
+        // SAFETY: the offset is below `ALIGNMENT`, by which the allocation is larger than `len` elements; `ALIGNMENT`
+        // is a multiple of every element's alignment.
         let start = unsafe { allocation.add(offset) }.cast::<T>();
         Self { allocation, start, len }
     }
 
     /// Reads the elements. No engine runs meanwhile: running needs the `&mut` of [`Binding::run`]'s owner.
     pub fn as_slice(&self) -> &[T] {
-        // SAFETY: `len` elements were allocated and zeroed, all bit patterns of `T` are valid, and ONNX Runtime writes to them
-        // only inside `Binding::run`, which borrows the owner of both mutably.
+        // SAFETY: `len` elements were allocated and zeroed, all bit patterns of `T` are valid, and ONNX Runtime writes
+        // to them only inside `Binding::run`, which borrows the owner of both mutably.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
@@ -89,8 +90,8 @@ impl<T: Element> Memory<T> {
         assert!(usize::try_from(elements).is_ok_and(|n| n <= self.len), "{shape:?} in memory for {}", self.len);
         let info = MemoryInfo::cpu()?;
         let mut value = ptr::null_mut();
-        // SAFETY: the address is valid for `elements` elements of the stated type (asserted above); shape and info are read
-        // during the call only.
+        // SAFETY: the address is valid for `elements` elements of the stated type (asserted above); shape and info are
+        // read during the call only.
         check(unsafe {
             (ort::api().CreateTensorWithDataAsOrtValue)(
                 info.0.as_ptr(),
@@ -138,7 +139,8 @@ impl Drop for MemoryInfo {
     }
 }
 
-/// An owned `OrtValue` over [`Memory`]. A binding holds its own reference to the tensor, so this lives only while binding.
+/// An owned `OrtValue` over [`Memory`]. A binding holds its own reference to the tensor, so this lives only while
+/// binding.
 struct Tensor(NonNull<sys::OrtValue>);
 
 impl Drop for Tensor {
@@ -188,8 +190,8 @@ impl Binding {
 
     /// Runs the graph on the bound memory.
     pub fn run(&mut self, session: &mut Session) -> Result<(), ort::Error> {
-        // SAFETY: session and binding are alive and belong together; `&mut` on both keeps this the only run; null run options
-        // are allowed.
+        // SAFETY: session and binding are alive and belong together; `&mut` on both keeps this the only run; null run
+        // options are allowed.
         check(unsafe { (ort::api().RunWithBinding)(session.ptr_mut(), ptr::null(), self.binding.as_ptr()) })
     }
 }

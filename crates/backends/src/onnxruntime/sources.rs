@@ -1,4 +1,5 @@
-//! The encoder of an encoder-decoder: its session, the slots with what it has read, and what the rows of a forward see of them.
+//! The encoder of an encoder-decoder: its session, the slots with what it has read, and what the rows of a forward see
+//! of them.
 //!
 //! The encoder writes straight into a slot. Which lane gets what of it is [`Readings`]' to say.
 

@@ -61,8 +61,9 @@ impl EncoderRunner {
     ) -> Result<Context, Error> {
         let options = ContextOptions { scratch: ScratchMemory::UserManaged, ..ContextOptions::default() };
         let mut context = engine.context(&options)?;
-        // SAFETY: the stream is of the engine's device and stays as long as the sources, which have room for the longest one; the
-        // scratch memory suffices for every context, and contexts that share it run one after the other.
+        // SAFETY: the stream is of the engine's device and stays as long as the sources, which have room for the
+        // longest one; the scratch memory suffices for every context, and contexts that share it run one after the
+        // other.
         unsafe {
             context.set_profile(0, tensorrt::Stream(sources.stream().raw()))?;
             context.set_scratch(DevicePtr(scratch.address()), scratch.bytes() as u64);

@@ -1,11 +1,12 @@
 //! TensorRT: a plan of the bundle's graph, run on a CUDA device.
 //!
-//! `plan` finds the plan that fits the machine or has it built, `runner` holds the engine's contexts and CUDA graphs, `encoder` the
-//! context that reads sources, `tensors` says what an engine has to take and give, `memory` what fits. Caches, staging and the step
-//! itself are [`crate::device`]'s. The crate `tensorrt-rs` loads the library, of either flavour, at run time; where it was compiled
-//! without TensorRT's headers it says so.
+//! `plan` finds the plan that fits the machine or has it built, `runner` holds the engine's contexts and CUDA graphs,
+//! `encoder` the context that reads sources, `tensors` says what an engine has to take and give, `memory` what fits.
+//! Caches, staging and the step itself are [`crate::device`]'s. The crate `tensorrt-rs` loads the library, of either
+//! flavour, at run time; where it was compiled without TensorRT's headers it says so.
 //!
-//! `unsafe` is where TensorRT is told addresses and streams (`runner`, `encoder`), and where a plan becomes an engine (`plan`).
+//! `unsafe` is where TensorRT is told addresses and streams (`runner`, `encoder`), and where a plan becomes an engine
+//! (`plan`).
 
 mod encoder;
 mod memory;
@@ -35,7 +36,8 @@ use scheduler::backend::{Backend, Limits};
 pub struct Options {
     /// TensorRT or TensorRT-RTX.
     pub flavour: Flavour,
-    /// The library's file or folder; without it, it is looked for beside the binary and where the system's loader looks.
+    /// The library's file or folder; without it, it is looked for beside the binary and where the system's loader
+    /// looks.
     pub library: Option<PathBuf>,
     /// The CUDA driver; the system's if absent.
     pub driver: Option<PathBuf>,

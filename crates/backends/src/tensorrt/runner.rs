@@ -1,9 +1,10 @@
 //! The decoder's contexts, and the place that tells TensorRT addresses and streams; the encoder's is beside it.
 //!
-//! One context for prefill changes its shapes from run to run. Decoding has a context of its own for each number of rows, and each
-//! width of the sources where there are any: nothing changes in it but the content of its memory, so from its second run on it is a
-//! captured CUDA graph. Where an engine can't be captured its runs are put on the stream one by one, which is slower and otherwise
-//! the same. All contexts, the encoder's too, share their scratch memory: they run one after the other, on one stream.
+//! One context for prefill changes its shapes from run to run. Decoding has a context of its own for each number of
+//! rows, and each width of the sources where there are any: nothing changes in it but the content of its memory, so
+//! from its second run on it is a captured CUDA graph. Where an engine can't be captured its runs are put on the stream
+//! one by one, which is slower and otherwise the same. All contexts, the encoder's too, share their scratch memory:
+//! they run one after the other, on one stream.
 
 use std::collections::BTreeMap;
 
@@ -100,10 +101,10 @@ impl TensorRtRunner {
             (&names.select, buffers.select()),
             (&names.logits, buffers.logits()),
         ];
-        // SAFETY: the stream is of the engine's device and stays as long as the buffers. They and the scratch memory are the
-        // size of the profiles' largest shapes, and live longer than the contexts: a `DeviceBackend` drops its runner first,
-        // when the stream has finished, and the runner drops its contexts before its scratch memory. Past and present are at one
-        // address. Contexts share scratch memory and run one after the other.
+        // SAFETY: the stream is of the engine's device and stays as long as the buffers. They and the scratch memory
+        // are the size of the profiles' largest shapes, and live longer than the contexts: a `DeviceBackend` drops its
+        // runner first, when the stream has finished, and the runner drops its contexts before its scratch memory. Past
+        // and present are at one address. Contexts share scratch memory and run one after the other.
         unsafe {
             context.set_profile(profile, tensorrt::Stream(buffers.stream().raw())).map_err(BackendError::engine)?;
             context.set_scratch(DevicePtr(self.scratch.address()), self.scratch.bytes() as u64);

@@ -26,6 +26,25 @@ fn slots(rng: &mut ChaCha8Rng, context: usize, past_len: &[i64], share: bool) ->
     table
 }
 
+fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|x| f64::from(*x)).collect()
+}
+
+/// A head's vector at a position, in f64.
+fn rotated(head: &[f32], rotary: Option<&Rotary>, position: usize) -> Vec<f64> {
+    let mut to = wide(head);
+    let Some(rotary) = rotary else { return to };
+    let half = rotary.dim / 2;
+    for pair in 0..half {
+        let (a, b) = if rotary.interleaved { (2 * pair, 2 * pair + 1) } else { (pair, pair + half) };
+        let at = position * half + pair;
+        let (c, s) = (f64::from(rotary.cos[at]), f64::from(rotary.sin[at]));
+        let (x, y) = (f64::from(head[a]), f64::from(head[b]));
+        (to[a], to[b]) = (x * c - y * s, y * c + x * s);
+    }
+    to
+}
+
 #[test]
 fn attention_is_a_softmax_over_what_is_there() {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
@@ -44,18 +63,7 @@ fn attention_is_a_softmax_over_what_is_there() {
         let attention = Attention { heads, kv_heads, head_dim: dim, scale, rotary };
         let cache = random(&mut rng, SLOTS * kv_heads * dim);
         let slots = slots(&mut rng, context, &past_len, case % 2 == 0);
-        let rotate = |head: &[f32], position: usize| -> Vec<f64> {
-            let mut to: Vec<f64> = head.iter().map(|x| f64::from(*x)).collect();
-            if rotary.is_some() {
-                for pair in 0..half {
-                    let (a, b) = if interleaved { (2 * pair, 2 * pair + 1) } else { (pair, pair + half) };
-                    let (c, s) = (f64::from(cos[position * half + pair]), f64::from(sin[position * half + pair]));
-                    let (x, y) = (f64::from(head[a]), f64::from(head[b]));
-                    (to[a], to[b]) = (x * c - y * s, y * c + x * s);
-                }
-            }
-            to
-        };
+        let rotate = |head: &[f32], position: usize| rotated(head, rotary.as_ref(), position);
         for level in levels() {
             let (mut keys, mut values) = (cache.clone(), cache.clone());
             let mut y = vec![f32::NAN; rows * tokens * heads * dim];
@@ -74,13 +82,10 @@ fn attention_is_a_softmax_over_what_is_there() {
                 let query = rotate(of(token, head * dim), past + token);
                 let seen: Vec<(Vec<f64>, Vec<f64>)> = (0..=past + token)
                     .map(|position| match position.checked_sub(past) {
-                        None => (
-                            old(position).iter().map(|x| f64::from(*x)).collect(),
-                            old(position).iter().map(|x| f64::from(*x)).collect(),
-                        ),
+                        None => (wide(old(position)), wide(old(position))),
                         Some(new) => (
                             rotate(of(new, (heads + head / group) * dim), position),
-                            of(new, (heads + kv_heads + head / group) * dim).iter().map(|x| f64::from(*x)).collect(),
+                            wide(of(new, (heads + kv_heads + head / group) * dim)),
                         ),
                     })
                     .collect();

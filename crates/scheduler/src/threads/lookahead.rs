@@ -1,4 +1,5 @@
-//! Work of an idle replica for a keystroke that may come: the search that the first suggestion's next character would bring.
+//! Work of an idle replica for a keystroke that may come: the search that the first suggestion's next character would
+//! bring.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +8,8 @@ use completion::Search;
 use crate::job::JobId;
 use crate::scheduler::Scheduler;
 
-/// About what an answer takes to reach its client. A step that begins at once has every core, and the threads that write the
-/// answer would wait for one.
+/// About what an answer takes to reach its client. A step that begins at once has every core, and the threads that
+/// write the answer would wait for one.
 const REST: Duration = Duration::from_millis(2);
 
 /// The lookahead of one replica.

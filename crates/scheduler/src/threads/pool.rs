@@ -1,7 +1,8 @@
 //! The model threads: each the only owner of an engine, all behind one bounded queue.
 //!
 //! A thread loads its engine, proves it with steps, and works. When the engine fails for good, the thread says so, has
-//! everyone who waits told, and loads the engine once more; a second failure is final, because then it is the machine's.
+//! everyone who waits told, and loads the engine once more; a second failure is final, because then it is the
+//! machine's.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -34,8 +35,8 @@ pub enum PoolError {
     Thread(#[from] std::io::Error),
 }
 
-/// The threads. Dropping it waits until the requests that were accepted are answered and the engines are gone: an engine that
-/// computes while the process ends would use libraries that are being torn down.
+/// The threads. Dropping it waits until the requests that were accepted are answered and the engines are gone: an
+/// engine that computes while the process ends would use libraries that are being torn down.
 pub struct Pool {
     queue: Arc<Queue>,
     /// By replica.
@@ -47,7 +48,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts the threads and waits until every engine has computed something. `probe` is the token of the first forward.
+    /// Starts the threads and waits until every engine has computed something. `probe` is the token of the first
+    /// forward.
     ///
     /// # Errors
     /// Why an engine can't be loaded, or that there is no thread.
@@ -91,12 +93,12 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Queues a request, or answers it at once, on this thread: if its preferred_replica waits for something to do and has all that it needs
-    /// in memory.
+    /// Queues a request, or answers it at once, on this thread: if its preferred_replica waits for something to do and
+    /// has all that it needs in memory.
     ///
     /// # Errors
-    /// [`Refusal::NotReady`] if no engine is running. A full queue is told through the request's own channel, because it may be
-    /// another request that has to give way.
+    /// [`Refusal::NotReady`] if no engine is running. A full queue is told through the request's own channel, because
+    /// it may be another request that has to give way.
     pub fn submit(&self, request: Request) -> Result<(), Refusal> {
         match self.health() {
             Health::Ready => match self.visit(request) {

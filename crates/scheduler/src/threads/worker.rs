@@ -150,8 +150,9 @@ impl Loop {
         job
     }
 
-    /// Ends requests whose client has gone, that are superseded, or whose deadline has passed, or would pass before the next step
-    /// is over. A request that has had no step gets one, so that a short deadline on a slow machine still brings something.
+    /// Ends requests whose client has gone, that are superseded, or whose deadline has passed, or would pass before the
+    /// next step is over. A request that has had no step gets one, so that a short deadline on a slow machine still
+    /// brings something.
     fn drop_unwanted(&mut self) {
         let now = Instant::now();
         let stop_by = self.worker.queue.stop_by();

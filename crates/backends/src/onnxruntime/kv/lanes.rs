@@ -27,8 +27,8 @@ impl<T: Element> Lanes<T> {
         copies.chunk_by(go_together).for_each(|run| self.copy_run(run));
     }
 
-    /// Copies between one lane and some pages, head by head: the positions of a head are neighbours in a lane, and the heads of a
-    /// position in a page.
+    /// Copies between one lane and some pages, head by head: the positions of a head are neighbours in a lane, and the
+    /// heads of a position in a page.
     fn copy_run(&mut self, run: &[KvCopy]) {
         let KvShape { heads, context, head_dim, .. } = self.shape;
         let pages = self.pages.as_mut_slice();

@@ -1,8 +1,9 @@
 //! The KV caches of the lanes and the pool of KV pages, in host memory.
 //!
-//! - `lanes`: a stretch of memory for each lane, as the graph of ONNX's own operators wants it; loading and storing a page copies.
-//! - `places`: positions wherever there is room, and a table that says where, for foretype's own attention; loading and storing a
-//!   page only counts who refers to a place, and rows that begin alike read the same memory.
+//! - `lanes`: a stretch of memory for each lane, as the graph of ONNX's own operators wants it; loading and storing a
+//!   page copies.
+//! - `places`: positions wherever there is room, and a table that says where, for foretype's own attention; loading and
+//!   storing a page only counts who refers to a place, and rows that begin alike read the same memory.
 
 mod lanes;
 mod places;
@@ -12,7 +13,8 @@ use self::places::Places;
 use super::raw::{Element, Memory};
 use scheduler::backend::{BackendError, Batch, KvCopy, Lane, Page};
 
-/// The graph's input that says where positions are, i64 `[rows, context]`; its caches are `[places, heads, head_dim]` then.
+/// The graph's input that says where positions are, i64 `[rows, context]`; its caches are `[places, heads, head_dim]`
+/// then.
 pub const TABLE: &str = "kv_places";
 
 /// The extents of the caches.

@@ -1,9 +1,9 @@
 //! Positions wherever there is room, and who refers to each.
 //!
-//! A place holds the keys and values of one position, of all layers. Lanes and pages refer to places: loading a page into a lane and
-//! storing a position in a page copy a reference. Before a forward writes to a place that anybody else refers to, its lane gets
-//! another one, so what is shared never changes. There is a place for every position of every lane and for every page, so there is
-//! always one to get.
+//! A place holds the keys and values of one position, of all layers. Lanes and pages refer to places: loading a page
+//! into a lane and storing a position in a page copy a reference. Before a forward writes to a place that anybody else
+//! refers to, its lane gets another one, so what is shared never changes. There is a place for every position of every
+//! lane and for every page, so there is always one to get.
 
 use super::{KvShape, endpoints};
 use crate::onnxruntime::raw::{Element, Memory};
@@ -196,7 +196,8 @@ mod tests {
                 }
                 let References { lanes, pages, counts, free, .. } = &places.references;
                 let mut counted = vec![0; counts.len()];
-                let referred = lanes.as_slice().iter().map(|place| *place as Place).chain(pages.iter().flatten().copied());
+                let in_lanes = lanes.as_slice().iter().map(|place| *place as Place);
+                let referred = in_lanes.chain(pages.iter().flatten().copied());
                 referred.for_each(|place| counted[place as usize] += 1);
                 prop_assert_eq!(counts, &counted);
                 prop_assert_eq!(free.len(), counted.iter().filter(|count| **count == 0).count());

@@ -35,8 +35,8 @@ impl Loop {
         self.proves_itself().map_err(|failure| self.give_up(failure))
     }
 
-    /// After an engine error nothing that was computed can be trusted: everyone is refused, everything is forgotten, and one step
-    /// decides whether the engine still works.
+    /// After an engine error nothing that was computed can be trusted: everyone is refused, everything is forgotten,
+    /// and one step decides whether the engine still works.
     pub(super) fn recover(&mut self, error: &BackendError) -> Result<(), Failure> {
         for job in self.refuse_all(&Failure::Engine(error.clone())) {
             self.worker.scheduler.take(job);
@@ -53,7 +53,8 @@ impl Loop {
         proof.map_err(|_| Failure::Panicked)?.map_err(Failure::Engine)
     }
 
-    /// Refuses every active request. The scheduler isn't touched: it may be in any state. Returns the jobs that it still has.
+    /// Refuses every active request. The scheduler isn't touched: it may be in any state. Returns the jobs that it
+    /// still has.
     fn refuse_all(&mut self, failure: &Failure) -> Vec<JobId> {
         tracing::error!(%failure, requests = self.active.len(), "the engine failed");
         let mut jobs: Vec<JobId> = self.lookahead.abandon().into_iter().collect();

@@ -86,7 +86,7 @@ impl Endpoints {
         Ok(Texts::new(Queries::load(&self.queries)?, self.seed))
     }
 
-    /// A checkpoint's bundle, with so many positions.
+    /// A checkpoint's bundle, with this many positions.
     pub fn bundle(&self, checkpoint: &Path, context: usize, precision: Precision) -> Result<(PathBuf, Manifest)> {
         let quantization = match precision {
             Precision::Fp32 => Quantization::None,
@@ -147,7 +147,7 @@ pub fn is_turn(round: usize, runs: usize, rounds: usize) -> bool {
     (round * runs).div_ceil(rounds) < ((round + 1) * runs).div_ceil(rounds)
 }
 
-/// Words of exactly so many tokens, by what `length` says.
+/// Words of exactly this many tokens, by what `length` says.
 pub fn prompt(texts: &mut Texts, length: impl Fn(&str) -> usize, tokens: usize) -> String {
     loop {
         let mut words = texts.typed(Name::Gpt2);

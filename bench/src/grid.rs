@@ -22,7 +22,7 @@ use crate::endpoints::{Endpoints, Precision, Side, checkpoint_name, is_turn, pro
 use crate::paper::wanted;
 use crate::wrapper::Service;
 
-/// Tokens are drawn from so many of the best.
+/// Tokens are drawn from this many of the best.
 const TOP_K: usize = 50;
 /// Runs of a cell that may fail before the rest of them are left out.
 const MOST_FAILURES: usize = 2;

@@ -1,4 +1,4 @@
-//! `hot`: the hot paths, so many times, for `bench/check.sh` to count their instructions. Prints nothing and measures
+//! `hot`: the hot paths, repeated, for `bench/check.sh` to count their instructions. Prints nothing and measures
 //! no time.
 
 use std::path::{Path, PathBuf};

@@ -74,7 +74,7 @@ enum Command {
     Typeahead(Box<typeahead::TypeaheadArgs>),
     /// HTTP, JSON, queue and search without a model.
     Http(http::HttpArgs),
-    /// A hot path so many times, for counting its instructions.
+    /// A hot path, repeated, for counting its instructions.
     Hot(hot::HotArgs),
     /// Several times the load that the server can answer; fails if it does not stay upright.
     Overload(overload::OverloadArgs),

@@ -1,4 +1,4 @@
-//! People who type, as an open loop: when each key is due, whoever answers.
+//! People who type, as an open loop: when each key is due, whichever server answers.
 
 use std::time::Duration;
 

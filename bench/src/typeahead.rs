@@ -140,7 +140,7 @@ struct Sustained {
     next_p99_ms: Option<f64>,
 }
 
-/// What became of the keys of so many people.
+/// What became of the keys of a number of people.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     p99_ms: f64,
@@ -197,7 +197,7 @@ impl TypeaheadArgs {
         Ok(())
     }
 
-    /// Makes sure of so many texts: asks a foretype that is measured by no one.
+    /// Makes sure of `count` texts: asks a foretype that is not measured.
     async fn follow(&self, model: &Model, texts: &mut Followed, count: usize) -> Result<()> {
         if texts.len() >= count {
             return Ok(());
@@ -258,7 +258,7 @@ impl TypeaheadArgs {
         Ok(sustained)
     }
 
-    /// What so many people type, and when.
+    /// What a number of people type, and when.
     fn keystrokes(&self, people: usize, typists: Typists, followed: &Followed) -> Result<Vec<Keystroke>> {
         let until = WARMUP + Duration::from_secs_f64(self.seconds);
         if typists == Typists::Own {

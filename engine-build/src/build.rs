@@ -94,7 +94,7 @@ impl BuildOptions {
     }
 }
 
-/// The KV cache's default size for a model of so many positions: all of them, but not more than queries need.
+/// The KV cache's default size for a model of this many positions: all of them, but not more than queries need.
 pub fn default_context(positions: u32) -> u32 {
     positions.min(DEFAULT_CONTEXT)
 }

@@ -20,7 +20,7 @@ impl<W: Write> Hashed<W> {
         Self::resumed(inner, Sha256::new(), 0)
     }
 
-    /// Of that, and of so many bytes that were written before.
+    /// Of that, and of this many bytes that were written before.
     pub(crate) fn resumed(inner: W, hasher: Sha256, bytes: u64) -> Self {
         Self { inner, hasher, bytes }
     }

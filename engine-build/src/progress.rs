@@ -10,7 +10,7 @@ pub trait Progress {
     fn steps(&self, name: &str, total: u64) {
         self.stage(name, total);
     }
-    /// Whether nobody wants the bundle any more. The build then ends with
+    /// Whether the build is cancelled. It then ends with
     /// [`BuildError::Cancelled`](crate::BuildError::Cancelled).
     fn is_cancelled(&self) -> bool {
         false

@@ -49,12 +49,12 @@ fn journal(name: &str) -> String {
     format!("{name}.journal")
 }
 
-/// Removes the journals of files; nobody will go on with this build.
+/// Removes the journals of files: this build will not be resumed.
 pub(crate) fn forget(folder: &Path, names: &[&str]) -> io::Result<()> {
     names.iter().try_for_each(|name| remove(&folder.join(journal(name))))
 }
 
-/// Removes the lock from a folder that has its own name now: until then nobody else may take the other name.
+/// Removes the lock from a folder that has its own name now: until then the other name must stay taken.
 pub(crate) fn release(folder: &Path) -> io::Result<()> {
     remove(&folder.join(LOCK))
 }

@@ -9,7 +9,7 @@ use super::draw::{Draw, GAIN};
 
 /// GPT-2's tokens; its end of text is the last.
 const VOCAB: usize = 50257;
-/// Elements of a head that GPT-J rotates, where it has so many.
+/// Elements of a head that GPT-J rotates, if it has that many.
 const ROTARY: usize = 64;
 /// T5's tokens: pieces, sentinels, and a few that nothing is called.
 const T5_VOCAB: usize = 32128;
@@ -27,7 +27,7 @@ pub(super) enum Family {
     Gpt2,
     /// GPT-J, with GPT-2's vocabulary.
     Gptj,
-    /// T5 1.1, whose offspring FLAN-T5 is: so many layers in the encoder, and as many in the decoder.
+    /// T5 1.1, whose offspring FLAN-T5 is: this many layers in the encoder, and as many in the decoder.
     T5,
 }
 

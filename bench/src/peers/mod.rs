@@ -373,7 +373,7 @@ impl Measured {
     }
 }
 
-/// Why an engine is left out that took so long for so many tokens of each row, if it is.
+/// Why an engine that took `total_ms` for `new` tokens of each row is left out, if it is.
 fn too_slow(total_ms: f64, new: usize, patience: f64) -> Option<String> {
     let seconds = total_ms / 1000.0 / new as f64;
     (seconds > patience).then(|| format!("left out: {seconds:.1} s for a token, more than --patience {patience}"))

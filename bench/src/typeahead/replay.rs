@@ -41,7 +41,7 @@ impl Followed {
         self.typed.len()
     }
 
-    /// Asks for suggestions until there are so many texts. A query that nothing is suggested for is left out.
+    /// Asks for suggestions until there are `count` texts. A query without suggestions is left out.
     pub(super) async fn ask(
         &mut self,
         count: usize,

@@ -25,7 +25,7 @@ impl TokenChoice {
     /// Whether the `listed` best tokens are all that it looks at.
     pub fn is_decided_by(&self, listed: usize) -> bool {
         let few = self.temperature <= 0.0 || (1..=listed).contains(&self.top_k);
-        // A penalty can bring any token to the top.
+        // A penalty can make any token the best.
         few && self.repetition_penalty == 1.0
     }
 

@@ -175,7 +175,7 @@ impl BuilderConfig {
         })
     }
 
-    /// Lets the caller bring all device memory, so that every enqueue can be captured. TensorRT-RTX only.
+    /// Lets the caller provide all device memory, so that every enqueue can be captured. TensorRT-RTX only.
     ///
     /// # Errors
     /// [`Error::Unsupported`] from TensorRT, which needs no such promise.
@@ -213,7 +213,7 @@ impl Drop for BuilderConfig {
 
 /// Hears about phases of a build, several of which may run at once. Called from TensorRT's threads.
 pub trait Progress: Send + Sync + 'static {
-    /// A phase of so many steps begins, inside another one if `parent` is given.
+    /// A phase of this many steps begins, inside another one if `parent` is given.
     fn start(&self, phase: &str, parent: Option<&str>, steps: u32);
     /// A step of a phase, counted from 0, is done. `false` ends the build.
     fn step(&self, phase: &str, step: u32) -> bool;
@@ -284,7 +284,7 @@ pub struct HostMemory {
     library: Library,
 }
 
-// SAFETY: memory that nobody else knows of and nobody writes; freeing it is thread-safe, as with any allocation.
+// SAFETY: memory that has one owner and is never written; freeing it is thread-safe, as with any allocation.
 unsafe impl Send for HostMemory {}
 // SAFETY: as above: it is only read.
 unsafe impl Sync for HostMemory {}
@@ -306,7 +306,7 @@ impl Deref for HostMemory {
         if data.is_null() {
             return &[];
         }
-        // SAFETY: so many bytes are there, and stay the same until the memory is destroyed.
+        // SAFETY: this many bytes are there, and stay the same until the memory is destroyed.
         unsafe { std::slice::from_raw_parts(data.cast(), usize::try_from(bytes).expect("it is in memory")) }
     }
 }

@@ -139,7 +139,7 @@ impl Context {
     /// [`ScratchMemory::UserManaged`](crate::ScratchMemory::UserManaged).
     ///
     /// # Safety
-    /// Whenever the context runs, so many bytes have to be there, aligned to 256 bytes, on the engine's device, and
+    /// Whenever the context runs, this many bytes have to be there, aligned to 256 bytes, on the engine's device, and
     /// nothing else may use them. Contexts whose runs never overlap may share them.
     #[doc(alias = "setDeviceMemoryV2")]
     pub unsafe fn set_scratch(&mut self, address: DevicePtr, bytes: u64) {

@@ -23,7 +23,7 @@
 //! # Deliberately absent
 //!
 //! Layers added one by one, plugins, calibration, weak typing, refitting, weight streaming, DLA: networks come from
-//! ONNX files. CUDA: whoever runs engines brings streams and memory.
+//! ONNX files. CUDA: the caller that runs engines provides streams and memory.
 //!
 //! # Example
 //!

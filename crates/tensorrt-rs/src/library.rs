@@ -226,7 +226,7 @@ fn candidates(name: &str, place: Option<&Path>) -> Vec<PathBuf> {
 }
 
 fn load(path: &Path) -> Result<Handle, String> {
-    // SAFETY: loading runs the library's initializers; whoever names a library or installs it trusts it to that extent.
+    // SAFETY: loading runs the library's initializers; a caller that names a library trusts it to that extent.
     unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| error.to_string())
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct RelativeBias {
 }
 
 impl RelativeBias {
-    /// The bucket of a key so many positions before its query.
+    /// The bucket of a key by its distance in positions from its query.
     fn causal_bucket(&self, distance: u32) -> u32 {
         bucket(distance, self.buckets, self.max_distance)
     }

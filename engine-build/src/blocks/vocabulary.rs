@@ -73,7 +73,7 @@ impl Builder<'_> {
     }
 }
 
-/// The mean of all rows of a matrix with so many columns.
+/// The mean of all rows of a matrix with this many columns.
 fn mean_row(weights: &Weights, tensor: &Tensor, columns: u64) -> Result<Vec<f32>, WeightsError> {
     let rows = (tensor.elements / columns) as f64;
     let mut sums = vec![0.0_f64; columns as usize];

@@ -141,7 +141,8 @@ mod tests {
     use super::*;
     use crate::checkpoint::Folder;
 
-    /// A checkpoint of matrices of so many rows each, in f32 or f16, whose elements are 0, 1, 2, ... over all of them.
+    /// A checkpoint of matrices of these numbers of rows, in f32 or f16, whose elements are 0, 1, 2, ... over all of
+    /// them.
     fn checkpoint(rows: &[usize], columns: usize, half: bool) -> (tempfile::TempDir, Weights, Vec<Tensor>) {
         let folder = tempfile::tempdir().expect("a folder");
         let mut next = 0_u16;

@@ -1,11 +1,14 @@
 //! What GPT-2 and its nearest relatives have in common: the fields that say their shape, under names of each one's own,
-//! and the norm.
+//! and the make-up of a layer.
 
 use super::Shape;
 use super::fields::{activation, head_dim, named};
-use crate::blocks::{Activation, Norm, NormKind};
+use crate::blocks::{
+    Activation, Attention, Builder, Gate, LayerPlan, LearnedPositions, Linear, Mlp, Norm, NormKind, Order, Step,
+};
 use crate::checkpoint::Config;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, WeightsError};
+use crate::onnx::Value;
 
 /// What a family calls the fields; the first name that is there counts.
 pub(super) struct Names {
@@ -29,6 +32,14 @@ pub(super) struct Gpt {
     epsilon: f32,
     /// The head is the token embedding, not `lm_head.weight`.
     pub(super) tied: bool,
+}
+
+/// The linear maps of a layer.
+pub(super) struct Maps {
+    pub(super) qkv: Linear,
+    pub(super) out: Linear,
+    pub(super) up: Linear,
+    pub(super) down: Linear,
 }
 
 impl Gpt {
@@ -61,5 +72,35 @@ impl Gpt {
     /// The head's matrix.
     pub(super) fn matrix(&self) -> Option<&'static str> {
         (!self.tied).then_some("lm_head.weight")
+    }
+
+    /// Adds learned positions to the embeddings `rows`.
+    pub(super) fn add_positions(
+        &self,
+        builder: &mut Builder,
+        step: &Step,
+        rows: &Value,
+    ) -> Result<Value, WeightsError> {
+        let Shape { positions, hidden, .. } = self.shape;
+        builder.add_positions(step, rows, &LearnedPositions { name: "wpe.weight", positions, hidden, offset: 0 })
+    }
+
+    /// A layer, of which `scale` is the factor of query-key products.
+    pub(super) fn layer(&self, index: u32, order: Order, scale: f32, maps: Maps) -> LayerPlan {
+        let Shape { heads, kv_heads, head_dim, .. } = self.shape;
+        let Maps { qkv, out, up, down } = maps;
+        LayerPlan {
+            scope: format!("h.{index}."),
+            norm: self.norm(),
+            first_norm: "ln_1",
+            order,
+            attention: Attention { heads, kv_heads, head_dim, scale, qkv, out },
+            mlp: Mlp { up, gate: Gate::None, activation: self.activation, down },
+        }
+    }
+
+    /// The norm behind the last layer.
+    pub(super) fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
+        builder.norm(&self.norm(), "ln_f", x)
     }
 }

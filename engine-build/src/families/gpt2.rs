@@ -4,9 +4,9 @@
 //! rounding; attention here accumulates in f32 anyway. Tensors that the graph has no use for (the `attn.bias` mask
 //! buffers of old checkpoints, a stored copy of a tied head) are ignored, as transformers does.
 
-use super::gpt::{Gpt, Names};
+use super::gpt::{Gpt, Maps, Names};
 use super::{Family, Head, Shape};
-use crate::blocks::{Attention, Builder, Gate, LayerPlan, LearnedPositions, Linear, Mlp, Order, Step};
+use crate::blocks::{Builder, LayerPlan, Linear, Order, Step};
 use crate::checkpoint::Config;
 use crate::error::{ConfigError, WeightsError};
 use crate::onnx::Value;
@@ -73,37 +73,23 @@ impl Family for Gpt2 {
     }
 
     fn embed(&self, builder: &mut Builder, step: &Step, rows: Value) -> Result<Value, WeightsError> {
-        let Shape { positions, hidden, .. } = self.gpt.shape;
-        builder.add_positions(step, &rows, &LearnedPositions { name: "wpe.weight", positions, hidden, offset: 0 })
+        self.gpt.add_positions(builder, step, &rows)
     }
 
     fn plan(&self, index: u32) -> LayerPlan {
-        let Shape { heads, kv_heads, head_dim, hidden, .. } = self.gpt.shape;
+        let (hidden, inner) = (self.gpt.shape.hidden, self.gpt.inner);
         let name = |part: &str| format!("h.{index}.{part}");
-        LayerPlan {
-            scope: name(""),
-            norm: self.gpt.norm(),
-            first_norm: "ln_1",
-            order: Order::Sequential("ln_2"),
-            attention: Attention {
-                heads,
-                kv_heads,
-                head_dim,
-                scale: self.scale(index),
-                qkv: Linear::conv1d(name("attn.c_attn"), hidden, 3 * hidden),
-                out: Linear::conv1d(name("attn.c_proj"), hidden, hidden),
-            },
-            mlp: Mlp {
-                up: Linear::conv1d(name("mlp.c_fc"), hidden, self.gpt.inner),
-                gate: Gate::None,
-                activation: self.gpt.activation,
-                down: Linear::conv1d(name("mlp.c_proj"), self.gpt.inner, hidden),
-            },
-        }
+        let maps = Maps {
+            qkv: Linear::conv1d(name("attn.c_attn"), hidden, 3 * hidden),
+            out: Linear::conv1d(name("attn.c_proj"), hidden, hidden),
+            up: Linear::conv1d(name("mlp.c_fc"), hidden, inner),
+            down: Linear::conv1d(name("mlp.c_proj"), inner, hidden),
+        };
+        self.gpt.layer(index, Order::Sequential("ln_2"), self.scale(index), maps)
     }
 
     fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
-        builder.norm(&self.gpt.norm(), "ln_f", x)
+        self.gpt.end(builder, x)
     }
 
     fn head(&self) -> Head {

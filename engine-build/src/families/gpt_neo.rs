@@ -2,9 +2,9 @@
 //! attention that is not scaled, and layers in turn global and local. Within its window, local attention is global
 //! attention.
 
-use super::gpt::{Gpt, Names};
+use super::gpt::{Gpt, Maps, Names};
 use super::{Family, Head, Shape};
-use crate::blocks::{Attention, Builder, Gate, LayerPlan, LearnedPositions, Linear, Mlp, Order, Step};
+use crate::blocks::{Builder, LayerPlan, Linear, Order, Step};
 use crate::checkpoint::Config;
 use crate::error::{ConfigError, WeightsError};
 use crate::onnx::Value;
@@ -43,38 +43,24 @@ impl Family for GptNeo {
     }
 
     fn embed(&self, builder: &mut Builder, step: &Step, rows: Value) -> Result<Value, WeightsError> {
-        let Shape { positions, hidden, .. } = self.0.shape;
-        builder.add_positions(step, &rows, &LearnedPositions { name: "wpe.weight", positions, hidden, offset: 0 })
+        self.0.add_positions(builder, step, &rows)
     }
 
     fn plan(&self, index: u32) -> LayerPlan {
-        let Shape { heads, kv_heads, head_dim, hidden, .. } = self.0.shape;
+        let (hidden, inner) = (self.0.shape.hidden, self.0.inner);
         let name = |part: &str| format!("h.{index}.{part}");
         let qkv = ["q_proj", "k_proj", "v_proj"].map(|part| (name(&format!("attn.attention.{part}")), hidden));
-        LayerPlan {
-            scope: name(""),
-            norm: self.0.norm(),
-            first_norm: "ln_1",
-            order: Order::Sequential("ln_2"),
-            attention: Attention {
-                heads,
-                kv_heads,
-                head_dim,
-                scale: 1.0,
-                qkv: Linear::stacked(qkv, hidden).bias(false),
-                out: Linear::new(name("attn.attention.out_proj"), hidden, hidden),
-            },
-            mlp: Mlp {
-                up: Linear::new(name("mlp.c_fc"), hidden, self.0.inner),
-                gate: Gate::None,
-                activation: self.0.activation,
-                down: Linear::new(name("mlp.c_proj"), self.0.inner, hidden),
-            },
-        }
+        let maps = Maps {
+            qkv: Linear::stacked(qkv, hidden).bias(false),
+            out: Linear::new(name("attn.attention.out_proj"), hidden, hidden),
+            up: Linear::new(name("mlp.c_fc"), hidden, inner),
+            down: Linear::new(name("mlp.c_proj"), inner, hidden),
+        };
+        self.0.layer(index, Order::Sequential("ln_2"), 1.0, maps)
     }
 
     fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
-        builder.norm(&self.0.norm(), "ln_f", x)
+        self.0.end(builder, x)
     }
 
     fn head(&self) -> Head {

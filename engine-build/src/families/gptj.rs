@@ -1,10 +1,10 @@
 //! GPT-J (`GPTJForCausalLM`): rotary embeddings over a part of each head, neighbours paired; attention and feed-forward
 //! network side by side behind one LayerNorm; no biases in attention; a head with a bias.
 
-use super::gpt::{Gpt, Names};
+use super::gpt::{Gpt, Maps, Names};
 use super::rope::plain_frequencies;
 use super::{Family, Head, Shape};
-use crate::blocks::{Attention, Builder, Gate, LayerPlan, Linear, Mlp, Order, Rotary, root_scale};
+use crate::blocks::{Builder, LayerPlan, Linear, Order, Rotary, root_scale};
 use crate::checkpoint::Config;
 use crate::error::{ConfigError, WeightsError};
 use crate::onnx::Value;
@@ -53,33 +53,20 @@ impl Family for GptJ {
     }
 
     fn plan(&self, index: u32) -> LayerPlan {
-        let Shape { heads, kv_heads, head_dim, hidden, .. } = self.gpt.shape;
+        let (hidden, inner) = (self.gpt.shape.hidden, self.gpt.inner);
         let name = |part: &str| format!("h.{index}.{part}");
         let qkv = ["q_proj", "k_proj", "v_proj"].map(|part| (name(&format!("attn.{part}")), hidden));
-        LayerPlan {
-            scope: name(""),
-            norm: self.gpt.norm(),
-            first_norm: "ln_1",
-            order: Order::ParallelShared,
-            attention: Attention {
-                heads,
-                kv_heads,
-                head_dim,
-                scale: root_scale(head_dim),
-                qkv: Linear::stacked(qkv, hidden).bias(false),
-                out: Linear::new(name("attn.out_proj"), hidden, hidden).bias(false),
-            },
-            mlp: Mlp {
-                up: Linear::new(name("mlp.fc_in"), hidden, self.gpt.inner),
-                gate: Gate::None,
-                activation: self.gpt.activation,
-                down: Linear::new(name("mlp.fc_out"), self.gpt.inner, hidden),
-            },
-        }
+        let maps = Maps {
+            qkv: Linear::stacked(qkv, hidden).bias(false),
+            out: Linear::new(name("attn.out_proj"), hidden, hidden).bias(false),
+            up: Linear::new(name("mlp.fc_in"), hidden, inner),
+            down: Linear::new(name("mlp.fc_out"), inner, hidden),
+        };
+        self.gpt.layer(index, Order::ParallelShared, root_scale(self.gpt.shape.head_dim), maps)
     }
 
     fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
-        builder.norm(&self.gpt.norm(), "ln_f", x)
+        self.gpt.end(builder, x)
     }
 
     fn head(&self) -> Head {

@@ -9,7 +9,7 @@
 //! - `forms`: which values are rows of the residual stream, and how wide. `step`: positions and the mask.
 //! - `embedding`, `linear`, `attention`, `head`: one pattern each; `norm`: what `Linear` and `Head` take in.
 //!
-//! A value is taken into an operator only if nobody else uses it. Deliberately absent: f16 graphs, which are
+//! A value is taken into an operator only if nothing else uses it. Deliberately absent: f16 graphs, which are
 //! TensorRT's.
 
 mod attention;

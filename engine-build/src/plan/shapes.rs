@@ -123,13 +123,13 @@ impl PlanShapes {
         }
     }
 
-    /// For a server of so many lanes and tokens per row and step, in proportion to the defaults.
+    /// For a server of this many lanes and tokens per row and step, in proportion to the defaults.
     pub fn for_server(lanes: u32, chunk: u32) -> Self {
         let (lanes, chunk) = (lanes.max(1), chunk.max(1));
         Self::new(Range::new(1, 1, lanes), Range::new(1, chunk.min(16), chunk), Range::new(1, lanes.min(4), lanes))
     }
 
-    /// The same for a model that reads sources of up to so many tokens, or none.
+    /// The same for a model that reads sources of up to this many tokens, or none.
     #[must_use]
     pub fn reading(self, tokens: Option<u32>) -> Self {
         Self { source: tokens.map(|tokens| Range::new(1, tokens.min(USUAL_SOURCE), tokens)), ..self }

@@ -30,7 +30,7 @@ impl InexactTokenizer {
         Ok(inexact)
     }
 
-    /// Whether it puts a space before the first word, which nobody typed.
+    /// Whether it puts a space before the first word.
     pub fn adds_space(&self) -> bool {
         self.adds_space
     }

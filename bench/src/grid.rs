@@ -20,7 +20,6 @@ use self::cells::{Cell, Measured, rows};
 use crate::client::Connection;
 use crate::endpoints::{Endpoints, Precision, Side, checkpoint_name, is_turn, prompt};
 use crate::paper::wanted;
-use crate::workload::Texts;
 use crate::wrapper::Service;
 
 /// Tokens are drawn from so many of the best.
@@ -73,14 +72,16 @@ impl GridArgs {
         let mut before = Vec::new();
         for checkpoint in &self.checkpoints {
             let text = self.text(checkpoint)?;
+            let length = |words: &str| text.encode(words).len();
+            let mut prompts = |tokens| prompt(&mut texts, length, tokens);
             let sides = self.sides(checkpoint).await?;
             let model = checkpoint_name(checkpoint)?;
             let mut measured = self.cells(&sides);
             // The first answer of a server pays for what is loaded when it is first used.
-            self.round(0, &sides, &mut self.cells(&sides)[0], &text, &mut texts).await?;
+            self.round(0, &sides, &mut self.cells(&sides)[0], &mut prompts).await?;
             for round in 0..self.rounds() {
                 for cell in &mut measured {
-                    self.round(round, &sides, cell, &text, &mut texts).await?;
+                    self.round(round, &sides, cell, &mut prompts).await?;
                 }
                 println!("{model}: round {} of {}", round + 1, self.rounds());
                 let now = rows(&model, &measured);
@@ -133,16 +134,14 @@ impl GridArgs {
         round: usize,
         sides: &[Side],
         measured: &mut [Measured],
-        text: &Text,
-        texts: &mut Texts,
+        prompts: &mut impl FnMut(usize) -> String,
     ) -> Result<()> {
         for (side, measured) in sides.iter().zip(measured) {
             let runs = if side.is_own { self.runs } else { self.peer_runs };
             let is_turn = is_turn(round, runs, self.rounds()) && measured.failures.len() < MOST_FAILURES;
             let (Ok(service), true) = (&side.service, is_turn) else { continue };
             service.resume()?;
-            let length = |words: &str| text.encode(words).len();
-            let prompts = std::iter::repeat_with(|| prompt(texts, length, measured.cell.input));
+            let prompts = std::iter::repeat_with(|| prompts(measured.cell.input));
             match generate(side, service, measured.cell, prompts).await {
                 Ok(seconds) => measured.seconds.push(seconds),
                 Err(error) => measured.failures.push(format!("{error:#}")),

@@ -18,7 +18,7 @@ use crate::fake_server::FakeServer;
 use crate::latency::Latencies;
 use crate::load::capacity;
 use crate::load_tools::{Load, Tool};
-use crate::report::{self, Report, maybe};
+use crate::report::{self, Report, decimals, maybe};
 
 const NAME: &str = "peers-http";
 
@@ -181,17 +181,16 @@ fn row_of_one(request: &'static str, latencies: &[Duration]) -> Row {
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut table = report::table(&["request", "clients", "client", "requests/s", "p50 us", "p99 us", "failed"]);
-    for row in rows {
-        table.add_row([
-            row.request.to_owned(),
-            row.clients.to_string(),
-            row.client.to_owned(),
-            format!("{:.0}", row.per_second),
-            format!("{:.0}", row.p50_us),
-            maybe(row.p99_us, |us| format!("{us:.0}")),
-            row.failed.to_string(),
-        ]);
-    }
-    table.to_string()
+    report::table(
+        rows,
+        &[
+            ("request", |row| row.request.to_owned()),
+            ("clients", |row| row.clients.to_string()),
+            ("client", |row| row.client.to_owned()),
+            ("requests/s", |row| decimals(row.per_second, 0)),
+            ("p50 us", |row| decimals(row.p50_us, 0)),
+            ("p99 us", |row| maybe(row.p99_us, |us| decimals(us, 0))),
+            ("failed", |row| row.failed.to_string()),
+        ],
+    )
 }

@@ -18,7 +18,7 @@ use crate::latency::Latencies;
 use crate::metrics::{Reading, growth, ratio};
 use crate::model::{Model, Name, Setting};
 use crate::plot::{self, Line, Words};
-use crate::report::{self, Report, maybe, percent};
+use crate::report::{self, Report, decimals, maybe, percent};
 use crate::server::{Program, Server};
 use crate::tally::Tally;
 use crate::workload::{Queries, Texts};
@@ -348,46 +348,26 @@ pub async fn capacity(
 }
 
 fn table(rows: &[Row]) -> String {
-    let header = [
-        "model",
-        "suggestions",
-        "clients",
-        "mode",
-        "QPS",
-        "x single",
-        "mean ms",
-        "p50 ms",
-        "p99 ms",
-        "answers",
-        "errors",
-        "forwards",
-        "positions",
-        "known",
-        "positions/s",
-        "rows/step",
-        "outcomes",
-    ];
-    let mut table = report::table(&header);
-    for row in rows {
-        table.add_row([
-            row.model.text().to_owned(),
-            row.suggestions.to_string(),
-            row.concurrency.to_string(),
-            row.mode.to_owned(),
-            format!("{:.2}", row.qps),
-            maybe(row.ratio, |ratio| format!("{ratio:.2}")),
-            format!("{:.1}", row.mean_ms),
-            format!("{:.1}", row.p50_ms),
-            format!("{:.1}", row.p99_ms),
-            row.answers.to_string(),
-            row.errors.to_string(),
-            format!("{:.1}", row.forwards_per_request),
-            format!("{:.1}", row.positions_per_request),
-            percent(row.saved_share),
-            maybe(row.positions_per_second, |positions| format!("{positions:.0}")),
-            maybe(row.rows_per_step, |rows| format!("{rows:.1}")),
-            row.outcomes.clone(),
-        ]);
-    }
-    table.to_string()
+    report::table(
+        rows,
+        &[
+            ("model", |row| row.model.text().to_owned()),
+            ("suggestions", |row| row.suggestions.to_string()),
+            ("clients", |row| row.concurrency.to_string()),
+            ("mode", |row| row.mode.to_owned()),
+            ("QPS", |row| decimals(row.qps, 2)),
+            ("x single", |row| maybe(row.ratio, |ratio| decimals(ratio, 2))),
+            ("mean ms", |row| decimals(row.mean_ms, 1)),
+            ("p50 ms", |row| decimals(row.p50_ms, 1)),
+            ("p99 ms", |row| decimals(row.p99_ms, 1)),
+            ("answers", |row| row.answers.to_string()),
+            ("errors", |row| row.errors.to_string()),
+            ("forwards", |row| decimals(row.forwards_per_request, 1)),
+            ("positions", |row| decimals(row.positions_per_request, 1)),
+            ("known", |row| percent(row.saved_share)),
+            ("positions/s", |row| maybe(row.positions_per_second, |positions| decimals(positions, 0))),
+            ("rows/step", |row| maybe(row.rows_per_step, |rows| decimals(rows, 1))),
+            ("outcomes", |row| row.outcomes.clone()),
+        ],
+    )
 }

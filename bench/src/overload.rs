@@ -235,15 +235,15 @@ fn table(row: &Row) -> Result<String> {
     let text = writer.into_inner()?;
     let mut reader = csv::Reader::from_reader(text.as_slice());
     let names = reader.headers()?.clone();
-    let mut table = report::table(&["figure", "value"]);
+    let mut figures = Vec::new();
     for values in reader.records() {
         for (name, value) in names.iter().zip(&values?) {
             let number = value.parse::<f64>().ok().filter(|_| value.contains('.'));
             let value = number.map_or_else(|| value.to_owned(), |number| format!("{number:.1}"));
-            table.add_row([name.replace('_', " "), value]);
+            figures.push((name.replace('_', " "), value));
         }
     }
-    Ok(table.to_string())
+    Ok(report::table(&figures, &[("figure", |figure| figure.0.clone()), ("value", |figure| figure.1.clone())]))
 }
 
 /// Asks for the server's health all the time, from a thread and a connection of its own.

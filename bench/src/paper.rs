@@ -20,7 +20,7 @@ use crate::model::{Model, Name, Setting};
 use crate::peers::worker::{PEERS, Peer};
 use crate::peers::{PeerSetting, own};
 use crate::plot::{self, Line, Words};
-use crate::report::{self, Report, maybe};
+use crate::report::{self, Report, decimals, maybe, yes_no};
 use crate::server::Program;
 use crate::workload::{Queries, Texts};
 use crate::wrapper::Service;
@@ -95,7 +95,7 @@ impl PaperArgs {
         if self.quick {
             (self.clients, self.seconds) = (vec![1, 4], 6);
         }
-        let logs = self.setting.results.join("tmp");
+        let logs = self.logs();
         fs::create_dir_all(&logs)?;
         let model = Model::open(Name::Gpt2, &self.setting)?;
         let sides = self.sides(&model, &logs).await?;
@@ -113,7 +113,7 @@ impl PaperArgs {
                 let bodies = logs.join(format!("bodies-{}-{clients}.jsonl", tool.name()));
                 write_bodies(&bodies, &mut texts, &model)?;
                 for side in &sides {
-                    let row = self.cell(side, tool, clients, &bodies, &logs).await;
+                    let row = self.cell(side, tool, clients, &bodies).await;
                     rows.push(row);
                 }
             }
@@ -142,7 +142,12 @@ impl PaperArgs {
         Ok(sides)
     }
 
-    async fn cell(&self, side: &Side, tool: Tool, clients: usize, bodies: &Path, logs: &Path) -> Row {
+    /// The folder of logs and request bodies.
+    fn logs(&self) -> PathBuf {
+        self.setting.results.join("tmp")
+    }
+
+    async fn cell(&self, side: &Side, tool: Tool, clients: usize, bodies: &Path) -> Row {
         let empty = Row {
             server: side.name.clone(),
             tool: tool.name(),
@@ -160,7 +165,7 @@ impl PaperArgs {
             foretype_latency_ratio: None,
             absent: None,
         };
-        let row = match self.measure(side, tool, clients, bodies, logs).await {
+        let row = match self.measure(side, tool, clients, bodies).await {
             Ok(counted) if counted.requests == counted.refused => {
                 let Counted { refused, failed, seconds, .. } = counted;
                 let absent = format!("no answer in {seconds:.0} s ({refused} refused, {failed} failed)");
@@ -190,13 +195,13 @@ impl PaperArgs {
         row
     }
 
-    async fn measure(&self, side: &Side, tool: Tool, clients: usize, bodies: &Path, logs: &Path) -> Result<Counted> {
+    async fn measure(&self, side: &Side, tool: Tool, clients: usize, bodies: &Path) -> Result<Counted> {
         let service = side.service.as_ref().map_err(|reason| anyhow::anyhow!("{reason}"))?;
         service.resume()?;
         // The slow ones need time for a few answers at all.
         let seconds = if side.is_own { self.seconds } else { self.seconds * 2 };
         let load = Load { address: service.address, clients, seconds, bodies };
-        let counted = tokio::task::block_in_place(|| tool.run(&load, &self.bench, logs));
+        let counted = tokio::task::block_in_place(|| tool.run(&load, &self.bench, &self.logs()));
         service.settle().await?;
         service.pause()?;
         counted
@@ -277,39 +282,22 @@ fn relate(rows: &mut [Row]) {
 }
 
 fn table(rows: &[Row]) -> String {
-    let header = [
-        "server",
-        "tool",
-        "clients",
-        "nginx",
-        "answers",
-        "QPS",
-        "mean ms",
-        "p50 ms",
-        "p99 ms",
-        "max ms",
-        "foretype QPS x",
-        "foretype latency /",
-        "failed",
-    ];
-    let mut table = report::table(&header);
-    for row in rows {
-        let ratio = |value| maybe(value, |value| format!("{value:.2}"));
-        table.add_row([
-            row.server.clone(),
-            row.tool.to_owned(),
-            row.clients.to_string(),
-            if row.nginx { "yes" } else { "no" }.to_owned(),
-            row.answers.to_string(),
-            format!("{:.2}", row.qps),
-            format!("{:.1}", row.mean_ms),
-            format!("{:.1}", row.p50_ms),
-            format!("{:.1}", row.p99_ms),
-            format!("{:.1}", row.max_ms),
-            ratio(row.foretype_qps_ratio),
-            ratio(row.foretype_latency_ratio),
-            row.absent.clone().unwrap_or_else(|| (row.refused + row.failed).to_string()),
-        ]);
-    }
-    table.to_string()
+    report::table(
+        rows,
+        &[
+            ("server", |row| row.server.clone()),
+            ("tool", |row| row.tool.to_owned()),
+            ("clients", |row| row.clients.to_string()),
+            ("nginx", |row| yes_no(row.nginx)),
+            ("answers", |row| row.answers.to_string()),
+            ("QPS", |row| decimals(row.qps, 2)),
+            ("mean ms", |row| decimals(row.mean_ms, 1)),
+            ("p50 ms", |row| decimals(row.p50_ms, 1)),
+            ("p99 ms", |row| decimals(row.p99_ms, 1)),
+            ("max ms", |row| decimals(row.max_ms, 1)),
+            ("foretype QPS x", |row| maybe(row.foretype_qps_ratio, |x| decimals(x, 2))),
+            ("foretype latency /", |row| maybe(row.foretype_latency_ratio, |x| decimals(x, 2))),
+            ("failed", |row| row.absent.clone().unwrap_or_else(|| (row.refused + row.failed).to_string())),
+        ],
+    )
 }

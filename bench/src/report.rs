@@ -61,11 +61,27 @@ pub fn file(folder: &Path, name: &str, extension: &str) -> PathBuf {
     folder.join(format!("{name}.{extension}"))
 }
 
-/// An empty table.
-pub fn table(header: &[&str]) -> Table {
+/// A column of a table: its header, and what it shows of a row.
+pub type Column<R> = (&'static str, fn(&R) -> String);
+
+/// A table for people.
+pub fn table<'a, R: 'a>(rows: impl IntoIterator<Item = &'a R>, columns: &[Column<R>]) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header.iter().copied());
-    table
+    table.load_style(presets::NOTHING).set_header(columns.iter().map(|(header, _)| *header));
+    for row in rows {
+        table.add_row(columns.iter().map(|(_, show)| show(row)));
+    }
+    table.to_string()
+}
+
+/// A number with this many decimals.
+pub fn decimals(value: f64, count: usize) -> String {
+    format!("{value:.count$}")
+}
+
+/// `yes` or `no`.
+pub fn yes_no(value: bool) -> String {
+    if value { "yes" } else { "no" }.to_owned()
 }
 
 /// A percentage.

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::model::{Model, Name, Setting};
 use crate::plot::{self, Line, Words};
-use crate::report::{self, Report};
+use crate::report::{self, Report, decimals};
 
 /// Arguments of `steps`.
 #[derive(Clone, Debug, Args)]
@@ -136,16 +136,15 @@ fn forward(backend: &mut dyn Backend, rows: usize, past: usize, tokens: usize) -
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut table = report::table(&["model", "rows", "median ms", "fastest ms", "x one row", "ms per row"]);
-    for row in rows {
-        table.add_row([
-            row.model.text().to_owned(),
-            row.rows.to_string(),
-            format!("{:.2}", row.median_ms),
-            format!("{:.2}", row.fastest_ms),
-            format!("{:.2}", row.times_one),
-            format!("{:.3}", row.per_row_ms),
-        ]);
-    }
-    table.to_string()
+    report::table(
+        rows,
+        &[
+            ("model", |row| row.model.text().to_owned()),
+            ("rows", |row| row.rows.to_string()),
+            ("median ms", |row| decimals(row.median_ms, 2)),
+            ("fastest ms", |row| decimals(row.fastest_ms, 2)),
+            ("x one row", |row| decimals(row.times_one, 2)),
+            ("ms per row", |row| decimals(row.per_row_ms, 3)),
+        ],
+    )
 }

@@ -187,7 +187,8 @@ impl TypeaheadArgs {
         self.follow(&model, &mut one, self.typed_queries).await?;
         let mut rows = Vec::<Row>::new();
         for (name, kind) in kinds {
-            let row = self.server(&model, &name, &kind, &one, &mut many).await;
+            println!("{name}");
+            let row = self.server(&model, &kind, &one, &mut many).await;
             let row = row.unwrap_or_else(|error| Row { absent: Some(format!("{error:#}")), ..Row::default() });
             let ours = rows.first().map(|own| own.agreeing_p50_ms).filter(|_| row.absent.is_none());
             rows.push(Row { server: name, agreeing_ratio: ours.map(|ours| row.agreeing_p50_ms / ours), ..row });
@@ -205,15 +206,7 @@ impl TypeaheadArgs {
         texts.ask(count, &Pool::new(service.address), |typed| self.invocation(typed)).await
     }
 
-    async fn server(
-        &self,
-        model: &Model,
-        name: &str,
-        kind: &Kind<'_>,
-        one: &Followed,
-        many: &mut Followed,
-    ) -> Result<Row> {
-        println!("{name}");
+    async fn server(&self, model: &Model, kind: &Kind<'_>, one: &Followed, many: &mut Followed) -> Result<Row> {
         let row = self.one_person(&self.start(model, kind).await?, one.keys(self.typed_queries)).await?;
         let agreeing = self.sustained(model, kind, Typists::Agreeing, many).await?;
         let own = self.sustained(model, kind, Typists::Own, many).await?;

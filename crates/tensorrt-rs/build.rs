@@ -30,8 +30,8 @@ fn main() {
     let found: Vec<_> = FLAVOURS.iter().filter_map(|flavour| Some((flavour, find(flavour, &places)?))).collect();
     assert!(
         !found.is_empty(),
-        "TensorRT's headers (NvInfer.h, NvOnnxParser.h; TensorRT 11 or TensorRT-RTX 1) are in none of {}: run \
-         tools/tensorrt_headers.sh, name their folder with TENSORRT_INCLUDE_DIR, or build without the feature \
+        "TensorRT's headers (NvInfer.h, NvOnnxParser.h; TensorRT 11 or TensorRT-RTX 1) are in none of {}: \
+         run tools/tensorrt_headers.sh, name their folder with TENSORRT_INCLUDE_DIR, or build without the feature \
          `tensorrt`",
         places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", ")
     );

@@ -17,6 +17,7 @@ use crate::fuse::fuse;
 use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
 use crate::output::PartialBundle;
+use crate::progress::Progress;
 use crate::tokenizer::TokenizerFiles;
 use bundle::extras;
 use bundle::manifest::{
@@ -91,27 +92,6 @@ impl BuildOptions {
             (Dtype::F32, operators) => Ok(operators.unwrap_or(Operators::Foretype)),
         }
     }
-}
-
-/// Hears how far a build is, and may end it. `()` listens to nothing.
-pub trait Progress {
-    /// A stage begins, in which [`Progress::advance`] will report `total_bytes` in all.
-    fn stage(&self, name: &str, total_bytes: u64);
-    /// So many more bytes of the stage are done, or steps.
-    fn advance(&self, amount: u64);
-    /// A stage begins, in which [`Progress::advance`] will report so many steps, if it can tell at all.
-    fn steps(&self, name: &str, total: u64) {
-        self.stage(name, total);
-    }
-    /// Whether nobody wants the bundle any more. The build then ends with [`BuildError::Cancelled`].
-    fn is_cancelled(&self) -> bool {
-        false
-    }
-}
-
-impl Progress for () {
-    fn stage(&self, _name: &str, _total_bytes: u64) {}
-    fn advance(&self, _amount: u64) {}
 }
 
 /// The KV cache's default size for a model of so many positions: all of them, but not more than queries need.

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 pub use crate::checkpoint::config::ConfigError;
+pub use crate::checkpoint::error::WeightsError;
 pub use crate::checkpoint::folder::FileError;
-pub use crate::checkpoint::weights::WeightsError;
+use crate::plan::PlanError;
 pub use crate::tokenizer::TokenizerError;
 pub use bundle::extras::ExtrasError;
 
@@ -71,8 +72,8 @@ pub enum BuildError {
     },
     /// No token for an encoder-decoder's answers to begin with.
     #[error(
-        "no start token: add `decoder_start_token_id` to config.json or generation_config.json, which every answer \
-         of an encoder-decoder begins with"
+        "no start token: add `decoder_start_token_id` to config.json or generation_config.json, which every answer of \
+         an encoder-decoder begins with"
     )]
     DecoderStart,
     /// Whoever asked for the bundle looked at it and doesn't want it.
@@ -99,7 +100,7 @@ pub enum BuildError {
     Cancelled,
     /// The bundle is there, but no TensorRT plan of it.
     #[error(transparent)]
-    Plan(Box<crate::plan::PlanError>),
+    Plan(Box<PlanError>),
     /// Something that is not a bundle is where the bundle should go.
     #[error("{0} exists and is not a bundle: name a new or empty folder, or a bundle to replace")]
     Occupied(PathBuf),
@@ -117,4 +118,10 @@ pub enum BuildError {
         /// What the operating system said.
         source: io::Error,
     },
+}
+
+impl From<PlanError> for BuildError {
+    fn from(error: PlanError) -> Self {
+        Self::Plan(Box::new(error))
+    }
 }

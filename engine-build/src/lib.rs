@@ -22,10 +22,12 @@ mod onnx;
 mod output;
 mod packing;
 pub mod plan;
+mod progress;
 mod resume;
 mod tokenizer;
 
-pub use build::{BuildOptions, Progress, build, build_checked, default_context, is_encoder_decoder};
+pub use build::{BuildOptions, build, build_checked, default_context, is_encoder_decoder};
 pub use checkpoint::check_weights;
 pub use error::BuildError;
 pub use hashed::Hashed;
+pub use progress::Progress;

@@ -15,7 +15,7 @@ use std::ops::Range;
 use kernels::layout;
 
 use crate::checkpoint::Weights;
-use crate::error::WeightsError;
+use crate::checkpoint::error::WeightsError;
 use crate::onnx::Source;
 
 /// Outputs of a panel: a vector register of f32.
@@ -74,36 +74,6 @@ impl Panels {
         vec![self.count() * LANES]
     }
 
-    /// Hands the packed matrix to `emit` in order and in pieces. Returns the bytes of its f32 scales, which only int8
-    /// has.
-    pub(crate) fn pack<E: From<WeightsError>>(
-        &self,
-        (source, form): (&Source, Form),
-        weights: &Weights,
-        emit: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Vec<u8>, E> {
-        self.pack_at_once((source, form), weights, self.panels_at_once(), emit)
-    }
-
-    fn pack_at_once<E: From<WeightsError>>(
-        &self,
-        (source, form): (&Source, Form),
-        weights: &Weights,
-        panels_at_once: u64,
-        mut emit: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Vec<u8>, E> {
-        let (mut packed, mut scales) = (Vec::new(), Vec::<f32>::new());
-        self.each_panel(source, weights, panels_at_once, |panel| {
-            packed.clear();
-            match form {
-                Form::F32 => panel.f32(self.inputs as usize, &mut packed),
-                Form::Int8 => scales.extend(panel.int8(self.inputs as usize, &mut packed)),
-            }
-            emit(&packed)
-        })?;
-        Ok(scales.iter().flat_map(|scale| scale.to_le_bytes()).collect())
-    }
-
     fn panels_at_once(&self) -> u64 {
         (BLOCK_ELEMENTS / (LANES * self.inputs)).max(1)
     }
@@ -119,10 +89,12 @@ impl Panels {
         let (mut first, end) = (self.first, self.first + self.outputs);
         while first < end {
             let outputs = first..end.min(first + panels_at_once * LANES);
-            let (rows, columns) =
-                if self.output_rows { (outputs.clone(), 0..self.inputs) } else { (0..self.inputs, outputs.clone()) };
-            let width = if self.output_rows { self.inputs } else { self.stored_outputs };
-            read_block(source, weights, width, (rows, columns), &mut values)?;
+            let block = if self.output_rows {
+                Block { width: self.inputs, rows: outputs.clone(), columns: 0..self.inputs }
+            } else {
+                Block { width: self.stored_outputs, rows: 0..self.inputs, columns: outputs.clone() }
+            };
+            block.read(source, weights, &mut values)?;
             let count = (outputs.end - outputs.start) as usize;
             let (by_input, by_output) = if self.output_rows { (1, self.inputs as usize) } else { (count, 1) };
             for start in (0..count).step_by(LANES as usize) {
@@ -132,6 +104,46 @@ impl Panels {
             first = outputs.end;
         }
         Ok(())
+    }
+}
+
+/// How a matrix is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packing {
+    pub(crate) panels: Panels,
+    pub(crate) form: Form,
+}
+
+impl Packing {
+    /// Hands the packed matrix to `emit` in order and in pieces. Returns the bytes of its f32 scales, which only int8
+    /// has.
+    pub(crate) fn pack<E: From<WeightsError>>(
+        &self,
+        source: &Source,
+        weights: &Weights,
+        emit: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<Vec<u8>, E> {
+        self.pack_at_once(source, weights, self.panels.panels_at_once(), emit)
+    }
+
+    fn pack_at_once<E: From<WeightsError>>(
+        &self,
+        source: &Source,
+        weights: &Weights,
+        panels_at_once: u64,
+        mut emit: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<Vec<u8>, E> {
+        let inputs = self.panels.inputs as usize;
+        let (mut packed, mut scales) = (Vec::new(), Vec::<f32>::new());
+        self.panels.each_panel(source, weights, panels_at_once, |panel| {
+            packed.clear();
+            match self.form {
+                Form::F32 => panel.f32(inputs, &mut packed),
+                Form::Int8 => scales.extend(panel.int8(inputs, &mut packed)),
+            }
+            emit(&packed)
+        })?;
+        Ok(scales.iter().flat_map(|scale| scale.to_le_bytes()).collect())
     }
 }
 
@@ -187,51 +199,55 @@ impl Panel<'_> {
     }
 }
 
-/// Reads a rectangle of a matrix of `width` columns, row by row; the source's padding beyond its last value.
-fn read_block(
-    source: &Source,
-    weights: &Weights,
+/// A rectangle of a matrix of `width` columns.
+struct Block {
     width: u64,
-    (rows, columns): (Range<u64>, Range<u64>),
-    values: &mut Vec<f32>,
-) -> Result<(), WeightsError> {
-    let count = (columns.end - columns.start) as usize;
-    values.clear();
-    let padding = if let Source::Padded { pad, .. } = source { *pad } else { 0.0 };
-    values.resize((rows.end - rows.start) as usize * count, padding);
-    if let Source::Transposed(matrix) = source {
-        return weights.read_transposed_block(matrix, (rows, columns), values);
-    }
-    // Whole rows lie one behind the other.
-    let run = if columns == (0..width) { values.len() } else { count };
-    let mut raw = Vec::new();
-    for (row, piece) in values.chunks_mut(run.max(1)).enumerate() {
-        let start = (rows.start + row as u64) * width + columns.start;
-        match source {
-            Source::Checkpoint(tensor)
-            | Source::Centred { tensor, .. }
-            | Source::Scaled { tensor, .. }
-            | Source::Padded { tensor, .. } => {
-                let there = (piece.len() as u64).min(tensor.elements.saturating_sub(start)) as usize;
-                weights.read_slice(tensor, start, &mut piece[..there], &mut raw)?;
-            }
-            Source::Computed(computed) => {
-                let there = computed.get(start as usize..).unwrap_or_default();
-                let there = &there[..there.len().min(piece.len())];
-                piece[..there.len()].copy_from_slice(there);
-            }
-            Source::Transposed(_) | Source::Beside(_) => {}
+    rows: Range<u64>,
+    columns: Range<u64>,
+}
+
+impl Block {
+    /// Reads the rectangle row by row; the source's padding beyond its last value.
+    fn read(&self, source: &Source, weights: &Weights, values: &mut Vec<f32>) -> Result<(), WeightsError> {
+        let Self { width, rows, columns } = self;
+        let count = (columns.end - columns.start) as usize;
+        values.clear();
+        let padding = if let Source::Padded { pad, .. } = source { *pad } else { 0.0 };
+        values.resize((rows.end - rows.start) as usize * count, padding);
+        if let Source::Transposed(matrix) = source {
+            return weights.read_transposed_block(matrix, rows.clone(), columns.clone(), values);
         }
-    }
-    if let Source::Scaled { factor, .. } = source {
-        values.iter_mut().for_each(|value| *value = (f64::from(*value) * factor) as f32);
-    }
-    if let Source::Centred { mean, .. } = source {
-        for row in values.chunks_mut(count) {
-            row.iter_mut().zip(&mean[columns.start as usize..]).for_each(|(value, mean)| *value -= mean);
+        // Whole rows lie one behind the other.
+        let run = if *columns == (0..*width) { values.len() } else { count };
+        let mut raw = Vec::new();
+        for (row, piece) in values.chunks_mut(run.max(1)).enumerate() {
+            let start = (rows.start + row as u64) * width + columns.start;
+            match source {
+                Source::Checkpoint(tensor)
+                | Source::Centred { tensor, .. }
+                | Source::Scaled { tensor, .. }
+                | Source::Padded { tensor, .. } => {
+                    let there = (piece.len() as u64).min(tensor.elements.saturating_sub(start)) as usize;
+                    weights.read_slice(tensor, start, &mut piece[..there], &mut raw)?;
+                }
+                Source::Computed(computed) => {
+                    let there = computed.get(start as usize..).unwrap_or_default();
+                    let there = &there[..there.len().min(piece.len())];
+                    piece[..there.len()].copy_from_slice(there);
+                }
+                Source::Transposed(_) | Source::Scales(_) => {}
+            }
         }
+        if let Source::Scaled { factor, .. } = source {
+            values.iter_mut().for_each(|value| *value = (f64::from(*value) * factor) as f32);
+        }
+        if let Source::Centred { mean, .. } = source {
+            for row in values.chunks_mut(count) {
+                row.iter_mut().zip(&mean[columns.start as usize..]).for_each(|(value, mean)| *value -= mean);
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -254,13 +270,19 @@ mod tests {
         (folder, weights, source)
     }
 
-    fn pack(panels: &Panels, (source, form): (&Source, Form), weights: &Weights, at_once: u64) -> (Vec<u8>, Vec<u8>) {
+    fn pack(packing: Packing, source: &Source, weights: &Weights, at_once: u64) -> (Vec<u8>, Vec<u8>) {
         let mut packed = Vec::new();
-        let beside = panels.pack_at_once((source, form), weights, at_once, |piece| {
+        let scales = packing.pack_at_once(source, weights, at_once, |piece| {
             packed.extend_from_slice(piece);
             Ok::<_, WeightsError>(())
         });
-        (packed, beside.expect("packed"))
+        (packed, scales.expect("packed"))
+    }
+
+    /// The shape in which a matrix is stored.
+    fn stored_shape(panels: &Panels) -> [u64; 2] {
+        let Panels { inputs, stored_outputs, output_rows, .. } = *panels;
+        if output_rows { [stored_outputs, inputs] } else { [inputs, stored_outputs] }
     }
 
     fn floats(bytes: &[u8]) -> Vec<f32> {
@@ -286,12 +308,6 @@ mod tests {
         )
     }
 
-    /// The source's shape.
-    fn shape(panels: &Panels) -> [u64; 2] {
-        let (inputs, outputs) = (panels.inputs, panels.stored_outputs);
-        if panels.output_rows { [outputs, inputs] } else { [inputs, outputs] }
-    }
-
     /// Where the source has an element.
     fn index(panels: &Panels, input: u64, output: u64) -> usize {
         let index =
@@ -304,12 +320,14 @@ mod tests {
 
         #[test]
         fn f32_panels_hold_every_element_in_its_place(
-            (panels, values) in matrices(), at_once in 1..4_u64, stored in any::<bool>()
+            matrix in matrices(),
+            at_once in 1..4_u64,
+            stored in any::<bool>(),
         ) {
-            let shape = shape(&panels);
-            let (_folder, weights, checkpoint) = checkpoint(&values, shape);
+            let (panels, values) = matrix;
+            let (_folder, weights, checkpoint) = checkpoint(&values, stored_shape(&panels));
             let source = if stored { checkpoint } else { Source::Computed(values.clone()) };
-            let (packed, scales) = pack(&panels, (&source, Form::F32), &weights, at_once);
+            let (packed, scales) = pack(Packing { panels, form: Form::F32 }, &source, &weights, at_once);
             prop_assert!(scales.is_empty());
             prop_assert_eq!(packed.len() as u64, 4 * panels.shape_f32().iter().product::<u64>());
             let floats = floats(&packed);
@@ -317,8 +335,8 @@ mod tests {
                 for i in 0..panels.inputs {
                     for l in 0..LANES {
                         let output = 16 * p + l;
-                        let inside = output < panels.outputs;
-                        let expected = if inside { values[index(&panels, i, panels.first + output)] } else { 0.0 };
+                        let at = || index(&panels, i, panels.first + output);
+                        let expected = if output < panels.outputs { values[at()] } else { 0.0 };
                         prop_assert_eq!(floats[((p * panels.inputs + i) * LANES + l) as usize], expected);
                     }
                 }
@@ -328,10 +346,10 @@ mod tests {
         /// Every weight is within half a step of its scale, the largest of an output is 127 steps, and the rest is
         /// zero.
         #[test]
-        fn int8_panels_are_within_half_a_step((panels, values) in matrices(), at_once in 1..4_u64) {
-            let shape = shape(&panels);
-            let (_folder, weights, source) = checkpoint(&values, shape);
-            let (packed, scales) = pack(&panels, (&source, Form::Int8), &weights, at_once);
+        fn int8_panels_are_within_half_a_step(matrix in matrices(), at_once in 1..4_u64) {
+            let (panels, values) = matrix;
+            let (_folder, weights, source) = checkpoint(&values, stored_shape(&panels));
+            let (packed, scales) = pack(Packing { panels, form: Form::Int8 }, &source, &weights, at_once);
             let scales = floats(&scales);
             prop_assert_eq!(packed.len() as u64, panels.shape_int8().iter().product::<u64>());
             prop_assert_eq!(scales.len() as u64, panels.shape_scales()[0]);
@@ -356,7 +374,7 @@ mod tests {
     fn rows_beyond_the_source_are_zeros() {
         let (_folder, weights, source) = checkpoint(&[1.0, 2.0, 3.0, 4.0], [2, 2]);
         let panels = Panels { inputs: 2, outputs: 3, first: 0, stored_outputs: 8, output_rows: true };
-        let (packed, scales) = pack(&panels, (&source, Form::Int8), &weights, 9);
+        let (packed, scales) = pack(Packing { panels, form: Form::Int8 }, &source, &weights, 9);
         assert_eq!(packed[..12], [192, 255, 128, 128, 223, 255, 128, 128, 128, 128, 128, 128]);
         assert_eq!(floats(&scales)[..3], [2.0 / 127.0, 4.0 / 127.0, 0.0]);
     }

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::cells::Row;
 use crate::plot::{self, Line, Words};
-use crate::report::{self, Report, maybe};
+use crate::report::{self, Report, decimals, maybe, yes_no};
 
 const NAME: &str = "peers-grid";
 
@@ -45,45 +45,25 @@ fn lines(rows: &[&Row]) -> Vec<Line> {
 
 /// The table for people.
 pub(super) fn text(rows: &[Row]) -> String {
-    let header = [
-        "model",
-        "input",
-        "output",
-        "server",
-        "version",
-        "nginx",
-        "runs",
-        "tokens/s",
-        "SD",
-        "x peer",
-        "ms/token",
-        "step ms",
-        "at context",
-        "step x",
-        "context x",
-        "failed",
-    ];
-    let mut table = report::table(&header);
-    for row in rows {
-        let ratio = |value| maybe(value, |value| format!("{value:.2}"));
-        table.add_row([
-            row.model.clone(),
-            row.input.to_string(),
-            row.output.to_string(),
-            row.server.clone(),
-            row.version.clone(),
-            if row.nginx { "yes" } else { "no" }.to_owned(),
-            row.runs.to_string(),
-            format!("{:.1}", row.tokens_per_second),
-            maybe(row.sd, |sd| format!("{sd:.1}")),
-            ratio(row.times_peer),
-            format!("{:.2}", row.ms_per_token),
-            ratio(row.step_ms),
-            maybe(row.step_context, |context| format!("{context:.0}")),
-            ratio(row.step_growth),
-            ratio(row.context_growth),
-            row.failed.clone(),
-        ]);
-    }
-    table.to_string()
+    report::table(
+        rows,
+        &[
+            ("model", |row| row.model.clone()),
+            ("input", |row| row.input.to_string()),
+            ("output", |row| row.output.to_string()),
+            ("server", |row| row.server.clone()),
+            ("version", |row| row.version.clone()),
+            ("nginx", |row| yes_no(row.nginx)),
+            ("runs", |row| row.runs.to_string()),
+            ("tokens/s", |row| decimals(row.tokens_per_second, 1)),
+            ("SD", |row| maybe(row.sd, |sd| decimals(sd, 1))),
+            ("x peer", |row| maybe(row.times_peer, |x| decimals(x, 2))),
+            ("ms/token", |row| decimals(row.ms_per_token, 2)),
+            ("step ms", |row| maybe(row.step_ms, |x| decimals(x, 2))),
+            ("at context", |row| maybe(row.step_context, |context| decimals(context, 0))),
+            ("step x", |row| maybe(row.step_growth, |x| decimals(x, 2))),
+            ("context x", |row| maybe(row.context_growth, |x| decimals(x, 2))),
+            ("failed", |row| row.failed.clone()),
+        ],
+    )
 }

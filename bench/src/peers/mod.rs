@@ -265,7 +265,7 @@ impl PeersArgs {
                 let at = (turn + round) % engines.len();
                 let took = measured[at].turn(&mut engines[at], &prompt, cell.new, round > 0);
                 if let (0, Some(total)) = (round, took) {
-                    measured[at].leave_out(&mut engines[at], (total, cell.new), self.patience);
+                    measured[at].leave_out(&mut engines[at], total, cell.new, self.patience);
                 }
             }
         }
@@ -297,7 +297,7 @@ fn start(peer: &Peer, installed: &Installed, threads: usize, logs: &Path) -> Eng
     }
     let version = running.as_ref().map(|worker| worker.version.clone()).unwrap_or_default();
     let running = running.map(|worker| Running::Peer(Box::new(worker)));
-    Engine { name: peer.name.to_owned(), version, full_precision: peer.full_precision, is_own: false, running }
+    Engine { name: peer.name.to_owned(), version, full_precision: peer.is_full_precision(), is_own: false, running }
 }
 
 /// What an engine did in the rounds of a cell.
@@ -335,7 +335,7 @@ impl Measured {
     }
 
     /// Ends an engine that took longer for each token than `patience` seconds: it would keep all others waiting.
-    fn leave_out(&mut self, engine: &mut Engine, (total_ms, new): (f64, usize), patience: f64) {
+    fn leave_out(&mut self, engine: &mut Engine, total_ms: f64, new: usize, patience: f64) {
         if let Some(reason) = too_slow(total_ms, new, patience) {
             println!("{} is {reason}", engine.name);
             engine.running = Err(reason.clone());

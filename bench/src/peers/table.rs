@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Cell, Row};
 use crate::plot::{self, Line, Words};
-use crate::report::{self, Report, maybe, percent};
+use crate::report::{self, Report, decimals, maybe, percent};
 
 const NAME: &str = "peers-engine";
 
@@ -36,38 +36,23 @@ fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     for cell in cells(rows) {
         let of_cell = rows.iter().filter(|row| (row.prompt, row.rows, row.new) == (cell.prompt, cell.rows, cell.new));
-        let header = [
-            "engine",
-            "precision",
-            "total ms",
-            "spread",
-            "step ms",
-            "spread",
-            "total x foretype",
-            "step x foretype",
-            "x floor",
-            "tokens equal",
-            "resident MiB",
-            "version",
-        ];
-        let mut table = report::table(&header);
-        for row in of_cell {
-            let ms = |value: Option<f64>| maybe(value, |ms| format!("{ms:.2}"));
-            table.add_row([
-                row.engine.clone(),
-                row.precision.to_owned(),
-                ms(row.total_ms),
-                maybe(row.total_spread, percent),
-                ms(row.step_ms),
-                maybe(row.step_spread, percent),
-                ms(row.total_ratio),
-                ms(row.step_ratio),
-                ms(row.times_floor),
-                maybe(row.tokens_equal, percent),
-                maybe(row.resident_mib, |mib| format!("{mib:.0}")),
-                row.absent.clone().unwrap_or_else(|| row.version.clone()),
-            ]);
-        }
+        let table = report::table(
+            of_cell,
+            &[
+                ("engine", |row| row.engine.clone()),
+                ("precision", |row| row.precision.to_owned()),
+                ("total ms", |row| maybe(row.total_ms, |x| decimals(x, 2))),
+                ("spread", |row| maybe(row.total_spread, percent)),
+                ("step ms", |row| maybe(row.step_ms, |x| decimals(x, 2))),
+                ("spread", |row| maybe(row.step_spread, percent)),
+                ("total x foretype", |row| maybe(row.total_ratio, |x| decimals(x, 2))),
+                ("step x foretype", |row| maybe(row.step_ratio, |x| decimals(x, 2))),
+                ("x floor", |row| maybe(row.times_floor, |x| decimals(x, 2))),
+                ("tokens equal", |row| maybe(row.tokens_equal, percent)),
+                ("resident MiB", |row| maybe(row.resident_mib, |mib| decimals(mib, 0))),
+                ("version", |row| row.absent.clone().unwrap_or_else(|| row.version.clone())),
+            ],
+        );
         text += &format!("prompt {} x {} rows, {} new tokens\n{table}\n\n", cell.prompt, cell.rows, cell.new);
     }
     text

@@ -23,38 +23,37 @@ pub struct Peer {
     pub family: &'static str,
     /// For its module.
     pub variant: &'static str,
-    /// Whether it computes in 32-bit floating point throughout.
-    pub full_precision: bool,
     /// The folder of its converted model; none if it reads the checkpoint.
     pub model: Option<&'static str>,
     /// The module that wraps it for gunicorn.
     pub wrapper: &'static str,
 }
 
-const fn peer(
-    name: &'static str,
-    family: &'static str,
-    variant: &'static str,
-    full_precision: bool,
-    model: Option<&'static str>,
-) -> Peer {
-    Peer { name, family, variant, full_precision, model, wrapper: "app" }
+impl Peer {
+    /// Whether it computes in 32-bit floating point throughout.
+    pub fn is_full_precision(&self) -> bool {
+        self.variant.ends_with("fp32")
+    }
+}
+
+const fn peer(name: &'static str, family: &'static str, variant: &'static str, model: Option<&'static str>) -> Peer {
+    Peer { name, family, variant, model, wrapper: "app" }
 }
 
 /// All of them. The first is what answers are compared with.
 pub const PEERS: [Peer; 12] = [
-    peer("transformers fp32", "torch", "fp32", true, None),
-    peer("transformers bf16", "torch", "bf16", false, None),
-    peer("OpenVINO fp32", "openvino", "fp32", true, Some("openvino")),
-    peer("OpenVINO int8 weights", "openvino", "int8", false, Some("openvino")),
-    peer("OpenVINO GenAI int8, paged attention", "openvino", "genai-int8", false, Some("openvino")),
-    peer("CTranslate2 fp32", "ctranslate2", "fp32", true, Some("ctranslate2")),
-    peer("CTranslate2 int8", "ctranslate2", "int8", false, Some("ctranslate2")),
-    peer("llama.cpp F32", "llama", "fp32", true, Some("gguf")),
-    peer("llama.cpp Q8_0", "llama", "q8_0", false, Some("gguf")),
-    peer("ONNX Runtime, standard export, fp32", "onnxruntime", "standard-fp32", true, Some("onnx")),
-    peer("ONNX Runtime, standard export, dynamic int8", "onnxruntime", "standard-int8", false, Some("ort")),
-    peer("ONNX Runtime, fused GPT-2, dynamic int8", "onnxruntime", "fused-int8", false, Some("ort")),
+    peer("transformers fp32", "torch", "fp32", None),
+    peer("transformers bf16", "torch", "bf16", None),
+    peer("OpenVINO fp32", "openvino", "fp32", Some("openvino")),
+    peer("OpenVINO int8 weights", "openvino", "int8", Some("openvino")),
+    peer("OpenVINO GenAI int8, paged attention", "openvino", "genai-int8", Some("openvino")),
+    peer("CTranslate2 fp32", "ctranslate2", "fp32", Some("ctranslate2")),
+    peer("CTranslate2 int8", "ctranslate2", "int8", Some("ctranslate2")),
+    peer("llama.cpp F32", "llama", "fp32", Some("gguf")),
+    peer("llama.cpp Q8_0", "llama", "q8_0", Some("gguf")),
+    peer("ONNX Runtime, standard export, fp32", "onnxruntime", "standard-fp32", Some("onnx")),
+    peer("ONNX Runtime, standard export, dynamic int8", "onnxruntime", "standard-int8", Some("ort")),
+    peer("ONNX Runtime, fused GPT-2, dynamic int8", "onnxruntime", "fused-int8", Some("ort")),
 ];
 
 /// Where `bench/peers/setup.sh` put environments and models.

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! Library           dlopen, version check; one for each flavour
-//!  Builder           on one thread: Network (Parser), BuilderConfig (OptimizationProfile, Progress)
-//!   HostMemory       the plan that it builds
+//!  Builder           on one thread: Network (Parser), BuilderConfig (OptimizationProfile, Progress) -> HostMemory
 //!  Runtime           Send + Sync
 //!   Engine           Send + Sync: tensors, profiles
 //!    Context         Send: shapes, addresses, enqueue

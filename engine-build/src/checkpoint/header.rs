@@ -8,8 +8,8 @@ use std::io::Read;
 
 use safetensors::tensor::Metadata;
 
+use super::error::WeightsError;
 use super::folder::FileError;
-use super::weights::WeightsError;
 
 /// The length prefix: a little-endian u64.
 const PREFIX_BYTES: u64 = 8;

@@ -3,6 +3,7 @@
 //! What a family makes of the fields and tensors is in `families`; the tokenizer's files are in `tokenizer`.
 
 pub(crate) mod config;
+pub(crate) mod error;
 pub(crate) mod folder;
 pub(crate) mod header;
 pub(crate) mod transpose;

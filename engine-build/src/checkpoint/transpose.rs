@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
+use super::error::WeightsError;
 use super::weights::{Tensor, Weights};
-use crate::error::WeightsError;
 
 /// Elements of a band: 64 MiB of f32, so that even a row of a large matrix is read in pieces of kilobytes.
 const BAND_ELEMENTS: usize = 16 << 20;
@@ -91,7 +91,7 @@ impl Weights {
             let width = band_columns.min(columns - first);
             band.resize(width * rows, 0.0);
             let columns = (first as u64)..(first + width) as u64;
-            self.read_transposed_block(matrix, (columns, 0..matrix.rows()), &mut band)?;
+            self.read_transposed_block(matrix, columns, 0..matrix.rows(), &mut band)?;
             each((first * rows) as u64, &band)?;
         }
         Ok(())
@@ -102,7 +102,8 @@ impl Weights {
     pub(crate) fn read_transposed_block(
         &self,
         matrix: &Stacked,
-        (columns, rows): (Range<u64>, Range<u64>),
+        columns: Range<u64>,
+        rows: Range<u64>,
         block: &mut [f32],
     ) -> Result<(), WeightsError> {
         let (width, count) = (to_usize(columns.end - columns.start), to_usize(rows.end - rows.start));
@@ -206,7 +207,9 @@ mod tests {
 
         #[test]
         fn interleaved_rows_come_part_by_part_and_know_their_origin(
-            (heads, parts, head_dim) in (1..5usize, 1..4usize, 1..6usize),
+            heads in 1..5usize,
+            parts in 1..4usize,
+            head_dim in 1..6usize,
             columns in 1..5usize,
             band_elements in 1..200usize,
         ) {

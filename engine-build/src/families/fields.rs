@@ -5,11 +5,19 @@ use crate::checkpoint::Config;
 use crate::error::ConfigError;
 
 /// A size and the field that gave it.
-pub(super) type Named = (&'static str, u32);
+#[derive(Clone, Copy)]
+pub(super) struct Named {
+    pub(super) field: &'static str,
+    pub(super) size: u32,
+}
+
+pub(super) fn named(field: &'static str, size: u32) -> Named {
+    Named { field, size }
+}
 
 /// The size of a head where the heads share the hidden size.
-pub(super) fn head_dim((whole, hidden): Named, (part, heads): Named) -> Result<u32, ConfigError> {
-    divide((whole, hidden), (part, heads), "every head needs the same whole size")
+pub(super) fn head_dim(hidden: Named, heads: Named) -> Result<u32, ConfigError> {
+    divide(hidden, heads, "every head needs the same whole size")
 }
 
 /// How many heads of queries share a head of keys and values; checked, and not needed otherwise.
@@ -25,7 +33,8 @@ pub(super) fn heads_width(heads: u32, head_dim: u32) -> Result<(), ConfigError> 
     }
 }
 
-fn divide((whole, size): Named, (part, by): Named, reason: &'static str) -> Result<u32, ConfigError> {
+fn divide(whole: Named, part: Named, reason: &'static str) -> Result<u32, ConfigError> {
+    let (Named { field: whole, size }, Named { field: part, size: by }) = (whole, part);
     if size % by == 0 { Ok(size / by) } else { Err(ConfigError::Indivisible { whole, size, part, by, reason }) }
 }
 

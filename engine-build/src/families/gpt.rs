@@ -2,7 +2,7 @@
 //! and the norm.
 
 use super::Shape;
-use super::fields::{activation, head_dim};
+use super::fields::{activation, head_dim, named};
 use crate::blocks::{Activation, Norm, NormKind};
 use crate::checkpoint::Config;
 use crate::error::ConfigError;
@@ -41,7 +41,7 @@ impl Gpt {
                 layers: config.dimension(names.layers)?,
                 heads,
                 kv_heads: heads,
-                head_dim: head_dim((names.hidden[0], hidden), (names.heads[0], heads))?,
+                head_dim: head_dim(named(names.hidden[0], hidden), named(names.heads[0], heads))?,
                 hidden,
                 positions: config.dimension(names.positions)?,
                 window: None,

@@ -2,7 +2,7 @@
 //! and feed-forward network side by side or one after the other, each behind its own LayerNorm; queries, keys and
 //! values from one map that stores them head by head.
 
-use super::fields::{activation, head_dim};
+use super::fields::{activation, head_dim, named};
 use super::rope::{Defaults, frequencies};
 use super::{Family, Head, Shape};
 use crate::blocks::{
@@ -30,7 +30,7 @@ struct GptNeoX {
 pub(super) fn read(config: &Config) -> Result<Box<dyn Family>, ConfigError> {
     let hidden = config.dimension(&["hidden_size"])?;
     let heads = config.dimension(&["num_attention_heads"])?;
-    let head_dim = head_dim(("hidden_size", hidden), ("num_attention_heads", heads))?;
+    let head_dim = head_dim(named("hidden_size", hidden), named("num_attention_heads", heads))?;
     let defaults = Defaults { theta: 10_000.0, fraction: 0.25 };
     Ok(Box::new(GptNeoX {
         shape: Shape {

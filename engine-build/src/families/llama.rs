@@ -1,7 +1,7 @@
 //! Llama (`LlamaForCausalLM`) and the families that differ from it by a flag: Mistral and Qwen2. RMSNorm, rotary
 //! embeddings over whole heads, a gated feed-forward network, keys and values that groups of heads share.
 
-use super::fields::{activation, head_dim, head_groups, heads_width};
+use super::fields::{activation, head_dim, head_groups, heads_width, named};
 use super::rope::{Defaults, frequencies};
 use super::{Family, Head, Shape};
 use crate::blocks::{
@@ -65,10 +65,10 @@ fn read_with(config: &Config, difference: &Difference) -> Result<Box<dyn Family>
     let hidden = config.dimension(&["hidden_size"])?;
     let heads = config.dimension(&["num_attention_heads"])?;
     let kv_heads = config.dimension_opt("num_key_value_heads")?.or(difference.kv_heads).unwrap_or(heads);
-    head_groups(("num_attention_heads", heads), ("num_key_value_heads", kv_heads))?;
+    head_groups(named("num_attention_heads", heads), named("num_key_value_heads", kv_heads))?;
     let head_dim = match config.dimension_opt("head_dim")? {
         Some(size) => size,
-        None => head_dim(("hidden_size", hidden), ("num_attention_heads", heads))?,
+        None => head_dim(named("hidden_size", hidden), named("num_attention_heads", heads))?,
     };
     heads_width(heads, head_dim)?;
     let defaults = Defaults { theta: 10_000.0, fraction: 1.0 };

@@ -1,7 +1,7 @@
 //! OPT (`OPTForCausalLM`): learned positions that begin at row 2, LayerNorm before each block or (350M) behind it, and
 //! embeddings that may be narrower than the layers, with a projection at each end.
 
-use super::fields::{activation, head_dim};
+use super::fields::{activation, head_dim, named};
 use super::{Family, Head, Shape};
 use crate::blocks::{
     Activation, Attention, Builder, Cache, Gate, Layer, LayerPlan, LearnedPositions, Linear, Mlp, Norm, NormKind,
@@ -44,7 +44,7 @@ pub(super) fn read(config: &Config) -> Result<Box<dyn Family>, ConfigError> {
             layers: config.dimension(&["num_hidden_layers"])?,
             heads,
             kv_heads: heads,
-            head_dim: head_dim(("hidden_size", hidden), ("num_attention_heads", heads))?,
+            head_dim: head_dim(named("hidden_size", hidden), named("num_attention_heads", heads))?,
             hidden,
             positions: config.dimension(&["max_position_embeddings"])?,
             window: None,

@@ -5,7 +5,7 @@
 //! RMSNorm, no biases, query-key products as they are, and a bias by relative position that the layers of a stack
 //! share.
 
-use super::fields::{Named, heads_width};
+use super::fields::{Named, heads_width, named};
 use super::{Encoder, Family, Head, Shape};
 use crate::blocks::{
     Activation, Attention, Builder, Cache, CrossAttention, Gate, Layer, LayerPlan, Linear, Mlp, Norm, NormKind, Order,
@@ -55,10 +55,9 @@ pub(super) fn read(config: &Config) -> Result<Box<dyn Family>, ConfigError> {
         window: None,
         vocab: config.dimension(&["vocab_size"])?,
     };
-    let buckets =
-        ("relative_attention_num_buckets", config.dimension_opt("relative_attention_num_buckets")?.unwrap_or(32));
-    let farthest =
-        ("relative_attention_max_distance", config.dimension_opt("relative_attention_max_distance")?.unwrap_or(128));
+    let field = |name, default| Ok::<_, ConfigError>(named(name, config.dimension_opt(name)?.unwrap_or(default)));
+    let buckets = field("relative_attention_num_buckets", 32)?;
+    let farthest = field("relative_attention_max_distance", 128)?;
     check_buckets(buckets, farthest)?;
     Ok(Box::new(T5 {
         shape,
@@ -67,8 +66,8 @@ pub(super) fn read(config: &Config) -> Result<Box<dyn Family>, ConfigError> {
         activation,
         gated,
         epsilon: config.positive_or("layer_norm_epsilon", 1e-6)?,
-        buckets: buckets.1,
-        max_distance: farthest.1,
+        buckets: buckets.size,
+        max_distance: farthest.size,
         scaled_head: scaled_head(config)?,
     }))
 }
@@ -105,7 +104,8 @@ fn network(config: &Config) -> Result<(Activation, bool), ConfigError> {
 }
 
 /// Checks that there are buckets for both directions, near and far, and that the far ones have room.
-fn check_buckets((field, buckets): Named, (far_field, farthest): Named) -> Result<(), ConfigError> {
+fn check_buckets(buckets: Named, farthest: Named) -> Result<(), ConfigError> {
+    let (Named { field, size: buckets }, Named { field: far_field, size: farthest }) = (buckets, farthest);
     if !(4..=1 << 16).contains(&buckets) || buckets % 2 == 1 {
         let found = buckets.to_string();
         return Err(ConfigError::Unsupported { field, found, supported: "an even number from 4 to 65536" });

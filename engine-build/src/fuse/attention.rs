@@ -76,8 +76,8 @@ fn find(r: &Rewriter, forms: &Forms, slot: usize) -> Option<Found> {
 
     let found = Found {
         queries: heads(r, forms, queries)?,
-        keys: scatter(r, forms, (keys, slot))?,
-        values: scatter(r, forms, (values, slot))?,
+        keys: scatter(r, forms, keys, slot)?,
+        values: scatter(r, forms, values, slot)?,
         present: [keys.clone(), values.clone()],
         scale,
         slots: [slot, transpose, reshape],
@@ -107,7 +107,7 @@ impl Found {
 }
 
 /// The write that makes a present cache, if only the graph and the attention in `user` use that.
-fn scatter(r: &Rewriter, forms: &Forms, (present, user): (&str, usize)) -> Option<Scatter> {
+fn scatter(r: &Rewriter, forms: &Forms, present: &str, user: usize) -> Option<Scatter> {
     let slot = r.producer(present)?;
     let node = r.operator(slot, "TensorScatter")?;
     let [past, new, past_len] = node.input.as_slice() else { return None };

@@ -94,5 +94,5 @@ fn cut_rows(r: &mut Rewriter, matrix: &str, offset: u64) -> Option<String> {
         return None;
     };
     let (shape, source) = (vec![rows - offset, *width], Source::Checkpoint(tensor.without_first(offset * width)));
-    r.derive(matrix, "rows", (shape, source))
+    r.derive(matrix, "rows", shape, source)
 }

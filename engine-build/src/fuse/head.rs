@@ -56,8 +56,8 @@ fn find(r: &Rewriter, slot: usize, vocab: u64) -> Option<Found> {
     if !plain || padded < vocab {
         return None;
     }
-    let bias = real_bias(r, input(product, 2), (vocab, padded))?;
-    let norm = Norm::of(r, (rows, inputs), |user| user == product_slot);
+    let bias = real_bias(r, input(product, 2), vocab, padded)?;
+    let norm = Norm::of(r, rows, inputs, |user| user == product_slot);
     let selected = norm.as_ref().map_or(rows, |norm| &norm.x);
     let x = unselected(r, selected, inputs)?;
     slots.extend([slot, product_slot]);
@@ -99,7 +99,7 @@ fn log_sum_exp(r: &Rewriter, logits: &str, topv: &str) -> Option<(String, Vec<us
 }
 
 /// What is added to the logits of real ids, if the padding's are made as low as the operator makes them.
-fn real_bias(r: &Rewriter, bias: Option<&str>, (vocab, padded): (u64, u64)) -> Option<Bias> {
+fn real_bias(r: &Rewriter, bias: Option<&str>, vocab: u64, padded: u64) -> Option<Bias> {
     let Some(bias) = bias else { return (vocab == padded).then_some(Bias::None) };
     let parameter = r.parameter(bias).filter(|_| r.is_vector(bias, padded))?;
     match &parameter.source {
@@ -130,7 +130,7 @@ fn replace(r: &mut Rewriter, found: Found) {
     let bias = match found.bias {
         Bias::None => None,
         Bias::Stored(bias) => Some(bias),
-        Bias::Cut(bias, source) => r.derive(&bias, "real", (vec![found.panels.outputs], source)),
+        Bias::Cut(bias, source) => r.derive(&bias, "real", vec![found.panels.outputs], source),
     };
     let mut attributes = vec![
         Attribute::Int("inputs", found.panels.inputs.cast_signed()),

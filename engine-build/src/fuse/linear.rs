@@ -60,7 +60,7 @@ impl Linear {
         if inputs != form.width {
             return None;
         }
-        let norm = Norm::of(r, (x, inputs), |user| is_product(r, user, x));
+        let norm = Norm::of(r, x, inputs, |user| is_product(r, user, x));
         Some(Self {
             x: norm.as_ref().map_or(x, |norm| &norm.x).to_owned(),
             matrix: matrix.to_owned(),
@@ -176,13 +176,13 @@ fn activation(r: &Rewriter, value: &str) -> Option<Activated> {
                 _ => None,
             }
         }
-        [a, b] => gate(r, value, (a, b)).or_else(|| gate(r, value, (b, a))),
+        [a, b] => gate(r, value, a, b).or_else(|| gate(r, value, b, a)),
         _ => None,
     }
 }
 
 /// `x * sigmoid(x)` and `x * sigmoid(1.702 x)`: `first` begins the sigmoid and `last` is the product.
-fn gate(r: &Rewriter, value: &str, (first, last): (usize, usize)) -> Option<Activated> {
+fn gate(r: &Rewriter, value: &str, first: usize, last: usize) -> Option<Activated> {
     let product = r.operator(last, "Mul")?;
     let gate = other_input(product, value)?;
     let sigmoid = r.producer(gate).filter(|_| r.only_user(gate) == Some(last))?;

@@ -5,8 +5,7 @@
 //! `Head` (or their int8 forms) over packed weights, and what isn't stays as it is and stays right. The rewritten graph
 //! has the same inputs and outputs, but for its KV caches once its attention is rewritten (see `attention`).
 //!
-//! - `rewriter`: the nodes by what they produce and use; parameters and their packed forms; what nobody uses is
-//!   dropped.
+//! - `rewriter`: the nodes by what they produce and use; parameters and their packed forms; what is unused is dropped.
 //! - `forms`: which values are rows of the residual stream, and how wide. `step`: positions and the mask.
 //! - `embedding`, `linear`, `attention`, `head`: one pattern each; `norm`: what `Linear` and `Head` take in.
 //!

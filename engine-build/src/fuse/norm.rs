@@ -17,7 +17,7 @@ pub(crate) struct Norm {
 
 impl Norm {
     /// The normalization of rows of this width that makes a value, if `takes` holds for every node that uses it.
-    pub(crate) fn of(r: &Rewriter, (value, width): (&str, u64), takes: impl Fn(usize) -> bool) -> Option<Self> {
+    pub(crate) fn of(r: &Rewriter, value: &str, width: u64, takes: impl Fn(usize) -> bool) -> Option<Self> {
         let node = r.node(r.producer(value)?)?;
         let kind = match node.op_type.as_str() {
             "LayerNormalization" => "layer",

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use crate::onnx::graph::attribute_proto;
 use crate::onnx::proto::{AttributeProto, DataType, NodeProto, TensorProto};
 use crate::onnx::{Attribute, DOMAIN, Dim, Element, Graph, Parameter, Source};
-use crate::packing::{Form, Panels};
+use crate::packing::{Form, Packing, Panels};
 use bundle::manifest::Quantization;
 
 /// A packed weight matrix, by name.
@@ -189,16 +189,16 @@ impl Rewriter {
             None => (Form::F32, Element::F32, panels.shape_f32()),
         };
         let source = self.graph.parameters[index].source.clone();
-        let packed = Parameter { panels: Some((panels, form)), ..stand_in(&matrix, shape, element, source) };
+        let packed = Parameter { packing: Some(Packing { panels, form }), ..stand_in(&matrix, shape, element, source) };
         let scales =
-            |name: &String| stand_in(name, panels.shape_scales(), Element::F32, Source::Beside(matrix.clone()));
+            |name: &String| stand_in(name, panels.shape_scales(), Element::F32, Source::Scales(matrix.clone()));
         let scales = scale.as_ref().map(scales);
         self.add(index, std::iter::once(packed).chain(scales));
         Some(Weight { matrix, scale })
     }
 
     /// Another parameter in f32, made from one: its name.
-    pub(crate) fn derive(&mut self, name: &str, suffix: &str, (shape, source): (Vec<u64>, Source)) -> Option<String> {
+    pub(crate) fn derive(&mut self, name: &str, suffix: &str, shape: Vec<u64>, source: Source) -> Option<String> {
         let &index = self.parameters.get(name)?;
         let derived = format!("{name}.{suffix}");
         self.add(index, [stand_in(&derived, shape, Element::F32, source)]);
@@ -266,7 +266,7 @@ impl Rewriter {
 }
 
 fn stand_in(name: &str, shape: Vec<u64>, element: Element, source: Source) -> Parameter {
-    Parameter { name: name.to_owned(), shape, element, source, panels: None, offset_bytes: 0 }
+    Parameter { name: name.to_owned(), shape, element, source, packing: None, offset_bytes: 0 }
 }
 
 /// The attribute of that name.

@@ -11,17 +11,17 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 
 use super::{Element, Parameter, Source};
-use crate::Progress;
 use crate::checkpoint::Weights;
 use crate::error::{BuildError, WeightsError};
 use crate::packing::Form;
+use crate::progress::Progress;
 use crate::resume::Resumable;
 
 /// Elements that are encoded at a time: 1 MiB of f32, small enough to stay in cache between the steps.
 const PIECE_ELEMENTS: usize = 256 << 10;
 
 /// Writes the parameters in order, with zeros between them up to each one's offset. `file` is the whole weights file;
-/// those that are in it already are left.
+/// parameters that are in it already are left.
 pub(crate) fn write_parameters(
     parameters: &[Parameter],
     weights: &Weights,
@@ -29,92 +29,95 @@ pub(crate) fn write_parameters(
     progress: &dyn Progress,
 ) -> Result<(), BuildError> {
     let mut position_bytes = file.bytes();
-    let mut beside = HashMap::new();
+    let mut writer = Writer { weights, file, progress, scales: HashMap::new() };
     for parameter in parameters {
         if parameter.offset_bytes < position_bytes {
             progress.advance(parameter.bytes());
             continue;
         }
-        write_zeros(file, parameter.offset_bytes - position_bytes)?;
-        match &parameter.panels {
-            Some((panels, form)) => {
-                let found = panels.pack((&parameter.source, *form), weights, |packed| {
-                    if progress.is_cancelled() {
-                        return Err(BuildError::Cancelled);
-                    }
-                    file.write_all(packed).map_err(BuildError::WriteWeights)?;
-                    progress.advance(packed.len() as u64);
-                    Ok(())
-                })?;
-                if *form != Form::F32 {
-                    beside.insert(parameter.name.as_str(), found);
-                }
-            }
-            None => write_parameter(parameter, (weights, &beside), file, progress)?,
-        }
+        write_zeros(writer.file, parameter.offset_bytes - position_bytes)?;
+        writer.write(parameter)?;
         position_bytes = parameter.offset_bytes + parameter.bytes();
-        // What is beside a matrix is known as long as this process lives: no other goes on between it and the matrix.
-        if let Source::Beside(matrix) = &parameter.source {
-            beside.remove(matrix.as_str());
-        }
-        if beside.is_empty() {
-            file.mark().map_err(BuildError::WriteWeights)?;
+        // Scales are known as long as this process lives: a build resumes only where none are outstanding.
+        if writer.scales.is_empty() {
+            writer.file.mark().map_err(BuildError::WriteWeights)?;
         }
     }
     Ok(())
 }
 
-fn write_parameter(
-    parameter: &Parameter,
-    (weights, beside): (&Weights, &HashMap<&str, Vec<u8>>),
-    file: &mut dyn Write,
-    progress: &dyn Progress,
-) -> Result<(), BuildError> {
-    let mut written = 0;
-    let mut encoded = Vec::new();
-    let mut write = |start: u64, values: &[f32]| {
-        if progress.is_cancelled() {
-            return Err(BuildError::Cancelled);
-        }
-        encode(parameter, start, values, &mut encoded)?;
-        file.write_all(&encoded).map_err(BuildError::WriteWeights)?;
-        written += values.len() as u64;
-        progress.advance(encoded.len() as u64);
-        Ok::<_, BuildError>(())
-    };
-    match &parameter.source {
-        Source::Checkpoint(tensor) => weights.read(tensor, parameter.elements(), &mut write)?,
-        Source::Centred { tensor, mean } => {
-            weights.read(tensor, parameter.elements(), |start, values| write(start, &less_mean(start, values, mean)))?
-        }
-        Source::Scaled { tensor, factor } => {
-            weights.read(tensor, parameter.elements(), |start, values| write(start, &times(values, *factor)))?
-        }
-        Source::Padded { tensor, pad } => {
-            weights.read(tensor, parameter.elements(), &mut write)?;
-            let missing = parameter.elements().saturating_sub(tensor.elements);
-            write(tensor.elements, &vec![*pad; missing as usize])?;
-        }
-        Source::Transposed(matrix) => {
-            weights.read_transposed(matrix, |start, band| write_pieces(start, band, &mut write))?
-        }
-        Source::Computed(values) => write(0, values)?,
-        Source::Beside(matrix) => {
-            let found = beside.get(matrix.as_str()).map_or(&[][..], Vec::as_slice);
-            let missing = parameter.bytes().checked_sub(found.len() as u64).ok_or(WeightsError::Changed)?;
-            file.write_all(found).map_err(BuildError::WriteWeights)?;
-            progress.advance(found.len() as u64);
-            return write_zeros_for(missing, file, progress);
-        }
-    }
-    write_zeros_for((parameter.elements() - written) * parameter.element.bytes(), file, progress)
+struct Writer<'a> {
+    weights: &'a Weights,
+    file: &'a mut Resumable,
+    progress: &'a dyn Progress,
+    /// The scales of packed matrices that were written, until they are written themselves.
+    scales: HashMap<&'a str, Vec<u8>>,
 }
 
-/// The zeros that fill up a parameter.
-fn write_zeros_for(bytes: u64, file: &mut dyn Write, progress: &dyn Progress) -> Result<(), BuildError> {
-    write_zeros(file, bytes)?;
-    progress.advance(bytes);
-    Ok(())
+impl<'a> Writer<'a> {
+    fn write(&mut self, parameter: &'a Parameter) -> Result<(), BuildError> {
+        let Some(packing) = &parameter.packing else { return self.write_unpacked(parameter) };
+        let scales = packing.pack(&parameter.source, self.weights, |packed| {
+            if self.progress.is_cancelled() {
+                return Err(BuildError::Cancelled);
+            }
+            self.file.write_all(packed).map_err(BuildError::WriteWeights)?;
+            self.progress.advance(packed.len() as u64);
+            Ok(())
+        })?;
+        if packing.form != Form::F32 {
+            self.scales.insert(parameter.name.as_str(), scales);
+        }
+        Ok(())
+    }
+
+    fn write_unpacked(&mut self, parameter: &Parameter) -> Result<(), BuildError> {
+        let weights = self.weights;
+        let mut written = 0;
+        let mut encoded = Vec::new();
+        let mut write = |start: u64, values: &[f32]| {
+            if self.progress.is_cancelled() {
+                return Err(BuildError::Cancelled);
+            }
+            encode(parameter, start, values, &mut encoded)?;
+            self.file.write_all(&encoded).map_err(BuildError::WriteWeights)?;
+            written += values.len() as u64;
+            self.progress.advance(encoded.len() as u64);
+            Ok::<_, BuildError>(())
+        };
+        match &parameter.source {
+            Source::Checkpoint(tensor) => weights.read(tensor, parameter.elements(), &mut write)?,
+            Source::Centred { tensor, mean } => weights
+                .read(tensor, parameter.elements(), |start, values| write(start, &less_mean(start, values, mean)))?,
+            Source::Scaled { tensor, factor } => {
+                weights.read(tensor, parameter.elements(), |start, values| write(start, &times(values, *factor)))?
+            }
+            Source::Padded { tensor, pad } => {
+                weights.read(tensor, parameter.elements(), &mut write)?;
+                let missing = parameter.elements().saturating_sub(tensor.elements);
+                write(tensor.elements, &vec![*pad; missing as usize])?;
+            }
+            Source::Transposed(matrix) => {
+                weights.read_transposed(matrix, |start, band| write_pieces(start, band, &mut write))?
+            }
+            Source::Computed(values) => write(0, values)?,
+            Source::Scales(matrix) => {
+                let scales = self.scales.remove(matrix.as_str()).unwrap_or_default();
+                let missing = parameter.bytes().checked_sub(scales.len() as u64).ok_or(WeightsError::Changed)?;
+                self.file.write_all(&scales).map_err(BuildError::WriteWeights)?;
+                self.progress.advance(scales.len() as u64);
+                return self.fill(missing);
+            }
+        }
+        self.fill((parameter.elements() - written) * parameter.element.bytes())
+    }
+
+    /// Writes the zeros that fill up a parameter.
+    fn fill(&mut self, bytes: u64) -> Result<(), BuildError> {
+        write_zeros(self.file, bytes)?;
+        self.progress.advance(bytes);
+        Ok(())
+    }
 }
 
 /// Writes many values a piece at a time: what is encoded is held a second time.

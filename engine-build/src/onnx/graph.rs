@@ -11,8 +11,8 @@ use super::proto::{
     NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto,
     ValueInfoProto,
 };
-use crate::checkpoint::{Stacked, Tensor};
-use crate::packing::{Form, Panels};
+use super::source::Source;
+use crate::packing::Packing;
 
 /// ONNX IR version and default operator set: the first that have `TensorScatter` and `Attention` with its KV cache.
 const IR_VERSION: i64 = 12;
@@ -81,25 +81,6 @@ pub(crate) enum Attribute<'a> {
     Text(&'static str, &'a str),
 }
 
-/// Where the bytes of a parameter come from.
-#[derive(Clone, Debug)]
-pub(crate) enum Source {
-    /// The leading elements of a checkpoint tensor; zeros where the parameter is larger.
-    Checkpoint(Tensor),
-    /// The rows of a checkpoint tensor, each less the same row; zeros where the parameter is larger.
-    Centred { tensor: Tensor, mean: Vec<f32> },
-    /// The elements of a checkpoint tensor, each times a factor.
-    Scaled { tensor: Tensor, factor: f64 },
-    /// The elements of a checkpoint tensor; `pad` where the parameter is larger.
-    Padded { tensor: Tensor, pad: f32 },
-    /// Checkpoint matrices on top of each other, transposed.
-    Transposed(Stacked),
-    /// Values that the family computed.
-    Computed(Vec<f32>),
-    /// The scales of the packed parameter of this name, which is written before.
-    Beside(String),
-}
-
 /// A tensor of the external weights file.
 #[derive(Clone, Debug)]
 pub(crate) struct Parameter {
@@ -107,24 +88,10 @@ pub(crate) struct Parameter {
     pub(crate) shape: Vec<u64>,
     pub(crate) element: Element,
     pub(crate) source: Source,
-    /// How a matrix of the source is laid out and what its weights are stored as, where it isn't row by row.
-    pub(crate) panels: Option<(Panels, Form)>,
+    /// How a matrix of the source is packed, where it isn't stored row by row.
+    pub(crate) packing: Option<Packing>,
     /// Start in the weights file, a multiple of the page size.
     pub(crate) offset_bytes: u64,
-}
-
-impl Source {
-    /// The checkpoint tensors that it takes.
-    pub(crate) fn tensors(&self) -> &[Tensor] {
-        match self {
-            Source::Checkpoint(tensor)
-            | Source::Centred { tensor, .. }
-            | Source::Scaled { tensor, .. }
-            | Source::Padded { tensor, .. } => std::slice::from_ref(tensor),
-            Source::Transposed(matrix) => &matrix.tensors,
-            Source::Computed(_) | Source::Beside(_) => &[],
-        }
-    }
 }
 
 impl Parameter {
@@ -223,7 +190,7 @@ impl Graph {
             shape: shape.to_vec(),
             element,
             source,
-            panels: None,
+            packing: None,
             offset_bytes: 0,
         });
         Value(name.into())

@@ -5,5 +5,7 @@
 pub(crate) mod external;
 pub(crate) mod graph;
 pub(crate) mod proto;
+mod source;
 
-pub(crate) use graph::{Attribute, DOMAIN, Dim, Element, Graph, Parameter, Source, Value};
+pub(crate) use graph::{Attribute, DOMAIN, Dim, Element, Graph, Parameter, Value};
+pub(crate) use source::Source;

@@ -14,10 +14,10 @@ use tensorrt::{
 
 use super::error::PlanError;
 use super::part::Part;
-use super::record::{ENGINES, PlanRecord};
+use super::record::{BuiltPlan, ENGINES, PlanRecord};
 use super::shapes::{PlanShapes, ProfileShapes, Range};
-use crate::build::Progress;
 use crate::onnx::proto::ModelProto;
+use crate::progress::Progress;
 use bundle::manifest::{Dtype, Manifest, ModelInfo};
 
 /// The hidden size below which TensorRT-RTX 1.7.1 was seen to crash, for SM75.
@@ -65,19 +65,26 @@ pub fn build_plan(
     let manifest = Manifest::load(bundle)?;
     manifest.verify(bundle)?;
     let shapes = options.shapes.within(manifest.model.context).reading(manifest.model.source);
-    check(&manifest.model, library, (options.part, &shapes))?;
+    check(&manifest.model, library, options.part, &shapes)?;
     let architectures = architectures(library, &options.architectures)?;
     check_architectures(&manifest.model, library, &architectures)?;
     let model = &manifest.model;
     let job = Job { bundle, model, library, part: options.part, architectures: &architectures, shapes: &shapes };
     let plan = job.serialize(options.workspace_bytes, &progress)?;
-    let record = PlanRecord::new((library, options.part), &architectures, shapes, &manifest, &plan);
+    let record = PlanRecord::new(BuiltPlan {
+        library,
+        part: options.part,
+        architectures: &architectures,
+        shapes,
+        manifest: &manifest,
+        bytes: &plan,
+    });
     let engines = options.engines.clone().unwrap_or_else(|| bundle.join(ENGINES));
     let path = write(&engines, &record, &plan)?;
     Ok((path, record))
 }
 
-fn check(model: &ModelInfo, library: &Library, (part, shapes): (Part, &PlanShapes)) -> Result<(), PlanError> {
+fn check(model: &ModelInfo, library: &Library, part: Part, shapes: &PlanShapes) -> Result<(), PlanError> {
     if !Part::of(model).contains(&part) {
         return Err(PlanError::NoEncoder);
     }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::error::BuildError;
 use bundle::manifest::ManifestError;
 
 /// Why a plan can't be built or used.
@@ -156,10 +155,4 @@ pub enum Misfit {
         /// The record's.
         expected: String,
     },
-}
-
-impl From<PlanError> for BuildError {
-    fn from(error: PlanError) -> Self {
-        Self::Plan(Box::new(error))
-    }
 }

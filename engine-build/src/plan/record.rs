@@ -43,21 +43,26 @@ pub struct PlanRecord {
     pub tool: String,
 }
 
+/// A plan that was just built, and what it was built from.
+pub(super) struct BuiltPlan<'a> {
+    pub(super) library: &'a Library,
+    pub(super) part: Part,
+    pub(super) architectures: &'a [Sm],
+    pub(super) shapes: PlanShapes,
+    pub(super) manifest: &'a Manifest,
+    pub(super) bytes: &'a [u8],
+}
+
 impl PlanRecord {
-    pub(super) fn new(
-        (library, part): (&Library, Part),
-        architectures: &[Sm],
-        shapes: PlanShapes,
-        manifest: &Manifest,
-        plan: &[u8],
-    ) -> Self {
+    pub(super) fn new(built: BuiltPlan) -> Self {
+        let BuiltPlan { library, part, architectures, shapes, manifest, bytes } = built;
         let mut architectures: Vec<u32> = architectures.iter().map(|sm| sm.0).collect();
         architectures.sort_unstable();
         architectures.dedup();
         let (flavour, version) = (library.flavour().name().to_owned(), library.version().to_string());
         let gpus = architectures.iter().map(u32::to_string).collect::<Vec<_>>().join("+");
         let path = format!("{flavour}-{version}-sm{gpus}{}.plan", part.suffix());
-        let sha256 = hexadecimal(&Sha256::digest(plan));
+        let sha256 = hexadecimal(&Sha256::digest(bytes));
         Self {
             format: FORMAT,
             part,
@@ -65,7 +70,7 @@ impl PlanRecord {
             version,
             architectures,
             shapes,
-            plan: FileEntry { path, bytes: plan.len() as u64, sha256 },
+            plan: FileEntry { path, bytes: bytes.len() as u64, sha256 },
             graph: part.files(manifest),
             tool: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
         }

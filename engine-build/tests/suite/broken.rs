@@ -104,11 +104,9 @@ const WEIGHTS: [Case; 22] = [
     (
         "overlapping tensors",
         |t| {
-            let json = concat!(
-                r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"#,
-                r#""b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}}"#
-            );
-            t.write("model.safetensors", [header(json), vec![0; 6]].concat());
+            let tensor = |from: u32| json!({"dtype": "F32", "shape": [1], "data_offsets": [from, from + 4]});
+            let json = json!({"a": tensor(0), "b": tensor(2)}).to_string();
+            t.write("model.safetensors", [header(&json), vec![0; 6]].concat());
         },
         &["header of model.safetensors", "invalid offset"],
     ),

@@ -232,14 +232,15 @@ fn json_value() -> impl Strategy<Value = Value> {
     ]
 }
 
+/// Golden checkpoints of different families.
+const FAMILIES: [&str; 9] = ["gptj", "neo", "neox", "llama", "llama_wide", "mistral", "opt_post", "qwen2", "t5/gated"];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn any_fields_of_any_family(
-        name in proptest::sample::select(vec![
-            "gptj", "neo", "neox", "llama", "llama_wide", "mistral", "opt_post", "qwen2", "t5/gated",
-        ]),
+        name in proptest::sample::select(FAMILIES.to_vec()),
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), json_value()), 1..4),
     ) {
         let golden = Golden::copy(name);

@@ -26,7 +26,10 @@ pub fn gpt2_json() -> Option<String> {
     let read = |name| std::fs::read_to_string(folder.join(name)).unwrap();
     let vocab: Value = serde_json::from_str(&read("encoder.json")).unwrap();
     let merges: Vec<String> = read("vocab.bpe").lines().skip(1).map(String::from).collect();
-    let end = json!([{ "id": 50256, "content": "<|endoftext|>", "special": true }]);
+    let end = json!([{
+        "id": 50256, "content": "<|endoftext|>", "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": false, "special": true
+    }]);
     Some(tokenizer_json(&vocab, &json!(merges), &end))
 }
 

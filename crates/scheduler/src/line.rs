@@ -1,36 +1,36 @@
-//! Who waits, and who is next. A pure policy: time is told, nothing is locked.
+//! The policy of the queue: which request is next. Pure: the time is an argument, and nothing is locked.
 //!
-//! First come, first served, as long as nobody has waited long. Then the newest first: under overload someone has to
-//! wait in vain, and of people who type it is the newest keystroke that somebody still looks at. When the line is full
-//! and its oldest has waited that long, the oldest gives way to the newcomer; otherwise the newcomer is refused.
+//! The oldest request is next until one has waited longer than [`LineLimits::patience`]. Then the newest is next: under
+//! overload some requests are answered too late, and somebody still looks at the newest keystroke. In a full queue an
+//! overdue oldest request is replaced by the new one; otherwise the new one is refused.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long a request waits for its preferred_replica, which may be about to take it on, before another replica that
-/// has nothing to do takes it: about what reading its text once more costs there.
+/// How long a request waits for its preferred replica before an idle replica may take it: about the time in which the
+/// other replica would compute the request's typed text again.
 const PREFERENCE: Duration = Duration::from_millis(5);
 
-/// What the policy needs to know of someone who waits.
+/// What the policy needs to know of a request in the queue.
 pub trait Waits {
-    /// When it began to wait.
+    /// When it came.
     fn received(&self) -> Instant;
-    /// The replica it would best go to.
+    /// The replica that probably has most of its prefixes.
     fn preferred_replica(&self) -> usize;
-    /// Whether waiting is of no use any more: nobody wants the answer, or its time is up.
+    /// Whether it needs no replica any more: nobody waits for the answer, or its deadline has passed.
     fn is_over(&self, now: Instant) -> bool;
 }
 
-/// Bounds of a line.
+/// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct LineLimits {
-    /// Most that may wait.
+    /// Requests in the queue at most.
     pub length: usize,
-    /// Once the oldest has waited so long, the newest comes first.
+    /// Once the oldest has waited longer, the newest is next.
     pub patience: Duration,
 }
 
-/// The line. See the module's documentation.
+/// The requests in the queue. See the module's documentation.
 #[derive(Debug)]
 pub struct Line<T> {
     /// Oldest first.
@@ -39,22 +39,22 @@ pub struct Line<T> {
 }
 
 impl<T: Waits> Line<T> {
-    /// An empty line.
+    /// An empty queue.
     pub fn new(limits: LineLimits) -> Self {
         Self { items: VecDeque::new(), limits }
     }
 
-    /// Those that wait.
+    /// Requests in the queue.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Lets someone wait. Returns whom there is no room for, if anyone: the newcomer, or the oldest.
+    /// Adds a request. Returns the one that there is no room for, if any: this one or the oldest.
     pub fn push(&mut self, item: T, now: Instant) -> Option<T> {
         if self.items.len() < self.limits.length {
             self.items.push_back(item);
@@ -68,14 +68,14 @@ impl<T: Waits> Line<T> {
         oldest
     }
 
-    /// Takes the next for a replica: of those at preferred_replica there if there are any, else of those whose
-    /// preferred_replica isn't `idle` and has let them wait for a while. Idle homes take their own.
+    /// Takes the next request for a replica: one that prefers this replica, else one whose preferred replica is busy
+    /// and that has waited for [`PREFERENCE`].
     pub fn take(&mut self, replica: usize, idle: &[bool], now: Instant) -> Option<T> {
         let index = self.next(replica, idle, now)?;
         self.items.remove(index)
     }
 
-    /// Whether there is one for a replica to take.
+    /// Whether a replica has a request to take.
     pub fn has(&self, replica: usize, idle: &[bool], now: Instant) -> bool {
         self.next(replica, idle, now).is_some()
     }
@@ -91,14 +91,13 @@ impl<T: Waits> Line<T> {
         find(&preferring).or_else(|| find(&neglected))
     }
 
-    /// When the first of those whose preferred_replica isn't `idle` has waited long enough for another replica to take
-    /// it; `None` if there are none.
+    /// When the first request whose preferred replica is busy may be taken by another one.
     pub fn may_change_replica(&self, idle: &[bool]) -> Option<Instant> {
         let neglected = self.items.iter().filter(|item| prefers_a_busy_replica(*item, idle));
         neglected.map(|item| item.received() + PREFERENCE).min()
     }
 
-    /// Takes out all for whom waiting is over, oldest first.
+    /// Takes out the requests that need no replica any more, oldest first.
     pub fn withdraw(&mut self, now: Instant) -> Vec<T> {
         if !self.items.iter().any(|item| item.is_over(now)) {
             return Vec::new();
@@ -108,7 +107,7 @@ impl<T: Waits> Line<T> {
         over
     }
 
-    /// Takes out all.
+    /// Takes out all requests.
     pub fn clear(&mut self) -> Vec<T> {
         self.items.drain(..).collect()
     }
@@ -118,7 +117,7 @@ impl<T: Waits> Line<T> {
     }
 }
 
-/// Whether someone's preferred_replica has something else to do.
+/// Whether a request's preferred replica is busy.
 fn prefers_a_busy_replica(item: &impl Waits, idle: &[bool]) -> bool {
     !idle.get(item.preferred_replica()).copied().unwrap_or(false)
 }

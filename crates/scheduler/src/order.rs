@@ -1,34 +1,33 @@
-//! Whose rows are planned first. Pure policy.
+//! The order in which jobs are planned. Pure policy.
 //!
-//! Shared evenly, many dear requests would all end at the time of the last one. So they are worked off one after the
-//! other, in the order in which they came, and those that need little more go before them: most keystrokes need little,
-//! because the prefix cache has most of what they ask for, and wait for none of the dear ones. Now and then it is the
-//! turn of who waited longest, so that nobody starves.
+//! Cheap jobs come first: most keystrokes are cheap, because the prefix cache has most of what they need. Expensive
+//! jobs follow one after the other, in order of arrival: shared evenly, all of them would end at the time of the last
+//! one. Every [`LONGEST_WAITING_EVERY`]th step begins with the job that waited longest, so that none starves.
 
-/// Positions up to which what is left of a job is cheap.
+/// A job that still needs at most so many positions is cheap.
 pub const CHEAP_POSITIONS: usize = 32;
 
-/// One forward of so many is planned for who waited longest.
+/// One step of so many begins with the job that waited longest.
 pub const LONGEST_WAITING_EVERY: u64 = 8;
 
 /// Longest row that counts as short: beams that grow, not texts that are read.
 pub const SHORT_ROW: usize = 4;
 
-/// What a job's place depends on.
+/// What a job's place in the order depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Its place among all jobs that ever came.
+    /// Its number among all jobs, in order of arrival.
     pub arrival: u64,
-    /// The forward in which it last had a row; that of its arrival before it had one.
+    /// The step in which it last had a row; before its first row, the step of its arrival.
     pub served: u64,
-    /// Positions that it will still need, about.
+    /// An estimate of the positions that it still needs.
     pub left: usize,
     /// Positions of the row that it waits for first.
     pub row_len: usize,
 }
 
 impl Standing {
-    fn is_dear(&self) -> bool {
+    fn is_expensive(&self) -> bool {
         self.left.max(self.row_len) > CHEAP_POSITIONS
     }
 }
@@ -36,14 +35,14 @@ impl Standing {
 /// By what the jobs of one step are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Cheap jobs, those with least left first, then dear ones in the order of their arrival. Each gets all that it
-    /// waits for before the next gets anything: who gets half of it can't go on.
+    /// Cheap jobs, those with least left first, then expensive ones in order of arrival. Each job gets all rows that it
+    /// waits for before the next gets any: half of them would not let it go on.
     CheapFirst {
-        /// Whether the last step's rows were long. Then those who want short ones come first, if there are any: a
-        /// prompt that takes several steps to read, or a crowd of them, holds nobody up for more than one.
+        /// Whether the last step's rows were long. Then jobs with short rows come first, so that prompts which take
+        /// several steps delay the other jobs by one step at most.
         after_long: bool,
     },
-    /// By how long they waited. Each gets one row before any gets more.
+    /// By the time that they waited. Each job gets one row before any gets a second.
     LongestWaiting,
 }
 
@@ -65,8 +64,8 @@ impl Turn {
                 Self::LongestWaiting => (false, false, 0, job.served, job.arrival),
                 Self::CheapFirst { after_long } => {
                     let is_long = after_long && job.row_len > SHORT_ROW;
-                    let left = if job.is_dear() { 0 } else { job.left };
-                    (is_long, job.is_dear(), left, 0, job.arrival)
+                    let left = if job.is_expensive() { 0 } else { job.left };
+                    (is_long, job.is_expensive(), left, 0, job.arrival)
                 }
             }
         });
@@ -89,7 +88,7 @@ mod tests {
         // Arrival, served, left, length of the row.
         let jobs = [(4, 90, 33, 1), (1, 99, 900, 1), (7, 98, 3, 1), (6, 97, 32, 1), (5, 50, 32, 2), (9, 99, 5, 200)];
         let turn = Turn::CheapFirst { after_long: false };
-        assert_eq!(sorted(turn, &jobs), [7, 5, 6, 1, 4, 9], "a long row is dear, however little comes after it");
+        assert_eq!(sorted(turn, &jobs), [7, 5, 6, 1, 4, 9], "a long row is expensive, however little comes after it");
         assert_eq!(sorted(Turn::LongestWaiting, &jobs), [5, 4, 6, 7, 1, 9]);
         let texts = [(1, 0, 90, 64), (2, 0, 90, 1), (3, 0, 9, 5)];
         assert_eq!(sorted(Turn::CheapFirst { after_long: true }, &texts), [2, 3, 1]);

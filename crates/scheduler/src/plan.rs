@@ -119,7 +119,7 @@ impl Plan {
         self.selected >= self.limits.selected
     }
 
-    /// The job whose row computes a node in this forward.
+    /// The job whose row computes a node in this step.
     pub fn owner(&self, node: NodeId) -> Option<usize> {
         self.computed.get(&node).map(|&(row, _)| self.rows[row].job)
     }
@@ -131,8 +131,7 @@ impl Plan {
         path.len() - past(&path, cache)
     }
 
-    /// Adds what fits of what jobs miss, the first job first: what they wait for, and then, one of each job in turn,
-    /// what nobody waits for yet.
+    /// Packs required nodes in job order, then speculative nodes of all jobs in turn, until the step is full.
     pub fn pack(&mut self, wants: &[Wants], turn: Turn, cache: &PrefixCache) {
         let one_each = usize::from(turn == Turn::LongestWaiting);
         for wants in wants {
@@ -150,7 +149,7 @@ impl Plan {
         }
     }
 
-    /// Adds a wanted node, if it fits into this forward.
+    /// Adds a wanted node, if it fits into this step.
     pub fn add(&mut self, job: usize, target: &Target, cache: &PrefixCache) {
         if self.is_full() {
             return;

@@ -302,7 +302,7 @@ fn random_use_starves_nobody_loses_nothing_and_changes_no_answer() {
     assert!(answered > 5_000 && cancelled > 500, "{answered} answered, {cancelled} cancelled");
 }
 
-/// Dear: several texts, each long, of a few tokens more in every forward.
+/// Expensive: several texts, each long, of a few tokens more in every forward.
 fn generation(text: &Arc<Text>, seed: u64) -> Task {
     // Each of another prompt: what two have in common costs the second nothing.
     let prompt = (0..4).map(|bit| if seed >> bit & 1 == 0 { 'a' } else { 'b' }).collect();

@@ -1,5 +1,5 @@
-//! Work of an idle replica for a keystroke that may come: the search that the first suggestion's next character would
-//! bring.
+//! Work of an idle replica for a keystroke that may come: the search for the typed text and the next character of its
+//! first suggestion.
 
 use std::time::{Duration, Instant};
 

@@ -93,7 +93,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Queues a request, or answers it at once, on this thread: if its preferred_replica waits for something to do and
+    /// Queues a request, or answers it at once, on this thread: if its preferred replica waits for something to do and
     /// has all that it needs in memory.
     ///
     /// # Errors

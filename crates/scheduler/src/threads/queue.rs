@@ -99,7 +99,7 @@ impl Queue {
             if called || is_over || is_closed || state.line.has(replica, &state.idle, now) {
                 break over;
             }
-            // Nobody calls when a request has waited long enough for its preferred_replica.
+            // Nobody calls when a request has waited long enough for its preferred replica.
             let until = until.into_iter().chain(state.line.may_change_replica(&state.idle)).min();
             state = match until.map(|until| until.saturating_duration_since(now)) {
                 Some(left) => self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,

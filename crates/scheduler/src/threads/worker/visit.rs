@@ -1,15 +1,15 @@
-//! Visits of the threads that bring requests, while the loop is parked.
+//! What an HTTP thread does with a parked loop: it hands in its request, and answers it if the prefix cache has all.
 
 use super::super::parking::Parked;
 use super::Loop;
 use crate::request::Request;
 
-/// Rounds that a search may take on the thread that brings it, each for one distribution and a few microseconds: more
+/// Rounds that a search may take on an HTTP thread, each for one distribution and a few microseconds: more
 /// than the ten beams and sixteen tokens of a default request. Other clients of that thread wait meanwhile.
 const ROUNDS: usize = 256;
 
 impl Loop {
-    /// Takes a request on the thread that brings it, and answers it if the prefix cache has all that it needs.
+    /// Takes a request on an HTTP thread, and answers it if the prefix cache has all that it needs.
     /// Otherwise the model thread goes on with it.
     pub(in crate::threads) fn visit(&mut self, request: Request) {
         let job = self.start(request);

@@ -34,6 +34,11 @@ mod real {
         }
     }
 
+    /// Reads a counter after this thread's own last write: sequentially consistent loads have a total order with it.
+    pub(crate) fn read_ordered(counter: &AtomicUsize) -> usize {
+        counter.load(Ordering::SeqCst)
+    }
+
     /// How long a thread has waited.
     pub(crate) struct Idle {
         since: Instant,
@@ -70,6 +75,11 @@ mod real {
     pub(crate) use loom::thread::{Builder, JoinHandle, Thread, park, yield_now};
 
     use super::Pause;
+
+    /// loom orders writes like that, but not loads: here it is a write that changes nothing.
+    pub(crate) fn read_ordered(counter: &AtomicUsize) -> usize {
+        counter.fetch_add(0, Ordering::SeqCst)
+    }
 
     /// Time does not pass in a model: a thread spins for ever, or sleeps at once.
     pub(crate) struct Idle {

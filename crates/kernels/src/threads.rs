@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use crate::sync::{
     Arc, AtomicBool, AtomicU64, AtomicUsize, Idle, JoinHandle, Ordering::SeqCst, Pause, Thread, UnsafeCell, park,
-    spawn, spin_loop, yield_now,
+    read_ordered, spawn, spin_loop, yield_now,
 };
 
 /// The team. Dropping it ends its threads.
@@ -102,7 +102,7 @@ impl Threads {
         team.open.store(true, SeqCst);
         team.epoch.fetch_add(1, SeqCst);
         // As in `Close`: a thread that is counted after this write sees the new epoch.
-        if team.asleep.fetch_add(0, SeqCst) > 0 {
+        if read_ordered(&team.asleep) > 0 {
             self.workers.iter().map(JoinHandle::thread).for_each(Thread::unpark);
         }
         let close = Close(team);
@@ -119,8 +119,8 @@ struct Close<'a>(&'a Team);
 impl Drop for Close<'_> {
     fn drop(&mut self) {
         self.0.open.store(false, SeqCst);
-        // Counts nobody, but is a write: a thread that is counted after it sees `open` as false.
-        let mut active = self.0.active.fetch_add(0, SeqCst);
+        // A thread that is counted after this sees `open` as false.
+        let mut active = read_ordered(&self.0.active);
         let mut spins = 0_u32;
         while active > 0 {
             spins += 1;

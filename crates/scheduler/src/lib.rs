@@ -8,7 +8,7 @@
 //! | [`prefix_cache`] | what was computed: distributions, and pages of keys and values, by prefix |
 //! | [`plan`], [`order`] | the rows of a step, and whose come first |
 //! | [`lanes`], [`sources`] | the KV lanes that rows use; the encoder outputs that they read |
-//! | [`line`], [`sessions`] | which request is next; which is its session's newest |
+//! | [`mod@line`], [`sessions`] | which request is next; which is its session's newest |
 //! | [`backend`], [`fake`] | the seam to an engine, and a deterministic engine for tests |
 //! | [`request`], [`observer`] | what comes in and goes back; what is reported |
 //!

@@ -69,7 +69,7 @@ impl<T: Waits> Line<T> {
     }
 
     /// Takes the next request for a replica: one that prefers this replica, else one whose preferred replica is busy
-    /// and that has waited for [`PREFERENCE`].
+    /// and that has waited for `PREFERENCE`.
     pub fn take(&mut self, replica: usize, idle: &[bool], now: Instant) -> Option<T> {
         let index = self.next(replica, idle, now)?;
         self.items.remove(index)

@@ -97,7 +97,7 @@ impl Pool {
     /// has all that it needs in memory.
     ///
     /// # Errors
-    /// [`Refusal::NotReady`] if no engine is running. A full queue is told through the request's own channel, because
+    /// [`Refusal::Unhealthy`] if no engine is running. A full queue is told through the request's own channel, because
     /// it may be another request that has to give way.
     pub fn submit(&self, request: Request) -> Result<(), Refusal> {
         match self.health() {

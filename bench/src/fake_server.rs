@@ -91,6 +91,7 @@ impl Drop for FakeServer {
 
 fn request_options() -> RequestOptions {
     RequestOptions {
+        tolerance: completion::typing::Tolerance::Off,
         max_characters: 1000,
         beams: None,
         default_deadline: Duration::from_secs(10),

@@ -78,7 +78,8 @@ fn replay(tokenizer: &Path, times: usize) -> Result<()> {
 }
 
 fn search(scheduler: &mut Scheduler, text: &Arc<Text>, typed: &str) -> Result<()> {
-    let options = SearchOptions { suggestions: 10, beams: 10, max_new_tokens: 4, context: 64, ..SearchOptions::default() };
+    let options =
+        SearchOptions { suggestions: 10, beams: 10, max_new_tokens: 4, context: 64, ..SearchOptions::default() };
     let job = scheduler.add(Search::new(Arc::clone(text), typed.to_owned(), options));
     for _ in 0..1000 {
         if scheduler.step()?.done.contains(&job) {

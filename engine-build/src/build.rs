@@ -24,6 +24,7 @@ use bundle::manifest::{
     Dtype, ENCODER_FILE, ENCODER_WEIGHTS_FILE, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quality,
     Quantization, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE, hexadecimal,
 };
+use completion::typing::channel::Channel;
 
 /// Positions that a query needs by default: the KV cache's size, and so most of a lane's memory.
 const DEFAULT_CONTEXT: u32 = 128;
@@ -56,6 +57,8 @@ pub struct BuildOptions {
     pub blocklist: Option<PathBuf>,
     /// Popular queries; see [`extras::read_popular`]. None by default.
     pub popular: Option<PathBuf>,
+    /// Probabilities of typing errors; see [`Channel`]. The default ones by default.
+    pub typing: Option<PathBuf>,
 }
 
 impl BuildOptions {
@@ -73,6 +76,7 @@ impl BuildOptions {
             quantization: Quantization::None,
             blocklist: None,
             popular: None,
+            typing: None,
         }
     }
 
@@ -212,6 +216,13 @@ fn read_extras(options: &BuildOptions) -> Result<Vec<(&'static str, Vec<u8>)>, B
     }
     if let Some(path) = &options.popular {
         files.push((extras::POPULAR_FILE, extras::popular_map(extras::read_popular(path)?)?));
+    }
+    if let Some(path) = &options.typing {
+        let wrong = |reason: String| BuildError::Typing { path: path.clone(), reason };
+        let json = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let channel = Channel::from_json(&json).map_err(|error| wrong(error.to_string()))?;
+        let json = serde_json::to_vec_pretty(&channel).map_err(|error| wrong(error.to_string()))?;
+        files.push((extras::TYPING_FILE, json));
     }
     Ok(files)
 }

@@ -26,6 +26,14 @@ pub enum BuildError {
     /// The weights are broken or do not fit the configuration.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// The probabilities of typing errors can't be read.
+    #[error("{}: {reason}", path.display())]
+    Typing {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The tokenizer is broken or does not fit the model.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

@@ -59,6 +59,9 @@ pub struct BuildArgs {
     /// Popular queries to merge with the model's suggestions: lines of query, tab, count. Default: none.
     #[arg(long, env = "FORETYPE_POPULAR", value_name = "FILE")]
     popular: Option<PathBuf>,
+    /// Probabilities of typing errors, a JSON object: see docs/tuning.md. Default: built in.
+    #[arg(long, env = "FORETYPE_TYPING", value_name = "FILE")]
+    typing: Option<PathBuf>,
     #[command(flatten)]
     plan: PlanArgs,
 }
@@ -86,6 +89,7 @@ impl BuildArgs {
         options.prompt_prefix = self.prompt_prefix;
         options.blocklist = self.blocklist;
         options.popular = self.popular;
+        options.typing = self.typing;
         options.dtype = if half { Dtype::F16 } else { Dtype::F32 };
         options.operators = self.operators.into();
         options.quantization = self.quantize.into();

@@ -5,6 +5,7 @@ use backends::onnxruntime::CpuLevel;
 use bundle::{Operators, Quantization};
 use clap::ValueEnum;
 use completion::text::Method;
+use completion::typing::Tolerance;
 
 /// Operators of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -89,6 +90,27 @@ impl From<MethodChoice> for Method {
             MethodChoice::Exact => Self::Exact,
             MethodChoice::Healed => Self::Healed,
             MethodChoice::Naive => Self::Naive,
+        }
+    }
+}
+
+/// What a typed text may be taken to mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ToleranceChoice {
+    /// Exactly what was typed.
+    Off,
+    /// Also other letter case, width and accents.
+    Case,
+    /// Also typing errors.
+    Auto,
+}
+
+impl From<ToleranceChoice> for Tolerance {
+    fn from(choice: ToleranceChoice) -> Self {
+        match choice {
+            ToleranceChoice::Off => Self::Off,
+            ToleranceChoice::Case => Self::Case,
+            ToleranceChoice::Auto => Self::Auto,
         }
     }
 }

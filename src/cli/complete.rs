@@ -48,6 +48,7 @@ impl CompleteArgs {
             max_new_tokens: self.max_new_tokens,
             deadline_ms: None,
             method: self.method.into(),
+            tolerance: None,
             session: None,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -65,7 +66,10 @@ fn print_table(answer: &Answer<Completions>) {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["", "suggestion", "probability", "log p"]);
     for (index, suggestion) in answer.result.suggestions.iter().enumerate() {
-        let text = if suggestion.complete { suggestion.text.clone() } else { format!("{} …", suggestion.text) };
+        let mut text = if suggestion.complete { suggestion.text.clone() } else { format!("{} …", suggestion.text) };
+        if suggestion.meaning.edits > 0 {
+            text.push_str(&format!(" (for {:?})", suggestion.meant()));
+        }
         let probability = format!("{:.2} %", 100.0 * suggestion.probability);
         table.add_row([(index + 1).to_string(), text, probability, format!("{:.3}", suggestion.logprob)]);
     }

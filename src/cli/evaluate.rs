@@ -11,11 +11,11 @@ use indicatif::ProgressBar;
 
 use super::model_args::ModelArgs;
 use super::progress::Bar;
-use crate::engine::read_text;
 use crate::engine::{DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS};
+use crate::engine::{read_text, with_channel};
 use crate::evaluate::metrics::Keystroke;
 use crate::evaluate::report::{self, Run};
-use crate::evaluate::{Contender, Replay, ReplayOptions};
+use crate::evaluate::{Contender, Replay, ReplayOptions, typos};
 use crate::models::folder;
 use crate::popular::Popular;
 use backends::options;
@@ -37,6 +37,10 @@ pub struct EvaluateArgs {
     /// A file of query, tab, count lines for the method `popular`. Default: the bundle's own.
     #[arg(long, env = "FORETYPE_POPULAR", value_name = "FILE")]
     popular: Option<PathBuf>,
+    /// Type with errors, drawn with this seed: lists for right and for mistyped text, in other case and width, and what
+    /// they cost. The keystrokes of whole queries are left out then.
+    #[arg(long, env = "FORETYPE_TYPOS", value_name = "SEED")]
+    typos: Option<u64>,
     /// Queries of the first file to type with an empty prefix cache before each keystroke, to measure cold answers; 0
     /// also leaves out the measurement with lookahead.
     #[arg(long, env = "FORETYPE_COLD", value_name = "N", default_value_t = 20)]
@@ -53,7 +57,7 @@ impl EvaluateArgs {
         let folder = self.model.folder()?;
         let (intake, options) = self.model.setup(&folder)?;
         let (path, manifest) = folder::open(&folder, &intake, &Bar::default())?;
-        let text = Arc::new(read_text(&path, &manifest)?);
+        let text = Arc::new(with_channel(read_text(&path, &manifest)?, &path)?);
         let backend = options::load(&path, &manifest, &options.backend)?;
         let context = backend.limits().context;
         let mut scheduler = Scheduler::new(backend, options.requests.pool.prefix_cache_bytes);
@@ -79,6 +83,9 @@ impl EvaluateArgs {
                 lookahead: false,
             },
         };
+        if let Some(seed) = self.typos {
+            return self.replay_typos(&mut replay, seed);
+        }
         let (runs, extra) = self.replay(&mut replay)?;
         let report = report_text(&manifest, &runs, &extra)?;
         print!("{report}");
@@ -90,6 +97,23 @@ impl EvaluateArgs {
             for set in sets {
                 report::plot(&runs, set, &folder.join(format!("evaluate-{set}.svg")))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Types each query right and wrong, and prints what each contender makes of it.
+    fn replay_typos(&self, replay: &mut Replay<'_>, seed: u64) -> Result<(), Box<dyn Error>> {
+        let mut report = String::new();
+        for file in &self.queries {
+            let set = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let queries = read_queries(file, self.limit)?;
+            let typos = typos::run(replay, &queries, &self.method, seed)?;
+            writeln!(report, "{set}, {} queries, seed {seed}\n\n{}\n", queries.len(), typos::table(&typos))?;
+        }
+        print!("{report}");
+        if let Some(folder) = &self.results {
+            std::fs::create_dir_all(folder)?;
+            std::fs::write(folder.join("evaluate-typos.txt"), &report)?;
         }
         Ok(())
     }

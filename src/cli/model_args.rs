@@ -10,7 +10,7 @@ use bundle::manifest::WEIGHTS_FILE;
 use clap::Args;
 use scheduler::PoolOptions;
 
-use super::choices::{OperatorsChoice, QuantizeChoice, cpu_level};
+use super::choices::{OperatorsChoice, QuantizeChoice, ToleranceChoice, cpu_level};
 use super::gpu::GpuArgs;
 use super::replicas;
 use crate::engine::{EngineOptions, RequestOptions};
@@ -68,6 +68,9 @@ pub struct ModelArgs {
     /// Most characters of an input.
     #[arg(long, env = "FORETYPE_MAX_CHARACTERS", value_name = "N", default_value_t = 1000)]
     max_characters: usize,
+    /// What a typed text may be taken to mean if its request doesn't say.
+    #[arg(long, env = "FORETYPE_TOLERANCE", value_enum, default_value = "auto")]
+    tolerance: ToleranceChoice,
     /// Weight of the bundle's popular queries against the model, 0 to 1.
     #[arg(long, env = "FORETYPE_POPULAR_WEIGHT", value_name = "SHARE", default_value_t = 0.3)]
     popular_weight: f64,
@@ -161,6 +164,7 @@ impl ModelArgs {
                 beams: self.beams.map(NonZero::get),
                 default_deadline: Duration::from_millis(self.deadline_ms).min(MAX_DEADLINE),
                 max_deadline: MAX_DEADLINE,
+                tolerance: self.tolerance.into(),
                 popular_weight: self.popular_weight.clamp(0.0, 1.0),
                 pool: PoolOptions {
                     max_queued: self.max_queued,

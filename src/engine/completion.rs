@@ -10,6 +10,7 @@ use crate::popular::Popular;
 use completion::popular::{PopularQueries, merge_popular};
 use completion::text::Method;
 use completion::text::query::{Query, QueryError};
+use completion::typing::Tolerance;
 use completion::{Completions, Search, SearchOptions};
 use scheduler::Finish;
 
@@ -26,6 +27,8 @@ pub struct Completion {
     pub deadline_ms: Option<u64>,
     /// How half-typed tokens are treated.
     pub method: Method,
+    /// What the typed text may be taken to mean; the server's default if absent.
+    pub tolerance: Option<Tolerance>,
     /// Whose request it is: a newer one of the same session supersedes it.
     pub session: Option<String>,
 }
@@ -52,6 +55,7 @@ impl Model {
             max_new_tokens,
             context: self.context,
             method: completion.method,
+            tolerance: completion.tolerance.unwrap_or(self.options.tolerance),
         };
         let search = Search::new(Arc::clone(&self.text), query.as_str().to_owned(), options);
         // One position must be left for a token that is not typed yet.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use backends::onnxruntime::CpuLevel;
 use backends::options;
-use bundle::extras::{BLOCKLIST_FILE, ExtrasError, read_blocklist};
+use bundle::extras::{BLOCKLIST_FILE, ExtrasError, TYPING_FILE, read_blocklist};
 use bundle::manifest::{ENCODER_WEIGHTS_FILE, Manifest, WEIGHTS_FILE};
 use completion::text::Text;
 use completion::text::blocklist::Blocklist;
+use completion::typing::channel::Channel;
 use scheduler::backend::Limits;
 use scheduler::{Loader, PoolError};
 
@@ -34,6 +35,14 @@ pub enum EngineError {
         /// The file.
         path: PathBuf,
         /// The matcher's words.
+        reason: String,
+    },
+    /// The typing channel can't be read.
+    #[error("{}: {reason}", path.display())]
+    Typing {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
         reason: String,
     },
     /// The model can't be loaded.
@@ -71,7 +80,7 @@ impl EngineParts {
 
     /// Reads a bundle. No model is loaded yet.
     pub(super) fn read(bundle: &Path, manifest: &Manifest, options: &EngineOptions) -> Result<Self, EngineError> {
-        let text = with_blocklist(read_text(bundle, manifest)?, bundle)?;
+        let text = with_blocklist(with_channel(read_text(bundle, manifest)?, bundle)?, bundle)?;
         if let Some(reason) = text.inexact_because().filter(|_| manifest.model.source.is_none()) {
             tracing::warn!(reason, "half-typed tokens are healed, not treated exactly");
         }
@@ -93,6 +102,18 @@ fn memory_bytes(bundle: &Path, limits: &Limits, options: &EngineOptions) -> u64 
     let file = |name| std::fs::metadata(bundle.join(name)).map_or(0, |file| file.len());
     let weights = file(WEIGHTS_FILE) + if limits.source.is_some() { file(ENCODER_WEIGHTS_FILE) } else { 0 };
     (weights + (kv + sources) as u64) * pool.replicas as u64
+}
+
+/// Adds the bundle's typing channel, if there is one.
+pub fn with_channel(text: Text, bundle: &Path) -> Result<Text, EngineError> {
+    let path = bundle.join(TYPING_FILE);
+    if !path.exists() {
+        return Ok(text);
+    }
+    let reason = |reason: String| EngineError::Typing { path: path.clone(), reason };
+    let json = std::fs::read_to_string(&path).map_err(|error| reason(error.to_string()))?;
+    let channel = Channel::from_json(&json).map_err(|error| reason(error.to_string()))?;
+    Ok(text.with_channel(channel))
 }
 
 /// Adds the bundle's blocklist, if there is one.

@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use self::completion::Completion;
 pub use self::generation::{Generation, check_choice};
-pub use self::load::{EngineError, EngineParts};
+pub use self::load::{EngineError, EngineParts, with_channel};
 use self::model::{Model, check_session};
 pub use self::options::{
     DEFAULT_BEAMS, DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS, EngineOptions, MAX_SUGGESTIONS, RequestOptions,
@@ -219,7 +219,7 @@ struct Checked<'a> {
 /// The answer to a text that has a blocked term.
 fn blocked() -> Answer<TaskOutput> {
     Answer {
-        result: TaskOutput::Suggestions(Completions { suggestions: Vec::new(), proven: true }),
+        result: TaskOutput::Suggestions(Completions { suggestions: Vec::new(), proven: true, typed_log_prob: None }),
         finish: Finish::Blocked,
         usage: Usage::default(),
         queued: Duration::ZERO,

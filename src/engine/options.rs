@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backends::options::BackendOptions;
+use completion::typing::Tolerance;
 use scheduler::PoolOptions;
 
 /// Suggestions of a request that doesn't say.
@@ -25,6 +26,8 @@ pub struct RequestOptions {
     pub default_deadline: Duration,
     /// Most time that a request may ask for.
     pub max_deadline: Duration,
+    /// What a typed text may be taken to mean if its request doesn't say.
+    pub tolerance: Tolerance,
     /// Weight of popular queries against the model, 0 to 1.
     pub popular_weight: f64,
     /// Waiting and running requests.

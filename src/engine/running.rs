@@ -236,7 +236,11 @@ mod tests {
     /// A request that is answered with no suggestions.
     fn running<T: 'static>(metrics: &Arc<Metrics>) -> Running<T> {
         let answer = Answer {
-            result: TaskOutput::Suggestions(Completions { suggestions: Vec::new(), proven: true }),
+            result: TaskOutput::Suggestions(Completions {
+                suggestions: Vec::new(),
+                proven: true,
+                typed_log_prob: None,
+            }),
             finish: Finish::Complete,
             usage: Usage::default(),
             queued: Duration::ZERO,

@@ -1,10 +1,11 @@
 //! Replays queries keystroke by keystroke and measures what a person would have got, and what it cost.
 //!
-//! [`replay`] drives a scheduler, without a server or a thread; [`metrics`] is the arithmetic, [`report`] the tables
-//! and the plot.
+//! [`replay`] drives a scheduler, without a server or a thread; [`typos`] types with errors; [`metrics`] is the
+//! arithmetic, [`report`] the tables and the plot.
 
 pub mod metrics;
 pub mod replay;
 pub mod report;
+pub mod typos;
 
 pub use self::replay::{Contender, Replay, ReplayOptions};

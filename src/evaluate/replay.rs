@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::metrics::{Keystroke, ranks};
 use crate::popular::Popular;
 use completion::text::{Method, Text};
+use completion::typing::Tolerance;
 use completion::{Completions, Search, SearchOptions, Task};
 use scheduler::Usage;
 use scheduler::backend::BackendError;
@@ -19,6 +20,8 @@ const LIST: usize = 10;
 pub enum Contender {
     /// The model, half-typed tokens by the covering set.
     Exact,
+    /// The model, with typing errors.
+    Tolerant,
     /// The model, the last token dropped and constrained.
     Healed,
     /// The model, behind the typed text's tokens.
@@ -32,6 +35,7 @@ impl Contender {
     pub fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
+            Self::Tolerant => "tolerant",
             Self::Healed => "healed",
             Self::Naive => "naive",
             Self::Popular => "popular",
@@ -98,7 +102,11 @@ impl Replay<'_> {
         Ok(keystrokes)
     }
 
-    fn keystroke(&mut self, typed: &str, contender: Contender) -> Result<(Keystroke, Vec<String>), BackendError> {
+    /// Asks for one typed text; returns what it cost and the list.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn keystroke(&mut self, typed: &str, contender: Contender) -> Result<(Keystroke, Vec<String>), BackendError> {
         if self.options.cold {
             self.scheduler.reset();
         }
@@ -110,7 +118,7 @@ impl Replay<'_> {
                 .popular
                 .map(|p| p.best(typed, LIST).into_iter().map(|(query, _)| query).collect())
                 .unwrap_or_default(),
-            Contender::Exact | Contender::Healed | Contender::Naive => {
+            Contender::Exact | Contender::Tolerant | Contender::Healed | Contender::Naive => {
                 let (completions, usage, next) = self.search(typed, contender)?;
                 ahead = next;
                 keystroke.forwards = usage.forwards;
@@ -128,6 +136,19 @@ impl Replay<'_> {
         Ok((keystroke, list))
     }
 
+    /// The texts of a list and their probabilities.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn list(&mut self, typed: &str, contender: Contender) -> Result<(Vec<String>, Vec<f64>), BackendError> {
+        if contender == Contender::Popular {
+            let best = self.popular.map(|popular| popular.best(typed, LIST)).unwrap_or_default();
+            return Ok(best.into_iter().unzip());
+        }
+        let (completions, ..) = self.search(typed, contender)?;
+        Ok(completions.suggestions.into_iter().map(|suggestion| (suggestion.text, suggestion.probability)).unzip())
+    }
+
     /// Searches; returns what was found, what it cost, and the search to prepare with, if that is asked for.
     fn search(
         &mut self,
@@ -137,14 +158,16 @@ impl Replay<'_> {
         let method = match contender {
             Contender::Healed => Method::Healed,
             Contender::Naive => Method::Naive,
-            Contender::Exact | Contender::Popular => Method::Exact,
+            Contender::Exact | Contender::Tolerant | Contender::Popular => Method::Exact,
         };
+        let tolerance = if contender == Contender::Tolerant { Tolerance::Auto } else { Tolerance::Off };
         let options = SearchOptions {
             suggestions: LIST,
             beams: self.options.beams,
             max_new_tokens: self.options.max_new_tokens,
             context: self.options.context,
             method,
+            tolerance,
         };
         self.finish(Search::new(Arc::clone(self.text), typed.to_owned(), options))
     }

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use crate::engine::Completion;
 use completion::text::Method;
+use completion::typing::Tolerance;
 use completion::{Completions, Suggestion};
 use scheduler::{Answer, Finish, Usage};
 
@@ -28,6 +29,10 @@ pub struct Invocation {
     #[schema(minimum = 1, maximum = 60_000)]
     #[serde(default, deserialize_with = "super::json::whole_number")]
     pub deadline_ms: Option<u64>,
+    /// What the typed text may be taken to mean: exactly what was typed (`off`), also other letter case, width and
+    /// accents (`case`), or also typing errors (`auto`); the server's default if absent.
+    #[schema(value_type = Option<ToleranceName>)]
+    pub tolerance: Option<Tolerance>,
     /// Whose text this is: a newer request of a session takes the place of an older one that is still being worked on.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
     pub session: Option<String>,
@@ -38,19 +43,36 @@ pub struct Invocation {
 
 impl From<Invocation> for Completion {
     fn from(invocation: Invocation) -> Self {
-        let Invocation { input, suggestions, max_new_tokens, deadline_ms, session, stream: _ } = invocation;
-        Self { input, suggestions, max_new_tokens, deadline_ms, method: Method::default(), session }
+        let Invocation { input, suggestions, max_new_tokens, deadline_ms, tolerance, session, stream: _ } = invocation;
+        Self { input, suggestions, max_new_tokens, deadline_ms, method: Method::default(), tolerance, session }
     }
+}
+
+/// What a typed text may be taken to mean.
+#[derive(Clone, Copy, Debug, ToSchema)]
+#[schema(as = Tolerance, rename_all = "lowercase")]
+pub enum ToleranceName {
+    /// Exactly what was typed.
+    Off,
+    /// Also other letter case, width and accents.
+    Case,
+    /// Also typing errors.
+    Auto,
 }
 
 /// One way to complete the typed text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = Suggestion)]
 pub struct SuggestedQuery<'a> {
-    /// The whole query; it starts with exactly what was typed.
+    /// The whole query. It starts with exactly what was typed if `edits` is 0.
     text: &'a str,
-    /// What to add to the typed text.
-    completion: &'a str,
+    /// What to add to the typed text; absent if the query doesn't start with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completion: Option<&'a str>,
+    /// Edits between what was meant and what was typed. Another case, width or accents of the whole text are one.
+    edits: u8,
+    /// The beginning of `text` that the typed text stands for.
+    meant: &'a str,
     /// Natural logarithm of `probability`.
     #[schema(maximum = 0)]
     logprob: f64,
@@ -111,6 +133,11 @@ pub struct End<'a> {
     pub finish: SuggestFinish,
     /// Whether no unexplored completion is as probable as the last suggestion.
     pub proven: bool,
+    /// The probability that the model gives to queries that start with exactly what was typed; absent if the search
+    /// ended before it was known.
+    #[schema(minimum = 0, maximum = 1)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub typed_probability: Option<f64>,
     /// The model's name.
     pub model: &'a str,
     /// What it cost.
@@ -139,8 +166,9 @@ pub struct SuggestionLine<'a> {
 
 impl<'a> From<&'a Suggestion> for SuggestedQuery<'a> {
     fn from(suggestion: &'a Suggestion) -> Self {
-        let &Suggestion { ref text, ref completion, logprob, probability, complete } = suggestion;
-        Self { text, completion, logprob, probability, complete }
+        let &Suggestion { ref text, meaning, logprob, probability, complete } = suggestion;
+        let (completion, meant) = (suggestion.completion(), suggestion.meant());
+        Self { text, completion, edits: meaning.edits, meant, logprob, probability, complete }
     }
 }
 
@@ -171,6 +199,7 @@ impl<'a> End<'a> {
         Self {
             finish: answer.finish.into(),
             proven: answer.result.proven,
+            typed_probability: answer.result.typed_log_prob.map(|log_prob| log_prob.exp().min(1.0)),
             model,
             usage: answer.usage.into(),
             timing: Timing { queue_ms: ms(answer.queued), search_ms: ms(answer.searched) },

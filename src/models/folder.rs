@@ -4,7 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use bundle::extras::{BLOCKLIST_FILE, POPULAR_SOURCE};
+use bundle::extras::{BLOCKLIST_FILE, POPULAR_SOURCE, TYPING_FILE};
 use bundle::manifest::{Manifest, ManifestError};
 use bundle::{Dtype, Operators, Quantization, is_bundle, is_checkpoint};
 use engine_build::{BuildError, BuildOptions, Progress};
@@ -158,7 +158,9 @@ fn build_options(checkpoint: &Path, out: PathBuf, options: &IntakeOptions) -> Bu
     build.operators = options.operators;
     build.quantization = options.quantization;
     let beside = |name: &str| Some(checkpoint.join(name)).filter(|file| file.exists());
-    (build.blocklist, build.popular) = (beside(BLOCKLIST_FILE), beside(POPULAR_SOURCE));
+    build.blocklist = beside(BLOCKLIST_FILE);
+    build.popular = beside(POPULAR_SOURCE);
+    build.typing = beside(TYPING_FILE);
     build
 }
 
@@ -192,6 +194,7 @@ fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> Result<String, Buil
         quantization,
         blocklist: _,
         popular: _,
+        typing: _,
     } = build;
     let mut hasher = DefaultHasher::new();
     (env!("CARGO_PKG_VERSION"), bundle::manifest::FORMAT).hash(&mut hasher);

@@ -46,6 +46,7 @@ pub fn engine_options() -> EngineOptions {
 
 pub fn request_options() -> RequestOptions {
     RequestOptions {
+        tolerance: completion::typing::Tolerance::Off,
         max_characters: 200,
         beams: None,
         default_deadline: Duration::from_secs(10),

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// The blocklist in a bundle: one term a line, as people wrote it.
 pub const BLOCKLIST_FILE: &str = "blocklist.txt";
+/// The probabilities of typing errors in a bundle and beside a checkpoint: see `completion::typing::channel::Channel`.
+pub const TYPING_FILE: &str = "typing.json";
 /// The popular queries in a bundle: a finite-state map from query to count.
 pub const POPULAR_FILE: &str = "popular.fst";
 /// What popular queries are called beside a checkpoint: lines of query, tab, count.

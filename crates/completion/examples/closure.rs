@@ -26,7 +26,8 @@ fn main() -> Result<(), TextError> {
         }
         Distribution::from_row(&counts.iter().map(|count| count.ln()).collect::<Vec<_>>())
     };
-    let options = SearchOptions { suggestions: 3, beams: 8, max_new_tokens: 12, context: 32, ..SearchOptions::default() };
+    let options =
+        SearchOptions { suggestions: 3, beams: 8, max_new_tokens: 12, context: 32, ..SearchOptions::default() };
     let completions = complete_with(Search::new(Arc::clone(&text), typed.clone(), options), model);
     println!("{typed:?} (proven: {})", completions.proven);
     for suggestion in completions.suggestions {

@@ -153,7 +153,7 @@ impl Search {
         // Every node of the openings will be a context again when the next character comes: whole rows are wanted.
         (0..paths.len()).for_each(|i| paths.want(Wanted { node: NodeIndex(i), full: true, speculative: false }));
         let tolerance = if text.rule(options.method).is_canonical() { options.tolerance } else { Tolerance::Off };
-        let typing = (tolerance != Tolerance::Off).then(|| Typed::new(&typed, tolerance, text.channel()));
+        let typing = (tolerance != Tolerance::Off).then(|| Typed::new(&typed, tolerance, text.costs()));
         Self {
             completed: TopCompletions::new(options.suggestions),
             typing: typing.filter(|typing| !typing.is_empty()),

@@ -89,7 +89,12 @@ fn options(suggestions: usize, beams: usize) -> SearchOptions {
 /// Probability that the tokens of some text up to `length` characters begin by spelling all of `typed`: the sum over
 /// the distinct shortest such beginnings, each with the probability of its tokens. What [`Search`] calls the typed
 /// text's probability.
-pub(super) fn typed_mass(text: &Text, typed: &str, all: &FxHashMap<String, f64>, model: &impl Fn(&[u32]) -> Vec<f32>) -> f64 {
+pub(super) fn typed_mass(
+    text: &Text,
+    typed: &str,
+    all: &FxHashMap<String, f64>,
+    model: &impl Fn(&[u32]) -> Vec<f32>,
+) -> f64 {
     let mut beginnings = rustc_hash::FxHashSet::default();
     for whole in all.keys().filter(|whole| whole.starts_with(typed)) {
         let (mut path, mut spelled) = (Vec::new(), 0);
@@ -275,7 +280,9 @@ fn a_truncated_search_says_so_and_shows_truncated_texts() {
     assert_eq!(next.typed.len(), 2);
     assert!(outcome.suggestions[0].text.starts_with(&next.typed));
     for suggestion in &outcome.suggestions {
-        assert!(!suggestion.complete && suggestion.text.starts_with('a') && suggestion.completion().unwrap().trim() != "");
+        assert!(
+            !suggestion.complete && suggestion.text.starts_with('a') && suggestion.completion().unwrap().trim() != ""
+        );
     }
 }
 

@@ -12,8 +12,8 @@ use crate::backend::Limits;
 use crate::fake::{FakeBackend, Fault};
 use crate::order::LONGEST_WAITING_EVERY;
 use completion::TokenChoice;
-use completion::text::testing::tiny;
 use completion::text::Text;
+use completion::text::testing::tiny;
 use completion::{Completions, Sampling, SamplingOptions, Search, SearchOptions};
 
 fn text() -> Arc<Text> {

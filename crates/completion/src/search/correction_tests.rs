@@ -16,7 +16,15 @@ const LENGTH: usize = 9;
 /// Follows everything, and knows no unknown words.
 fn patient() -> Channel {
     let often = Channel { omitted: 0.05, extra: 0.03, doubled: 0.04, swapped: 0.06, ..Channel::default() };
-    Channel { neighbour: 0.03, substituted: 0.02, unknown: 0.0, range_nats: 60.0, reading_nats: 60.0, beams: 64, ..often }
+    Channel {
+        neighbour: 0.03,
+        substituted: 0.02,
+        unknown: 0.0,
+        range_nats: 60.0,
+        reading_nats: 60.0,
+        beams: 64,
+        ..often
+    }
 }
 
 fn options(tolerance: Tolerance) -> SearchOptions {
@@ -26,7 +34,7 @@ fn options(tolerance: Tolerance) -> SearchOptions {
 /// The probability of each text and of its having been typed, by definition: of texts that begin with the typed text
 /// that of the text, of others times the cheapest way of having typed a beginning of it.
 fn posterior(text: &Text, typed: &str, tolerance: Tolerance, all: &FxHashMap<String, f64>) -> Vec<(String, f64)> {
-    let typing = Typed::new(typed, tolerance, text.channel());
+    let typing = Typed::new(typed, tolerance, text.costs());
     let mut weighted = Vec::new();
     for (whole, joint) in all {
         let cost = if whole.starts_with(typed) {

@@ -9,12 +9,15 @@
 //! the model expects costs next to nothing here. Steps without an edit are followed only to find edits behind them: the
 //! covering set has the text as it stands, and is never pruned.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashSet;
 
 use super::{Beam, Prefix, Search};
 use crate::candidate::Candidate;
 use crate::distribution::{Distribution, log_add, log_sum};
 use crate::paths::{NodeIndex, Paths, Wanted};
+use crate::text::folded_tokens::{CharacterSet, FIRST, FoldedTokens, character_set};
 use crate::text::{Role, TokenId};
 use crate::typing::Typed;
 use crate::typing::alignment::Alignment;
@@ -24,6 +27,8 @@ use crate::typing::exact_reading::ExactReading;
 const MOST_EDITS: usize = 2;
 /// Token lengths, in characters, that are told apart.
 const LENGTHS: usize = 32;
+/// Tokens that are followed before it is looked again what they must reach.
+const TOKENS_PER_FLOOR: usize = 16;
 
 /// A path whose text may be what was meant.
 #[derive(Clone, Debug)]
@@ -83,6 +88,35 @@ impl Floor {
             lowest(from, to)
         });
         Self { by_length, least: by_length.iter().copied().fold(f64::INFINITY, f64::min) }
+    }
+}
+
+/// The characters that were typed behind a level: what a token without them costs at least.
+struct Windows {
+    /// By a token's length in characters: the typed characters that it may stand for; all where it may reach beyond
+    /// what was typed. The first entry is for a token's first characters only.
+    by_length: [CharacterSet; LENGTHS],
+    first: CharacterSet,
+    /// The cheapest edit that leaves out or replaces a character.
+    least_loss: f64,
+}
+
+impl Windows {
+    fn new(typing: &Typed, level: usize, least_loss: f64) -> Self {
+        let from = level.saturating_sub(MOST_EDITS);
+        let window = |length: usize| {
+            let to = level + length + MOST_EDITS;
+            let typed = typing.folded.get(from..to);
+            typed.map_or(CharacterSet::MAX, |typed| typed.iter().fold(0, |set, &c| set | character_set(c)))
+        };
+        Self { by_length: std::array::from_fn(window), first: window(FIRST), least_loss }
+    }
+
+    /// What the characters of a token that were not typed cost at least.
+    fn loss(&self, folded: &FoldedTokens, token: TokenId, length: usize) -> f64 {
+        let missing = (folded.letters(token) & !self.by_length[length]).count_ones();
+        let first = (folded.first_letters(token) & !self.first).count_ones();
+        f64::from(missing.max(first)) * self.least_loss
     }
 }
 
@@ -211,40 +245,100 @@ impl Search {
         }
     }
 
-    /// Expands a step by its distribution.
+    /// Expands a step by its distribution: first by the tokens that fit without one more edit, then by the most probable
+    /// ones of those that need one.
     fn expand_step(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step) {
         let Some(next) = self.paths.next(step.node).cloned() else { return };
         self.end_step(step, &next);
-        let floor = Floor::new(&corrections.best, corrections.level, self.text.channel().range_nats);
+        let range = self.text.channel().range_nats;
+        let start = step.joint + step.lift;
         let is_exact = step.alignment.is_exact();
-        if is_exact {
-            let rest = self.typed.get(step.prefix.text.len()..).unwrap_or_default().as_bytes();
-            let tokens: Vec<TokenId> = self.text.beginnings_of(rest).map(|(token, _)| token).collect();
-            for token in tokens {
-                if let Some(log_prob) = next.log_prob(token.0) {
-                    self.extend_step(typing, corrections, step, Extension { token, log_prob, is_exact }, &floor);
+        let floor = Floor::new(&corrections.best, corrections.level, range);
+        let fitting = self.fitting_tokens(typing, step, start - floor.least);
+        for &token in &fitting {
+            if let Some(log_prob) = next.log_prob(token.0) {
+                self.extend_step(typing, corrections, step, Extension { token, log_prob, is_exact }, &floor);
+            }
+        }
+        if step.alignment.finished().is_some() {
+            // Every token fits behind a reading.
+            return self.extend_finished(typing, corrections, step, &next, &fitting);
+        }
+        if !step.alignment.may_be_edited(typing) {
+            return;
+        }
+        let floor = Floor::new(&corrections.best, corrections.level, range);
+        let least_edit = f64::from(typing.costs.least_edit());
+        let start = start - f64::from(step.alignment.cheapest(typing).0) - least_edit;
+        let windows = Windows::new(typing, corrections.level, f64::from(typing.costs.least_loss()));
+        let text = Arc::clone(&self.text);
+        let is_near = |token: u32, log_prob: f32, floor: &Floor| {
+            let length = text.token_length(TokenId(token)).min(LENGTHS - 1);
+            let missing = floor.by_length[length] - start - f64::from(log_prob);
+            missing <= 0.0
+                && windows.loss(text.folded(), TokenId(token), length) <= least_edit - missing
+                && fitting.binary_search(&TokenId(token)).is_err()
+        };
+        let mut near: Vec<(u32, f32)> = next.best().filter(|&(token, p)| is_near(token, p, &floor)).collect();
+        let bound = next.unlisted_bound().map_or(f64::NEG_INFINITY, f64::from);
+        self.best_dropped = self.best_dropped.max((start + bound).min(floor.least));
+        if start + bound >= floor.least {
+            let least = (floor.least - start) as f32;
+            let unlisted = next.known().filter(|&(_, p)| p >= least && f64::from(p) <= bound);
+            let listed: FxHashSet<u32> = next.best().map(|(token, _)| token).collect();
+            near.extend(unlisted.filter(|&(token, p)| is_near(token, p, &floor) && !listed.contains(&token)));
+            near.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        }
+        for chunk in near.chunks(TOKENS_PER_FLOOR) {
+            // The tokens before have raised it.
+            let floor = Floor::new(&corrections.best, corrections.level, range);
+            for &(token, log_prob) in chunk {
+                if is_near(token, log_prob, &floor) {
+                    let extension = Extension { token: TokenId(token), log_prob, is_exact: false };
+                    self.extend_step(typing, corrections, step, extension, &floor);
                 }
             }
         }
-        // On the text as it stands an edit is still to come.
-        let cost = if is_exact { typing.costs.least() } else { step.alignment.cheapest(typing).0 };
-        let start = step.joint + step.lift - f64::from(cost);
-        let is_near = |&(token, log_prob): &(u32, f32)| {
-            let length = self.text.token_length(TokenId(token)).min(LENGTHS - 1);
-            start + f64::from(log_prob) >= floor.by_length[length]
-        };
-        let mut near: Vec<(u32, f32)> = next.best().filter(is_near).collect();
-        if let Some(bound) = next.unlisted_bound() {
-            let highest = start + f64::from(bound);
-            self.best_dropped = self.best_dropped.max(highest.min(floor.least));
-            if highest >= floor.least {
-                let listed: FxHashSet<u32> = next.best().map(|(token, _)| token).collect();
-                let least = (floor.least - start) as f32;
-                let unlisted = next.known().filter(|&(_, log_prob)| log_prob >= least && log_prob <= bound);
-                near.extend(unlisted.filter(|known| is_near(known) && !listed.contains(&known.0)));
+    }
+
+    /// The tokens that go on with what was typed without one more edit, from any place that the step's alignment has
+    /// reached for at most `budget` nats.
+    fn fitting_tokens(&self, typing: &Typed, step: &Step, budget: f64) -> Vec<TokenId> {
+        let folded = self.text.folded();
+        let mut tokens = Vec::new();
+        let mut rest = String::new();
+        let reached: Vec<(usize, f32)> = step.alignment.reached(typing).collect();
+        for (level, _) in reached.into_iter().filter(|&(_, cost)| f64::from(cost) <= budget) {
+            rest.clear();
+            rest.extend(&typing.folded[level..]);
+            tokens.extend(folded.fitting(rest.as_bytes()));
+            if !rest.is_ascii() || step.aligned < step.prefix.text.len() {
+                tokens.extend(folded.parts());
             }
         }
-        for (token, log_prob) in near {
+        tokens.sort_unstable();
+        tokens.dedup();
+        tokens
+    }
+
+    /// Expands a step whose text is a reading already, though a longer one may be a cheaper one.
+    fn extend_finished(
+        &mut self,
+        typing: &Typed,
+        corrections: &mut Corrections,
+        step: &Step,
+        next: &Distribution,
+        fitting: &[TokenId],
+    ) {
+        let floor = Floor::new(&corrections.best, corrections.level, self.text.channel().range_nats);
+        let start = step.joint + step.lift - f64::from(step.alignment.cheapest(typing).0);
+        let bound = next.unlisted_bound().map_or(f64::NEG_INFINITY, f64::from);
+        self.best_dropped = self.best_dropped.max((start + bound).min(floor.least));
+        let is_near = |log_prob: f32| start + f64::from(log_prob) >= floor.least;
+        let is_new = |token: u32| fitting.binary_search(&TokenId(token)).is_err();
+        let known = next.known().filter(|&(token, log_prob)| is_near(log_prob) && is_new(token));
+        let known: Vec<(u32, f32)> = known.collect();
+        for (token, log_prob) in known {
             let extension = Extension { token: TokenId(token), log_prob, is_exact: false };
             self.extend_step(typing, corrections, step, extension, &floor);
         }
@@ -310,7 +404,10 @@ impl Search {
             let more = f64::from(-finished.cost).exp() - before;
             corrections.readings.extend((more > 0.0).then(|| joint + lift + more.ln()));
         }
-        corrections.best[level] = corrections.best[level].max(score);
+        // What reaches a level has passed those before it.
+        for best in corrections.best[..=level].iter_mut().rev().take_while(|best| **best < score) {
+            *best = score;
+        }
         let node = self.paths.child(step.node, token);
         let prefix = Prefix { rule, text, new_tokens: 0, corrected: true };
         corrections.levels[level].push(Step { node, joint, lift, prefix, alignment: longer, aligned });

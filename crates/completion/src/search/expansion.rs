@@ -43,11 +43,8 @@ impl Search {
     /// with no space.
     pub(super) fn presentable<'a>(&self, text: &'a [u8], corrected: bool) -> Option<&'a str> {
         let text = std::str::from_utf8(text).ok()?;
-        let adds = if corrected {
-            !text.starts_with(&self.typed)
-        } else {
-            !text.strip_prefix(&self.typed)?.trim().is_empty()
-        };
+        let adds =
+            if corrected { !text.starts_with(&self.typed) } else { !text.strip_prefix(&self.typed)?.trim().is_empty() };
         let shown = adds && !text.ends_with(char::is_whitespace);
         (shown && !self.text.blocks(text.as_bytes(), true)).then_some(text)
     }

@@ -8,6 +8,7 @@
 //! | [`covering_set`] | the token sequences with which a completion of a typed text can begin |
 //! | [`canonical`], `token_lattice` | canonical tokenization: which token may follow; a text's encoding |
 //! | `bpe_merges`, `pre_tokenizer`, `character_class`, `token_characters` | what canonical tokenization rests on |
+//! | [`folded_tokens`] | tokens by what they are without case, width and accents |
 //! | `inexact` | tokenizers of other kinds |
 //! | [`bpe_file`], [`tokenizer_json`] | reading tokenizers |
 //! | [`query`], [`blocklist`] | what people may send, and what is never suggested |
@@ -18,6 +19,7 @@ mod bpe_merges;
 pub mod canonical;
 mod character_class;
 pub mod covering_set;
+pub mod folded_tokens;
 mod inexact;
 mod pre_tokenizer;
 pub mod query;
@@ -31,13 +33,14 @@ mod oracle_tests;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use self::blocklist::Blocklist;
 use self::canonical::{CanonicalBpe, PathState};
+use self::folded_tokens::FoldedTokens;
 use self::inexact::InexactTokenizer;
 pub use self::vocabulary::{TokenId, Vocabulary};
-use crate::typing::channel::Channel;
+use crate::typing::channel::{Channel, Costs};
 
 /// How the end of the typed text, where a token may be half typed, is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -99,6 +102,9 @@ pub struct Text {
     prompt: Vec<TokenId>,
     blocklist: Option<Blocklist>,
     channel: Channel,
+    costs: Arc<Costs>,
+    /// Made when it is first needed.
+    folded: OnceLock<FoldedTokens>,
 }
 
 enum Tokenizer {
@@ -161,7 +167,8 @@ impl Text {
         let tokens = (0..vocabulary.len() as u32).map(TokenId);
         let lengths = tokens.map(|token| vocabulary.bytes(token).map_or(0, characters)).collect();
         let (prompt, channel) = (vec![start], Channel::default());
-        let mut text = Self { roles, lengths, vocabulary, tokenizer, prompt, blocklist: None, channel };
+        let (costs, folded) = (Arc::new(channel.costs()), OnceLock::new());
+        let mut text = Self { roles, lengths, vocabulary, tokenizer, prompt, blocklist: None, channel, costs, folded };
         let tokens = text.encode(prefix);
         if tokens.is_empty() != prefix.is_empty() {
             return Err(TextError::Prompt(prefix.to_owned()));
@@ -177,12 +184,22 @@ impl Text {
 
     /// With the probabilities of typing errors.
     pub fn with_channel(self, channel: Channel) -> Self {
-        Self { channel, ..self }
+        Self { costs: Arc::new(channel.costs()), channel, ..self }
     }
 
     /// The probabilities of typing errors.
     pub fn channel(&self) -> &Channel {
         &self.channel
+    }
+
+    /// What typing errors cost.
+    pub fn costs(&self) -> &Arc<Costs> {
+        &self.costs
+    }
+
+    /// The tokens by their folded forms.
+    pub fn folded(&self) -> &FoldedTokens {
+        self.folded.get_or_init(|| FoldedTokens::new(&self.vocabulary))
     }
 
     /// Characters of a token; one that a token begins inside of doesn't count.

@@ -3,9 +3,9 @@
 //! Damerau and Levenshtein's alignment with at most two edits. There are two rows: one compares characters as they are,
 //! the other their folded forms and has paid for the style of the whole text from the start.
 
+use super::Typed;
 use super::channel::Costs;
 use super::fold::folded;
-use super::Typed;
 
 /// Cells of a row: by edits `e` and by how many characters more were typed than meant, from `-e` to `e`.
 const CELLS: usize = 9;
@@ -133,6 +133,16 @@ impl Row {
         cheapest
     }
 
+    /// The ways that go on: the typed characters that each has used up, and its cost.
+    fn reached(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
+        let cells =
+            (0..=2usize).flat_map(|edits| (-(edits as isize)..=edits as isize).map(move |offset| (edits, offset)));
+        cells.filter_map(|(edits, offset)| {
+            let cost = self.cells[(CENTRE[edits] + offset) as usize];
+            cost.is_finite().then(|| (self.read.saturating_add_signed(offset), cost))
+        })
+    }
+
     /// The cheapest way that goes on, with the typed characters it has used up.
     fn cheapest(&self, max_edits: usize) -> (f32, usize) {
         let mut cheapest = (f32::INFINITY, 0);
@@ -231,6 +241,29 @@ impl Alignment {
             Some(finished) if finished.cost <= going_on.0 => (finished.cost, typed.len()),
             _ => going_on,
         }
+    }
+
+    /// The cheapest way to have used up each number of folded characters: `[level]` pairs of a level and its cost.
+    pub fn reached(&self, typed: &Typed) -> impl Iterator<Item = (usize, f32)> {
+        let mut reached: [(usize, f32); 2 * CELLS] = [(0, f32::INFINITY); 2 * CELLS];
+        let rows = self.plain.reached().map(|(at, cost)| (typed.level(at), cost)).chain(self.styled.reached());
+        let mut count = 0;
+        for (level, cost) in rows {
+            match reached[..count].iter_mut().find(|known| known.0 == level) {
+                Some(known) => known.1 = known.1.min(cost),
+                None => {
+                    reached[count] = (level, cost);
+                    count += 1;
+                }
+            }
+        }
+        reached.into_iter().take(count)
+    }
+
+    /// Whether a way that goes on may have one more edit.
+    pub fn may_be_edited(&self, typed: &Typed) -> bool {
+        let fewer = CENTRE.get(typed.max_edits).map_or(0, |&centre| centre as usize - typed.max_edits);
+        [&self.plain, &self.styled].iter().any(|row| row.cells[..fewer].iter().any(|cost| cost.is_finite()))
     }
 
     /// Whether no way is left, nor will be.

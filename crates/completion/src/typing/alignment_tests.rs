@@ -1,5 +1,7 @@
 //! Alignments against brute force: every way to edit a text, one edit after the other.
 
+use std::sync::Arc;
+
 use rand::{Rng, SeedableRng};
 use rustc_hash::FxHashMap;
 
@@ -8,7 +10,7 @@ use crate::typing::Tolerance;
 use crate::typing::channel::Channel;
 
 fn typed(text: &str) -> Typed {
-    Typed::new(text, Tolerance::Auto, &Channel::default())
+    Typed::new(text, Tolerance::Auto, &Arc::new(Channel::default().costs()))
 }
 
 /// The cheapest costs of having typed `typed[i..]` for a beginning of `text[j..]`, with so many edits left. Straight

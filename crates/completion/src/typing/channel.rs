@@ -119,7 +119,7 @@ impl Channel {
     }
 
     /// What the edits cost.
-    pub(super) fn costs(&self) -> Costs {
+    pub fn costs(&self) -> Costs {
         let nats = |probability: f64| -(probability.ln() as f32);
         Costs {
             omitted: nats(self.omitted),
@@ -129,7 +129,7 @@ impl Channel {
             neighbour: nats(self.neighbour),
             substituted: nats(self.substituted),
             style: nats(self.style),
-            layout: self.layout,
+            neighbours: Neighbours::new(self.layout),
         }
     }
 }
@@ -144,19 +144,55 @@ pub struct Costs {
     pub(super) neighbour: f32,
     pub(super) substituted: f32,
     pub(super) style: f32,
+    neighbours: Neighbours,
+}
+
+/// A table of which ASCII keys lie beside each other, and the layout for other ones.
+#[derive(Clone, Debug)]
+struct Neighbours {
     layout: Layout,
+    /// By a key: a bit for each of its neighbours.
+    ascii: Box<[u128; 128]>,
+}
+
+impl Neighbours {
+    fn new(layout: Layout) -> Self {
+        let ascii = |key: u8| char::from(key);
+        let row = |a: usize| {
+            let near = (0..128u8).filter(|&b| layout.are_neighbours(ascii(a as u8), ascii(b)));
+            near.fold(0, |row, b| row | 1u128 << b)
+        };
+        Self { layout, ascii: Box::new(std::array::from_fn(row)) }
+    }
+
+    fn are(&self, a: char, b: char) -> bool {
+        match (self.ascii.get(a as usize), b.is_ascii()) {
+            (Some(row), true) => row >> (b as u32) & 1 == 1,
+            _ => self.layout.are_neighbours(a, b),
+        }
+    }
 }
 
 impl Costs {
     /// Typing one character instead of another.
     pub(super) fn substitution(&self, meant: char, typed: char) -> f32 {
-        if self.layout.are_neighbours(meant, typed) { self.neighbour } else { self.substituted }
+        if self.neighbours.are(meant, typed) { self.neighbour } else { self.substituted }
+    }
+
+    /// The cheapest edit of a character.
+    pub fn least_edit(&self) -> f32 {
+        let edits = [self.extra, self.doubled, self.swapped, self.neighbour, self.substituted];
+        edits.into_iter().fold(self.omitted, f32::min)
+    }
+
+    /// The cheapest edit that leaves out or replaces a character of what was meant.
+    pub fn least_loss(&self) -> f32 {
+        self.omitted.min(self.neighbour).min(self.substituted)
     }
 
     /// The cheapest way to differ from the text that was meant.
     pub fn least(&self) -> f32 {
-        let edits = [self.extra, self.doubled, self.swapped, self.neighbour, self.substituted, self.style];
-        edits.into_iter().fold(self.omitted, f32::min)
+        self.least_edit().min(self.style)
     }
 }
 

@@ -35,8 +35,11 @@ impl Layout {
         let (Some((row_a, column_a)), Some((row_b, column_b))) = (self.position(a), self.position(b)) else {
             return false;
         };
-        let ((upper, upper_column), (lower, lower_column)) =
-            if row_a <= row_b { ((row_a, column_a), (row_b, column_b)) } else { ((row_b, column_b), (row_a, column_a)) };
+        let ((upper, upper_column), (lower, lower_column)) = if row_a <= row_b {
+            ((row_a, column_a), (row_b, column_b))
+        } else {
+            ((row_b, column_b), (row_a, column_a))
+        };
         match lower - upper {
             0 => upper_column.abs_diff(lower_column) == 1,
             // The lower row lies half a key to the right.

@@ -20,7 +20,9 @@ pub mod exact_reading;
 pub mod fold;
 pub mod keyboard;
 
-use self::channel::{Channel, Costs};
+use std::sync::Arc;
+
+use self::channel::Costs;
 use self::fold::folded;
 
 /// What a search may take the typed text to mean.
@@ -53,12 +55,12 @@ pub struct Typed {
     /// Edits that are allowed, beside folding: 0, 1 or 2.
     pub max_edits: usize,
     /// What the edits cost.
-    pub costs: Costs,
+    pub costs: Arc<Costs>,
 }
 
 impl Typed {
     /// Prepares a text. With [`Tolerance::Case`] no edits are allowed beside folding.
-    pub fn new(text: &str, tolerance: Tolerance, channel: &Channel) -> Self {
+    pub fn new(text: &str, tolerance: Tolerance, costs: &Arc<Costs>) -> Self {
         let raw: Vec<char> = text.chars().collect();
         let (mut all, mut folded_before) = (Vec::with_capacity(raw.len()), vec![0]);
         for &character in &raw {
@@ -71,7 +73,7 @@ impl Typed {
             ONE_EDIT_FROM..TWO_EDITS_FROM => 1,
             _ => 2,
         };
-        Self { raw, folded: all, folded_before, max_edits, costs: channel.costs() }
+        Self { raw, folded: all, folded_before, max_edits, costs: Arc::clone(costs) }
     }
 
     /// The number of folded characters: how many levels a search for corrections has.

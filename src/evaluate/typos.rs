@@ -1,0 +1,297 @@
+//! Typing with errors: what a person gets who makes one or two, or who writes in another style.
+//!
+//! Errors are drawn by the shares of Dhakal et al. 2018 ("Observations on Typing from 136 Million Keystrokes", CHI):
+//! 1.65 substitutions, 0.80 omissions and 0.67 insertions in 100 characters. A tenth of the errors are swapped
+//! neighbours instead, which that study counts as two substitutions. Wrong and extra letters are neighbours of the right
+//! key in three of five cases and any letter in the others.
+
+use comfy_table::{Table, presets};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::metrics::{Keystroke, mean, paired_bootstrap, percentile};
+use super::replay::{Contender, Replay};
+use completion::typing::keyboard::Layout;
+use scheduler::backend::BackendError;
+
+/// Where a list is asked for, as a share of the characters behind the last error.
+const PLACES: [f64; 2] = [0.3, 0.9];
+/// Resamples of the bootstrap.
+const RESAMPLES: usize = 2000;
+
+/// How a query is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Right.
+    Right,
+    /// With one error.
+    OneError,
+    /// With two errors.
+    TwoErrors,
+    /// In Title Case.
+    TitleCase,
+    /// In capitals.
+    Capitals,
+    /// In full-width letters.
+    FullWidth,
+}
+
+impl Style {
+    const ALL: [Self; 6] =
+        [Self::Right, Self::OneError, Self::TwoErrors, Self::TitleCase, Self::Capitals, Self::FullWidth];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Right => "right",
+            Self::OneError => "one error",
+            Self::TwoErrors => "two errors",
+            Self::TitleCase => "Title Case",
+            Self::Capitals => "CAPITALS",
+            Self::FullWidth => "full width",
+        }
+    }
+}
+
+/// A list that was asked for, and the one for the same beginning of the query, typed right.
+pub struct Asked {
+    /// Index of the query.
+    query: usize,
+    /// Of what was typed.
+    rank: Option<usize>,
+    /// Of the right text.
+    right: Option<usize>,
+    /// Whether both lists are the same.
+    same: bool,
+    /// What the list cost after the key before it.
+    cost: Keystroke,
+    /// Whether the first suggestion for the right text had half of the probability and is no longer the first.
+    lost: bool,
+}
+
+/// The lists of one contender for one style.
+pub struct Typed {
+    contender: Contender,
+    style: Style,
+    asked: Vec<Asked>,
+}
+
+/// A typed text, with the beginning of the query that was meant.
+struct Mistyped {
+    typed: String,
+    meant: String,
+}
+
+/// Asks each contender for lists for each style of each query. The text is the same for all contenders.
+///
+/// # Errors
+/// The engine's.
+pub fn run(
+    replay: &mut Replay<'_>,
+    queries: &[String],
+    contenders: &[Contender],
+    seed: u64,
+) -> Result<Vec<Typed>, BackendError> {
+    let mut all = Vec::new();
+    for style in Style::ALL {
+        for &contender in contenders {
+            let mut asked = Vec::new();
+            for (index, query) in queries.iter().enumerate() {
+                let mut rng = StdRng::seed_from_u64(seed.wrapping_mul(1_000_003) ^ index as u64);
+                for mistyped in mistype(query, style, &mut rng) {
+                    if replay.text.is_encodable(&mistyped.typed) && fits(replay, &mistyped.typed) {
+                        asked.push(ask(replay, contender, index, query, &mistyped)?);
+                    }
+                }
+            }
+            all.push(Typed { contender, style, asked });
+        }
+    }
+    Ok(all)
+}
+
+fn fits(replay: &Replay<'_>, typed: &str) -> bool {
+    replay.text.prompt().len() + replay.text.encode(typed).len() + 8 < replay.options.context
+}
+
+fn ask(
+    replay: &mut Replay<'_>,
+    contender: Contender,
+    index: usize,
+    query: &str,
+    Mistyped { typed, meant }: &Mistyped,
+) -> Result<Asked, BackendError> {
+    let rank = |list: &[String]| list.iter().position(|text| text == query).map(|place| place + 1);
+    // The key before it: what a person typed a moment ago is remembered.
+    let before = &typed[..typed.char_indices().last().map_or(0, |(at, _)| at)];
+    if !before.trim().is_empty() {
+        replay.keystroke(before, contender)?;
+    }
+    let (cost, list) = replay.keystroke(typed, contender)?;
+    let (right, exact) =
+        replay.list(meant, if contender == Contender::Tolerant { Contender::Exact } else { contender })?;
+    let certain = exact.first().is_some_and(|&probability| probability >= 0.5);
+    Ok(Asked {
+        query: index,
+        rank: rank(&list),
+        right: rank(&right),
+        same: list == right,
+        cost,
+        lost: certain && list.first() != right.first(),
+    })
+}
+
+/// What is typed of a query, at each of [`PLACES`].
+fn mistype(query: &str, style: Style, rng: &mut StdRng) -> Vec<Mistyped> {
+    let characters: Vec<char> = query.chars().collect();
+    let errors = match style {
+        Style::OneError => 1,
+        Style::TwoErrors => 2,
+        _ => 0,
+    };
+    // The errors are in the first two thirds, so that there is something behind them.
+    let most = (characters.len() * 2 / 3).max(2);
+    if characters.len() < 6 || most < 2 + 2 * errors {
+        return Vec::new();
+    }
+    let mut places: Vec<usize> = (0..errors).map(|_| rng.random_range(1..most)).collect();
+    places.sort_unstable();
+    if places.windows(2).any(|pair| pair[1] - pair[0] < 2) {
+        places[1] = (places[0] + 2).min(characters.len() - 2);
+    }
+    let mut typed = characters.clone();
+    let mut grown = 0isize;
+    for &place in &places {
+        grown += spoil(&mut typed, place.saturating_add_signed(grown), rng);
+    }
+    // One more character than the last error needs.
+    let behind = places.last().map_or(2, |last| last + 2).min(characters.len() - 1);
+    let lists = PLACES.map(|share| {
+        let end = behind + ((characters.len() - behind) as f64 * share) as usize;
+        let end = end.clamp(1, characters.len() - 1);
+        let meant: String = characters[..end].iter().collect();
+        let typed: String = typed.iter().take(end.saturating_add_signed(grown)).collect();
+        Mistyped { typed: styled(&typed, style), meant }
+    });
+    let ends_in_space = |mistyped: &Mistyped| mistyped.typed.trim().is_empty();
+    lists.into_iter().filter(|mistyped| !ends_in_space(mistyped)).collect()
+}
+
+/// Makes an error; returns by how many characters the text grew.
+fn spoil(text: &mut Vec<char>, at: usize, rng: &mut StdRng) -> isize {
+    let swapped = at + 1 < text.len() && text[at] != text[at + 1] && rng.random_range(0..10) == 0;
+    if swapped {
+        text.swap(at, at + 1);
+        return 0;
+    }
+    match rng.random_range(0..312) {
+        0..165 => {
+            text[at] = wrong_key(text[at], rng);
+            0
+        }
+        165..245 => {
+            text.remove(at);
+            -1
+        }
+        _ => {
+            let key = wrong_key(text[at], rng);
+            text.insert(at, key);
+            1
+        }
+    }
+}
+
+fn wrong_key(right: char, rng: &mut StdRng) -> char {
+    let letters: Vec<char> = ('a'..='z').filter(|&letter| letter != right.to_ascii_lowercase()).collect();
+    let near: Vec<char> = letters.iter().copied().filter(|&key| Layout::Qwerty.are_neighbours(right, key)).collect();
+    let keys = if !near.is_empty() && rng.random_range(0..5) < 3 { near } else { letters };
+    keys[rng.random_range(0..keys.len())]
+}
+
+fn styled(text: &str, style: Style) -> String {
+    match style {
+        Style::Right | Style::OneError | Style::TwoErrors => text.to_owned(),
+        Style::Capitals => text.to_uppercase(),
+        Style::TitleCase => {
+            let mut starts = true;
+            let title = text.chars().map(|c| {
+                let c = if starts { c.to_ascii_uppercase() } else { c };
+                starts = !c.is_alphanumeric();
+                c
+            });
+            title.collect()
+        }
+        Style::FullWidth => {
+            let wide = |c: char| char::from_u32(u32::from(c) - 0x21 + 0xff01).unwrap_or(c);
+            text.chars().map(|c| if ('!'..='~').contains(&c) { wide(c) } else { c }).collect()
+        }
+    }
+}
+
+/// One row for each style and contender.
+pub fn table(typed: &[Typed]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header([
+        "typed",
+        "method",
+        "lists",
+        "MRR@10 [95 %]",
+        "of the right text's",
+        "the same list",
+        "certain first lost",
+        "p50 ms",
+        "p99 ms",
+        "positions",
+    ]);
+    for Typed { contender, style, asked } in typed {
+        let reciprocal = |rank: Option<usize>| rank.map_or(0.0, |rank| 1.0 / rank as f64);
+        let queries = asked.iter().map(|asked| asked.query).max().map_or(0, |last| last + 1);
+        // The bootstrap draws queries, not lists: a query's lists depend on each other.
+        let by_query = |of: &dyn Fn(&Asked) -> f64| -> Vec<f64> {
+            let of_query = |query| mean(asked.iter().filter(|asked| asked.query == query).map(of));
+            (0..queries).filter(|&query| asked.iter().any(|asked| asked.query == query)).map(of_query).collect()
+        };
+        let found = by_query(&|asked| reciprocal(asked.rank));
+        let right = by_query(&|asked| reciprocal(asked.right));
+        let interval = paired_bootstrap(&found, &vec![0.0; found.len()], RESAMPLES);
+        let share = |of: &dyn Fn(&Asked) -> bool| mean(asked.iter().map(|asked| f64::from(u8::from(of(asked)))));
+        let latencies: Vec<f64> = asked.iter().map(|asked| asked.cost.latency_ms).collect();
+        table.add_row([
+            style.name().to_owned(),
+            contender.name().to_owned(),
+            asked.len().to_string(),
+            format!("{:.4} [{:.4}, {:.4}]", interval.mean, interval.low, interval.high),
+            format!("{:.1} %", 100.0 * interval.mean / mean(right.into_iter()).max(f64::MIN_POSITIVE)),
+            format!("{:.1} %", 100.0 * share(&|asked| asked.same)),
+            format!("{:.1} %", 100.0 * share(&|asked| asked.lost)),
+            format!("{:.2}", percentile(&latencies, 50.0)),
+            format!("{:.2}", percentile(&latencies, 99.0)),
+            format!("{:.1}", mean(asked.iter().map(|asked| asked.cost.computed as f64))),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_mistyped_as_the_style_says() {
+        let mut rng = StdRng::seed_from_u64(3);
+        let query = "wireless charging pad";
+        for mistyped in mistype(query, Style::Capitals, &mut rng) {
+            assert_eq!(mistyped.typed, mistyped.meant.to_uppercase());
+            assert!(query.starts_with(&mistyped.meant) && mistyped.meant.len() < query.len());
+        }
+        for _ in 0..200 {
+            for style in [Style::OneError, Style::TwoErrors] {
+                for mistyped in mistype(query, style, &mut rng) {
+                    let grown = mistyped.typed.chars().count().abs_diff(mistyped.meant.chars().count());
+                    assert!(grown <= 2, "{}", mistyped.typed);
+                }
+            }
+        }
+        assert_eq!(styled("heat (pump", Style::TitleCase), "Heat (Pump");
+        assert_eq!(styled("ab c", Style::FullWidth), "ａｂ ｃ");
+    }
+}

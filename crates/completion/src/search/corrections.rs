@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+use super::token_walk::TokenWalk;
 use super::{Beam, Prefix, Search};
 use crate::candidate::Candidate;
 use crate::distribution::{Distribution, log_add, log_sum};
@@ -27,8 +28,6 @@ use crate::typing::exact_reading::ExactReading;
 const MOST_EDITS: usize = 2;
 /// Token lengths, in characters, that are told apart.
 const LENGTHS: usize = 32;
-/// Tokens that are followed before it is looked again what they must reach.
-const TOKENS_PER_FLOOR: usize = 16;
 
 /// A path whose text may be what was meant.
 #[derive(Clone, Debug)]
@@ -42,6 +41,13 @@ struct Step {
     alignment: Alignment,
     /// Bytes of the text that are aligned: all but those of an unfinished character.
     aligned: usize,
+}
+
+impl Step {
+    /// Log-probability of the path and of how it was typed so far.
+    fn score(&self, typing: &Typed) -> f64 {
+        self.joint + self.lift - f64::from(self.alignment.cheapest(typing).0)
+    }
 }
 
 /// The corrections that were found so far.
@@ -68,6 +74,13 @@ struct Extension {
     log_prob: f32,
     /// Whether it goes on with the text as it stands.
     is_exact: bool,
+}
+
+/// How the text of a step and one more token became the typed text.
+struct Aligned {
+    alignment: Alignment,
+    /// Bytes of the text that are aligned.
+    aligned: usize,
 }
 
 /// What a step's tokens must reach to be followed.
@@ -172,7 +185,7 @@ impl Search {
             if corrections.level == typing.len() {
                 break true;
             }
-            self.select_steps(&mut corrections);
+            self.select_steps(&typing, &mut corrections);
             if corrections.selected.is_empty() {
                 corrections.level += 1;
                 corrections.expanded = 0;
@@ -188,24 +201,24 @@ impl Search {
                 break false;
             }
         };
-        self.typing = Some(typing);
         if ended {
-            self.end_corrections(corrections);
+            self.end_corrections(&typing, corrections);
         } else {
             self.corrections = Some(corrections);
         }
+        self.typing = Some(typing);
         ended
     }
 
     /// Selects the steps of the level that are expanded next.
-    fn select_steps(&mut self, corrections: &mut Corrections) {
+    fn select_steps(&mut self, typing: &Typed, corrections: &mut Corrections) {
         let (beams, range) = (self.text.channel().beams, self.text.channel().range_nats);
         let level = corrections.level;
         let mut steps = std::mem::take(&mut corrections.levels[level]);
-        steps.sort_by(|a, b| self.score(b).total_cmp(&self.score(a)));
+        steps.sort_by(|a, b| b.score(typing).total_cmp(&a.score(typing)));
         let worst = corrections.best[level] - range;
         for step in steps {
-            let (score, depth) = (self.score(&step), self.paths.depth(step.node));
+            let (score, depth) = (step.score(typing), self.paths.depth(step.node));
             if score < worst || corrections.expanded == beams || depth > self.options.context {
                 self.best_dropped = self.best_dropped.max(score);
             } else {
@@ -215,23 +228,17 @@ impl Search {
         }
     }
 
-    /// Log-probability of a step's path and of how it was typed so far.
-    fn score(&self, step: &Step) -> f64 {
-        let typing = self.typing.as_ref();
-        step.joint + step.lift - typing.map_or(0.0, |typing| f64::from(step.alignment.cheapest(typing).0))
-    }
-
     /// Makes beams of the readings.
-    fn end_corrections(&mut self, mut corrections: Corrections) {
+    fn end_corrections(&mut self, typing: &Typed, mut corrections: Corrections) {
         let positive = log_sum(corrections.readings.iter().copied());
         let negative = log_sum(corrections.repeated.iter().copied());
         self.readings_log_prob = positive + (-(negative - positive).exp()).ln_1p();
         let (beams, range) = (self.text.channel().beams, self.text.channel().reading_nats);
         let (Some(mut readings), Some(&best)) = (corrections.levels.pop(), corrections.best.last()) else { return };
         readings.retain(|reading| !self.text.blocks(&reading.prefix.text, false));
-        readings.sort_by(|a, b| self.score(b).total_cmp(&self.score(a)));
+        readings.sort_by(|a, b| b.score(typing).total_cmp(&a.score(typing)));
         for (rank, reading) in readings.into_iter().enumerate() {
-            let joint = self.score(&reading);
+            let joint = reading.score(typing);
             if rank >= beams || joint < best - range || self.paths.depth(reading.node) > self.options.context {
                 self.best_dropped = self.best_dropped.max(joint);
                 continue;
@@ -257,7 +264,12 @@ impl Search {
         let fitting = self.fitting_tokens(typing, step, start - floor.least);
         for &token in &fitting {
             if let Some(log_prob) = next.log_prob(token.0) {
-                self.extend_step(typing, corrections, step, Extension { token, log_prob, is_exact }, &floor);
+                let Some(bytes) = self.token_bytes(&step.prefix.text, token) else { continue };
+                let budget = (start + f64::from(log_prob) - floor.least) as f32;
+                if let Some((alignment, aligned)) = self.align(typing, step, bytes, budget) {
+                    let extension = Extension { token, log_prob, is_exact };
+                    self.extend_step(corrections, typing, step, extension, Aligned { alignment, aligned });
+                }
             }
         }
         if step.alignment.finished().is_some() {
@@ -272,33 +284,60 @@ impl Search {
         let start = start - f64::from(step.alignment.cheapest(typing).0) - least_edit;
         let windows = Windows::new(typing, corrections.level, f64::from(typing.costs.least_loss()));
         let text = Arc::clone(&self.text);
-        let is_near = |token: u32, log_prob: f32, floor: &Floor| {
+        let is_near = |token: u32, log_prob: f32| {
             let length = text.token_length(TokenId(token)).min(LENGTHS - 1);
             let missing = floor.by_length[length] - start - f64::from(log_prob);
             missing <= 0.0
                 && windows.loss(text.folded(), TokenId(token), length) <= least_edit - missing
                 && fitting.binary_search(&TokenId(token)).is_err()
         };
-        let mut near: Vec<(u32, f32)> = next.best().filter(|&(token, p)| is_near(token, p, &floor)).collect();
+        let mut near: Vec<(u32, f32)> = next.best().filter(|&(token, p)| is_near(token, p)).collect();
+        let near_best = near.first().map_or(f64::NEG_INFINITY, |&(_, log_prob)| f64::from(log_prob));
         let bound = next.unlisted_bound().map_or(f64::NEG_INFINITY, f64::from);
         self.best_dropped = self.best_dropped.max((start + bound).min(floor.least));
         if start + bound >= floor.least {
             let least = (floor.least - start) as f32;
             let unlisted = next.known().filter(|&(_, p)| p >= least && f64::from(p) <= bound);
             let listed: FxHashSet<u32> = next.best().map(|(token, _)| token).collect();
-            near.extend(unlisted.filter(|&(token, p)| is_near(token, p, &floor) && !listed.contains(&token)));
-            near.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+            near.extend(unlisted.filter(|&(token, p)| is_near(token, p) && !listed.contains(&token)));
         }
-        for chunk in near.chunks(TOKENS_PER_FLOOR) {
-            // The tokens before have raised it.
-            let floor = Floor::new(&corrections.best, corrections.level, range);
-            for &(token, log_prob) in chunk {
-                if is_near(token, log_prob, &floor) {
-                    let extension = Extension { token: TokenId(token), log_prob, is_exact: false };
-                    self.extend_step(typing, corrections, step, extension, &floor);
-                }
+        let budget = (step.joint + step.lift + bound.max(near_best) - floor.least) as f32;
+        self.extend_by(typing, corrections, step, near, budget);
+    }
+
+    /// Adds the steps that tokens lead to. Ways that cost more than `budget` are dropped.
+    fn extend_by(
+        &mut self,
+        typing: &Typed,
+        corrections: &mut Corrections,
+        step: &Step,
+        mut tokens: Vec<(u32, f32)>,
+        budget: f32,
+    ) {
+        let text = Arc::clone(&self.text);
+        let is_whole = step.aligned == step.prefix.text.len();
+        tokens.sort_unstable_by_key(|&(token, _)| text.place(TokenId(token)));
+        let mut walk = TokenWalk::new(typing, step.alignment, budget);
+        for (token, log_prob) in tokens {
+            let extension = Extension { token: TokenId(token), log_prob, is_exact: false };
+            let Some(bytes) = self.token_bytes(&step.prefix.text, extension.token) else { continue };
+            let aligned = if is_whole {
+                walk.align(bytes).map(|(alignment, length)| (alignment, step.aligned + length))
+            } else {
+                self.align(typing, step, bytes, budget)
+            };
+            if let Some((alignment, aligned)) = aligned {
+                self.extend_step(corrections, typing, step, extension, Aligned { alignment, aligned });
             }
         }
+    }
+
+    /// The alignment behind a step and a token, with the bytes that are aligned; `None` if no way is left.
+    fn align(&self, typing: &Typed, step: &Step, bytes: &[u8], budget: f32) -> Option<(Alignment, usize)> {
+        let mut alignment = step.alignment;
+        let pending = &step.prefix.text[step.aligned..];
+        let aligned = step.aligned + alignment.push_bytes(typing, pending, bytes, budget);
+        (!alignment.is_dead()).then_some((alignment, aligned))
     }
 
     /// The tokens that go on with what was typed without one more edit, from any place that the step's alignment has
@@ -338,10 +377,7 @@ impl Search {
         let is_new = |token: u32| fitting.binary_search(&TokenId(token)).is_err();
         let known = next.known().filter(|&(token, log_prob)| is_near(log_prob) && is_new(token));
         let known: Vec<(u32, f32)> = known.collect();
-        for (token, log_prob) in known {
-            let extension = Extension { token: TokenId(token), log_prob, is_exact: false };
-            self.extend_step(typing, corrections, step, extension, &floor);
-        }
+        self.extend_by(typing, corrections, step, known, f32::INFINITY);
     }
 
     /// Completes a query that ends behind a step.
@@ -358,32 +394,28 @@ impl Search {
         }
     }
 
-    /// Adds the step that a token leads to, if it may follow and something typed still fits.
+    /// Adds the step that a token leads to, if it may follow.
     fn extend_step(
         &mut self,
-        typing: &Typed,
         corrections: &mut Corrections,
+        typing: &Typed,
         step: &Step,
         extension: Extension,
-        floor: &Floor,
+        aligned: Aligned,
     ) {
         let Extension { token, log_prob, is_exact } = extension;
-        let Step { prefix, alignment, aligned, .. } = step;
-        if self.text.role(token) != Role::Text {
+        let Aligned { alignment: longer, aligned } = aligned;
+        let Step { prefix, alignment, .. } = step;
+        let is_beginning = longer.is_exact() && !longer.is_whole();
+        if self.text.role(token) != Role::Text || (is_beginning && !is_exact) {
             return;
         }
         let Some(bytes) = self.token_bytes(&prefix.text, token) else { return };
         if prefix.text.last() == Some(&b' ') && bytes.first() == Some(&b' ') {
             return;
         }
-        let joint = step.joint + f64::from(log_prob);
-        let budget = (joint + step.lift - floor.least) as f32;
-        let mut longer = *alignment;
-        let aligned = aligned + longer.push_bytes(typing, &prefix.text[*aligned..], bytes, budget);
-        if longer.is_dead() || (longer.is_exact() && !longer.is_whole() && !is_exact) {
-            return;
-        }
         let Some(rule) = self.text.follow(&prefix.rule, token) else { return };
+        let joint = step.joint + f64::from(log_prob);
         if longer.is_whole() {
             // The covering set has it, and a step before it may have been a reading.
             corrections.repeated.extend(alignment.finished().map(|before| joint + step.lift - f64::from(before.cost)));

@@ -192,6 +192,11 @@ impl Text {
         &self.channel
     }
 
+    /// The place of a token in the order of tokens' bytes.
+    pub fn place(&self, token: TokenId) -> Option<u32> {
+        self.vocabulary.place(token)
+    }
+
     /// What typing errors cost.
     pub fn costs(&self) -> &Arc<Costs> {
         &self.costs

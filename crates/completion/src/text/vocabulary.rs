@@ -77,6 +77,11 @@ impl Vocabulary {
         self.spans.get(place as usize).map(|span| self.bytes_of(span))
     }
 
+    /// The place of a token in the order of their bytes; none for special tokens.
+    pub fn place(&self, token: TokenId) -> Option<u32> {
+        self.places.get(token.0 as usize).copied().flatten()
+    }
+
     /// The token with exactly these bytes; the one with the lowest id where several have them.
     pub fn token(&self, bytes: &[u8]) -> Option<TokenId> {
         let span = self.spans.get(self.lower_bound(bytes))?;

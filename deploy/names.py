@@ -39,12 +39,13 @@ def fresh(endpoint):
 
 def tags(endpoint, given):
     """The tags of what is made for an endpoint, as AWS lists them."""
+    given = dict(given)
     for key in given:
         if key == OWNER or key.lower().startswith("aws:"):
             raise Stop(f"the tag {key} can't be set: it says whose a thing is")
     if len(given) > 49:
         raise Stop(f"{len(given)} tags are too many: SageMaker takes 50, one of which is {OWNER}")
-    return [{"Key": key, "Value": value} for key, value in ({OWNER: endpoint} | dict(given)).items()]
+    return [{"Key": key, "Value": value} for key, value in ({OWNER: endpoint} | given).items()]
 
 
 def carried(found):

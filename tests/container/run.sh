@@ -84,12 +84,9 @@ export FORETYPE_BINARY=$CARGO_TARGET_DIR/checked/foretype
 
 # ---- the tests
 venv=$target/venv
-if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
-    rm -rf "$venv"
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
-    cp "$here/requirements.txt" "$venv/"
-fi
+# shellcheck source=tools/venv.sh
+. tools/venv.sh
+requirements_venv "$venv" "$here/requirements.txt"
 shellcheck --external-sources build_and_push.sh nginx/serve tests/container/*.sh
 "$venv/bin/hadolint" Dockerfile
 export FORETYPE_IMAGE=foretype:test PYTHONDONTWRITEBYTECODE=1

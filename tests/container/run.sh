@@ -72,9 +72,9 @@ started=$SECONDS
 say "building; the first time takes minutes"
 build --target cpu --tag foretype:test
 build --target cpu --build-arg MODEL=models/demo --tag foretype:baked
-# All of the gpu target but NVIDIA's part: its bases are stand-ins, and the C library stands in for TensorRT.
+# All of the gpu target but NVIDIA's part: its bases are stand-ins, and zlib stands in for TensorRT.
 build --target gpu --build-arg "GPU_RUNTIME_IMAGE=$runtime" --build-arg "TENSORRT_IMAGE=$runtime" \
-    --build-arg 'TENSORRT_LIBRARIES=/usr/lib/x86_64-linux-gnu/libc.so*' --tag foretype:gpu-standin
+    --build-arg 'TENSORRT_LIBRARIES=/usr/lib/x86_64-linux-gnu/libz.so*' --tag foretype:gpu-standin
 say "built in $((SECONDS - started)) s"
 
 # ---- the binary whose local-endpoint stands in front of the containers; `make test` has built the same

@@ -24,13 +24,56 @@ def parser():
     common.add_argument("--dry-run", action="store_true", help="print the calls; only commands that read an endpoint need AWS")
     common.add_argument("--poll-seconds", type=float, default=10, help="between two looks at an endpoint (%(default)s)")
     # Named by some commands only; the functions that make requests ask for all of them.
-    none = ("image", "model_data", "env", "env_remove", "container_metrics", "startup_timeout", "download_timeout", "role", "multi_model",
-            "subnet", "security_group", "network_isolation", "variant", "instance_type", "instances", "weight", "routing", "volume_gib",
-            "ami_version", "managed_instances", "serverless_memory_mib", "serverless_concurrency", "serverless_provisioned", "volume_kms",
-            "capture", "capture_percent", "capture_kms", "detailed_observability", "async_output", "async_failure", "async_kms",
-            "async_success_topic", "async_error_topic", "async_concurrency", "canary", "linear", "rolling", "bake_seconds",
-            "keep_old_seconds", "rollout_timeout", "rollback_alarm", "tag", "endpoint_url", "async_input", "text")
-    unnamed = dict.fromkeys(none) | dict.fromkeys(("no_model_data", "no_vpc", "all_at_once", "components", "keep_failed", "untagged"), False)
+    none = (
+        "image",
+        "model_data",
+        "env",
+        "env_remove",
+        "container_metrics",
+        "startup_timeout",
+        "download_timeout",
+        "role",
+        "multi_model",
+        "subnet",
+        "security_group",
+        "network_isolation",
+        "variant",
+        "instance_type",
+        "instances",
+        "weight",
+        "routing",
+        "volume_gib",
+        "ami_version",
+        "managed_instances",
+        "serverless_memory_mib",
+        "serverless_concurrency",
+        "serverless_provisioned",
+        "volume_kms",
+        "capture",
+        "capture_percent",
+        "capture_kms",
+        "detailed_observability",
+        "async_output",
+        "async_failure",
+        "async_kms",
+        "async_success_topic",
+        "async_error_topic",
+        "async_concurrency",
+        "canary",
+        "linear",
+        "rolling",
+        "bake_seconds",
+        "keep_old_seconds",
+        "rollout_timeout",
+        "rollback_alarm",
+        "tag",
+        "endpoint_url",
+        "async_input",
+        "text",
+    )
+    unnamed = dict.fromkeys(none) | dict.fromkeys(
+        ("no_model_data", "no_vpc", "all_at_once", "components", "keep_failed", "untagged"), False
+    )
     commands = top.add_subparsers(dest="command", required=True)
 
     def command(name, function, help_text, *groups, named=True, under=commands):

@@ -36,7 +36,9 @@ def plan(options):
     config = {"ProductionVariants": [variant]}
     made = {}
     if options.components:
-        refused = [flag for flag, value in {"--image": options.image, "--model-data": options.model_data, "--env": options.env}.items() if value]
+        refused = [
+            flag for flag, value in {"--image": options.image, "--model-data": options.model_data, "--env": options.env}.items() if value
+        ]
         if refused:
             raise Stop(f"with --components the endpoint has no model; {', '.join(refused)} belong to `component create`")
         if not options.role:

@@ -40,8 +40,11 @@ switch = {"action": argparse.BooleanOptionalAction, "default": None}
 def of_container(to):
     group = to.add_argument_group("the model and its container")
     group.add_argument("--image", help="URI that build_and_push.sh printed")
-    group.add_argument("--model-data", metavar="S3", help="s3://.../model.tar.gz of `foretype pack`, or a prefix with a bundle's files; "
-                       "not needed for an image with its model inside")
+    group.add_argument(
+        "--model-data",
+        metavar="S3",
+        help="s3://.../model.tar.gz of `foretype pack`, or a prefix with a bundle's files; not needed for an image with its model inside",
+    )
     group.add_argument("--env", type=variable, action="append", metavar="K=V", help="for the container; may be given again")
     group.add_argument("--env-remove", action="append", metavar="K", help="takes a variable out")
     group.add_argument("--container-metrics", **switch, help="has SageMaker scrape the container's /metrics into CloudWatch")
@@ -68,8 +71,12 @@ def of_variant(to):
     group.add_argument("--weight", type=float, help="share of the traffic against other variants' (1)")
     group.add_argument("--routing", choices=["least-outstanding", "random"], help="which instance a request goes to (least-outstanding)")
     group.add_argument("--volume-gib", type=between(1, 512), metavar="GIB", help="disk of an instance")
-    group.add_argument("--ami-version", metavar="NAME", help="decides the NVIDIA driver; `none` leaves it to SageMaker (the newest for GPUs)")
-    group.add_argument("--managed-instances", type=span, metavar="LEAST:MOST", help="SageMaker scales the instances under inference components")
+    group.add_argument(
+        "--ami-version", metavar="NAME", help="decides the NVIDIA driver; `none` leaves it to SageMaker (the newest for GPUs)"
+    )
+    group.add_argument(
+        "--managed-instances", type=span, metavar="LEAST:MOST", help="SageMaker scales the instances under inference components"
+    )
     group = to.add_argument_group("serverless")
     group.add_argument("--serverless-memory-mib", type=int, metavar="MIB", help="makes the endpoint serverless: 1024 to 6144")
     group.add_argument("--serverless-concurrency", type=between(1, 200), metavar="N", help="requests at once (5)")
@@ -100,9 +107,13 @@ def of_rollout(to):
     policy.add_argument("--linear", metavar="SIZE", help="a share after the other")
     policy.add_argument("--rolling", metavar="SIZE", help="replaces instances in batches, without a second fleet")
     group.add_argument("--bake-seconds", type=between(0, 3600), metavar="S", help="watches each step so long (60)")
-    group.add_argument("--keep-old-seconds", type=between(0, 3600), metavar="S", help="keeps the old instances so long after the last step (0)")
+    group.add_argument(
+        "--keep-old-seconds", type=between(0, 3600), metavar="S", help="keeps the old instances so long after the last step (0)"
+    )
     group.add_argument("--rollout-timeout", type=between(600, 28800), metavar="S", help="goes back after so long (3600)")
-    group.add_argument("--rollback-alarm", action="append", metavar="NAME", help="CloudWatch alarm that undoes it; again for more, `none` for none")
+    group.add_argument(
+        "--rollback-alarm", action="append", metavar="NAME", help="CloudWatch alarm that undoes it; again for more, `none` for none"
+    )
 
 
 def of_tags(to):
@@ -119,9 +130,12 @@ def of_scaling(to):
     to.add_argument("--serverless", action="store_true", help="scales a serverless variant's provisioned concurrency instead")
     to.add_argument("--min", type=between(0, 10000), default=1, help="(%(default)s)")
     to.add_argument("--max", type=between(1, 10000), default=4, help="(%(default)s)")
-    to.add_argument("--metric", choices=["concurrency", "invocations", "cpu", "gpu", "backlog"], default="concurrency",
-                    help="requests at once, requests a minute, percent of all cores, of all GPUs, or waiting requests; "
-                    "of an instance (%(default)s)")
+    to.add_argument(
+        "--metric",
+        choices=["concurrency", "invocations", "cpu", "gpu", "backlog"],
+        default="concurrency",
+        help="requests at once, requests a minute, percent of all cores, of all GPUs, or waiting requests; of an instance (%(default)s)",
+    )
     to.add_argument("--target", type=float, help="its value that is aimed at (8, 600, 60, 60, 5)")
     to.add_argument("--concurrency", type=float, help="the same as --target")
     to.add_argument("--out-seconds", type=between(0, 3600), default=60, help="between two steps up (%(default)s)")

@@ -18,7 +18,9 @@ def policy(options):
     bake = 60 if options.bake_seconds is None else options.bake_seconds
     limit = {"MaximumExecutionTimeoutInSeconds": 3600 if options.rollout_timeout is None else options.rollout_timeout}
     if options.rolling:
-        return {"RollingUpdatePolicy": {"MaximumBatchSize": size(options.rolling, 5, 50, "--rolling"), "WaitIntervalInSeconds": bake} | limit}
+        return {
+            "RollingUpdatePolicy": {"MaximumBatchSize": size(options.rolling, 5, 50, "--rolling"), "WaitIntervalInSeconds": bake} | limit
+        }
     routing = {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": bake}
     if options.canary:
         routing = {"Type": "CANARY", "CanarySize": size(options.canary, 1, 50, "--canary"), "WaitIntervalInSeconds": bake}

@@ -60,10 +60,14 @@ def policy_request(options):
     aim = options.target if options.target is not None else options.concurrency if options.concurrency is not None else value
     tracking = {"TargetValue": aim} | specification | {"ScaleOutCooldown": options.out_seconds, "ScaleInCooldown": options.in_seconds}
     name = f"{options.component or options.name}-{options.metric}"
-    return {"PolicyName": name} | target(options) | {
-        "PolicyType": "TargetTrackingScaling",
-        "TargetTrackingScalingPolicyConfiguration": tracking,
-    }
+    return (
+        {"PolicyName": name}
+        | target(options)
+        | {
+            "PolicyType": "TargetTrackingScaling",
+            "TargetTrackingScalingPolicyConfiguration": tracking,
+        }
+    )
 
 
 def targets(aws, endpoint, variants):
@@ -76,7 +80,9 @@ def targets(aws, endpoint, variants):
     except Refused as refused:
         say(f"warning: whether {endpoint} is scaled can't be asked, so AWS ends that by itself: {refused}")
         return []
-    return [{key: thing[key] for key in ("ServiceNamespace", "ResourceId", "ScalableDimension")} for thing in found.get("ScalableTargets", [])]
+    return [
+        {key: thing[key] for key in ("ServiceNamespace", "ResourceId", "ScalableDimension")} for thing in found.get("ScalableTargets", [])
+    ]
 
 
 def deregister(aws, thing):
@@ -95,9 +101,11 @@ def autoscale(aws, options):
         say("dry run: nothing was changed" if aws.dry_run else f"{thing['ResourceId']} keeps the instances that it has")
         return
     target_wanted, policy_wanted = target_request(options), policy_request(options)
-    before = [] if aws.dry_run else aws.call(
-        SERVICE, "describe_scalable_targets", **NAMESPACE, ResourceIds=[thing["ResourceId"]]
-    ).get("ScalableTargets")
+    before = (
+        []
+        if aws.dry_run
+        else aws.call(SERVICE, "describe_scalable_targets", **NAMESPACE, ResourceIds=[thing["ResourceId"]]).get("ScalableTargets")
+    )
     aws.call(SERVICE, "register_scalable_target", **target_wanted)
     try:
         aws.call(SERVICE, "put_scaling_policy", **policy_wanted)

@@ -67,7 +67,9 @@ class Snapshot:
         if config is None:
             raise Stop(f"{name} has lost its configuration {self.config_name}, so it isn't known what to keep; make a new endpoint")
         self.config = filled(config, CONFIG)
-        live = {variant["VariantName"]: variant for key in ("ProductionVariants", "ShadowProductionVariants") for variant in found.get(key, [])}
+        live = {
+            variant["VariantName"]: variant for key in ("ProductionVariants", "ShadowProductionVariants") for variant in found.get(key, [])
+        }
         for variant in self.variants():
             as_it_lives(variant, live.get(variant["VariantName"], {}))
         self.tags = aws.tags(self.arn)

@@ -134,7 +134,9 @@ def add_variant(aws, options):
         like["ModelName"] = name
     like["VariantName"] = options.new_variant
     like["InitialInstanceCount"] = 1
-    config.setdefault("ShadowProductionVariants" if options.shadow else "ProductionVariants", []).append(requests.apply_to_variant(like, options))
+    config.setdefault("ShadowProductionVariants" if options.shadow else "ProductionVariants", []).append(
+        requests.apply_to_variant(like, options)
+    )
     requests.apply_to_config(config, options)
     checks.config(config, list(made.values()))
     apply(aws, snapshot, as_for_all(options), made, config, name, guarded=False)

@@ -162,7 +162,11 @@ class SageMaker:
         del self.models[asked["ModelName"]]
 
     def list_models(self, asked):
-        made = self.listed(self.models, asked.get("NameContains"), lambda name: {"ModelName": name, "ModelArn": self.arn("model", name), "CreationTime": WHEN})
+        made = self.listed(
+            self.models,
+            asked.get("NameContains"),
+            lambda name: {"ModelName": name, "ModelArn": self.arn("model", name), "CreationTime": WHEN},
+        )
         return {"Models": made}
 
     def create_endpoint_config(self, asked):
@@ -200,7 +204,10 @@ class SageMaker:
             if "InitialInstanceCount" in variant:
                 one |= {"DesiredInstanceCount": variant["InitialInstanceCount"], "CurrentInstanceCount": variant["InitialInstanceCount"]}
             if "ModelName" in variant:
-                one |= {"DesiredWeight": variant.get("InitialVariantWeight", 1.0), "CurrentWeight": variant.get("InitialVariantWeight", 1.0)}
+                one |= {
+                    "DesiredWeight": variant.get("InitialVariantWeight", 1.0),
+                    "CurrentWeight": variant.get("InitialVariantWeight", 1.0),
+                }
             made.append(one)
         return made
 
@@ -318,7 +325,12 @@ class SageMaker:
 
     def list_inference_components(self, asked):
         there = [name for name, found in self.components.items() if found["EndpointName"] == asked.get("EndpointNameEquals")]
-        rest = {"CreationTime": WHEN, "LastModifiedTime": WHEN, "EndpointName": asked.get("EndpointNameEquals"), "VariantName": "AllTraffic"}
+        rest = {
+            "CreationTime": WHEN,
+            "LastModifiedTime": WHEN,
+            "EndpointName": asked.get("EndpointNameEquals"),
+            "VariantName": "AllTraffic",
+        }
         return {
             "InferenceComponents": [
                 {"InferenceComponentName": name, "InferenceComponentArn": "arn", "EndpointArn": "arn"} | rest for name in there
@@ -339,7 +351,11 @@ class SageMaker:
 
     def describe_scalable_targets(self, asked):
         wanted = asked.get("ResourceIds")
-        return {"ScalableTargets": [one | {"RoleARN": "r", "CreationTime": WHEN} for one in self.targets.values() if not wanted or one["ResourceId"] in wanted]}
+        return {
+            "ScalableTargets": [
+                one | {"RoleARN": "r", "CreationTime": WHEN} for one in self.targets.values() if not wanted or one["ResourceId"] in wanted
+            ]
+        }
 
     def deregister_scalable_target(self, asked):
         if (asked["ResourceId"], asked["ScalableDimension"]) not in self.targets:

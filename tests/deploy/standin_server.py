@@ -9,7 +9,15 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler
 
-HELP = ["FORETYPE_MODEL", "FORETYPE_SOCKET", "FORETYPE_CACHE", "FORETYPE_MAX_BODY_BYTES", "FORETYPE_MODELS_MIB", "FORETYPE_BACKEND", "FORETYPE_BEAMS"]
+HELP = [
+    "FORETYPE_MODEL",
+    "FORETYPE_SOCKET",
+    "FORETYPE_CACHE",
+    "FORETYPE_MAX_BODY_BYTES",
+    "FORETYPE_MODELS_MIB",
+    "FORETYPE_BACKEND",
+    "FORETYPE_BEAMS",
+]
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -40,22 +40,56 @@ def test_the_plain_case(aws, capsys):
         (["--routing", "random"], "variant", {"RoutingConfig": {"RoutingStrategy": "RANDOM"}}),
         (["--weight", "0.5", "--variant", "A"], "variant", {"InitialVariantWeight": 0.5, "VariantName": "A"}),
         (["--startup-timeout", "900"], "variant", {"ContainerStartupHealthCheckTimeoutInSeconds": 900}),
-        (["--subnet", "subnet-1", "--subnet", "subnet-2", "--security-group", "sg-1"], "model",
-         {"VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1", "subnet-2"]}}),
+        (
+            ["--subnet", "subnet-1", "--subnet", "subnet-2", "--security-group", "sg-1"],
+            "model",
+            {"VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1", "subnet-2"]}},
+        ),
         (["--network-isolation"], "model", {"EnableNetworkIsolation": True}),
         (["--volume-kms", "alias/disk"], "config", {"KmsKeyId": "alias/disk"}),
         (["--detailed-observability"], "config", {"MetricsConfig": {"EnableDetailedObservability": True}}),
-        (["--capture", "s3://bucket/seen", "--capture-percent", "10", "--capture-kms", "alias/c"], "config", {"DataCaptureConfig": {
-            "EnableCapture": True, "InitialSamplingPercentage": 10, "DestinationS3Uri": "s3://bucket/seen", "KmsKeyId": "alias/c",
-            "CaptureOptions": [{"CaptureMode": "Input"}, {"CaptureMode": "Output"}],
-            "CaptureContentTypeHeader": {"JsonContentTypes": ["application/json", "application/jsonlines"]}}}),
-        (["--async-output", "s3://bucket/out", "--async-failure", "s3://bucket/err", "--async-concurrency", "4",
-          "--async-success-topic", "arn:aws:sns:eu-central-1:123456789012:done", "--async-kms", "alias/a"], "config",
-         {"AsyncInferenceConfig": {"ClientConfig": {"MaxConcurrentInvocationsPerInstance": 4}, "OutputConfig": {
-             "S3OutputPath": "s3://bucket/out", "S3FailurePath": "s3://bucket/err", "KmsKeyId": "alias/a",
-             "NotificationConfig": {"SuccessTopic": "arn:aws:sns:eu-central-1:123456789012:done"}}}}),
+        (
+            ["--capture", "s3://bucket/seen", "--capture-percent", "10", "--capture-kms", "alias/c"],
+            "config",
+            {
+                "DataCaptureConfig": {
+                    "EnableCapture": True,
+                    "InitialSamplingPercentage": 10,
+                    "DestinationS3Uri": "s3://bucket/seen",
+                    "KmsKeyId": "alias/c",
+                    "CaptureOptions": [{"CaptureMode": "Input"}, {"CaptureMode": "Output"}],
+                    "CaptureContentTypeHeader": {"JsonContentTypes": ["application/json", "application/jsonlines"]},
+                }
+            },
+        ),
+        (
+            [
+                "--async-output",
+                "s3://bucket/out",
+                "--async-failure",
+                "s3://bucket/err",
+                "--async-concurrency",
+                "4",
+                "--async-success-topic",
+                "arn:aws:sns:eu-central-1:123456789012:done",
+                "--async-kms",
+                "alias/a",
+            ],
+            "config",
+            {
+                "AsyncInferenceConfig": {
+                    "ClientConfig": {"MaxConcurrentInvocationsPerInstance": 4},
+                    "OutputConfig": {
+                        "S3OutputPath": "s3://bucket/out",
+                        "S3FailurePath": "s3://bucket/err",
+                        "KmsKeyId": "alias/a",
+                        "NotificationConfig": {"SuccessTopic": "arn:aws:sns:eu-central-1:123456789012:done"},
+                    },
+                }
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_options(aws, words, where, expected):
     create(*words)
     made = {"variant": variant(aws), "model": endpoint(aws)[2], "config": endpoint(aws)[1]}[where]
@@ -65,20 +99,28 @@ def test_options(aws, words, where, expected):
 @pytest.mark.parametrize(
     ("words", "container"),
     [
-        (["--model-data", "s3://bucket/bundle"], {"ModelDataSource": {"S3DataSource": {"S3Uri": "s3://bucket/bundle/", "S3DataType": "S3Prefix", "CompressionType": "None"}}}),
-        (["--model-data", "s3://bucket/many/", "--multi-model"],
-         {"Mode": "MultiModel", "ModelDataUrl": "s3://bucket/many/", "MultiModelConfig": {"ModelCacheSetting": "Enabled"}}),
+        (
+            ["--model-data", "s3://bucket/bundle"],
+            {"ModelDataSource": {"S3DataSource": {"S3Uri": "s3://bucket/bundle/", "S3DataType": "S3Prefix", "CompressionType": "None"}}},
+        ),
+        (
+            ["--model-data", "s3://bucket/many/", "--multi-model"],
+            {"Mode": "MultiModel", "ModelDataUrl": "s3://bucket/many/", "MultiModelConfig": {"ModelCacheSetting": "Enabled"}},
+        ),
         (["--container-metrics"], {"ContainerMetricsConfig": {"MetricsEndpoints": [{"MetricsEndpointPath": "/metrics"}]}}),
         # An image with its model inside.
         ([], {}),
     ],
-)  # fmt: skip
+)
 def test_where_the_model_is(aws, words, container):
     deploy(*BARE, *words)
     assert endpoint(aws)[2]["PrimaryContainer"] == {"Image": IMAGE, "Environment": {}} | container
 
 
-@pytest.mark.parametrize(("kind", "version"), [("ml.g4dn.xlarge", True), ("ml.p5.48xlarge", True), ("ml.g6e.2xlarge", True), ("ml.c6gd.large", False), ("ml.m7i.large", False)])
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [("ml.g4dn.xlarge", True), ("ml.p5.48xlarge", True), ("ml.g6e.2xlarge", True), ("ml.c6gd.large", False), ("ml.m7i.large", False)],
+)
 def test_machines_with_a_gpu_get_a_driver_of_today(aws, kind, version):
     create("--instance-type", kind)
     assert variant(aws).get("InferenceAmiVersion") == ("al2023-ami-sagemaker-inference-gpu-4-1" if version else None)
@@ -135,10 +177,18 @@ def test_names_that_are_none(aws, name):
 @pytest.mark.parametrize(
     ("operation", "code", "message"),
     [
-        ("CreateModel", "ValidationException", "Could not access model data at s3://bucket/model.tar.gz. Please ensure that the role exists."),
+        (
+            "CreateModel",
+            "ValidationException",
+            "Could not access model data at s3://bucket/model.tar.gz. Please ensure that the role exists.",
+        ),
         ("CreateEndpointConfig", "ValidationException", "Could not find model."),
         ("CreateEndpoint", "ResourceLimitExceeded", "The account-level service limit 'ml.c7i.xlarge for endpoint usage' is 0 Instances"),
-        ("CreateEndpoint", "AccessDeniedException", "User: arn:aws:iam::123456789012:user/u is not authorized to perform: sagemaker:CreateEndpoint"),
+        (
+            "CreateEndpoint",
+            "AccessDeniedException",
+            "User: arn:aws:iam::123456789012:user/u is not authorized to perform: sagemaker:CreateEndpoint",
+        ),
         ("CreateModel", "ValidationException", "Unsupported manifest media type application/vnd.oci.image.index.v1+json for image x:1."),
     ],
 )
@@ -184,7 +234,12 @@ def test_a_wait_that_ends_undoes_nothing(aws, monkeypatch):
 
 
 def test_no_credentials_is_a_sentence(monkeypatch):
-    environment = {"PATH": "/usr/bin:/bin", "AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent", "AWS_DEFAULT_REGION": "eu-central-1"}
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "HOME": "/nonexistent",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+    }
     found = subprocess.run([sys.executable, ROOT / "deploy/deploy.py", *BARE], capture_output=True, text=True, env=environment)
     assert found.returncode == 1 and found.stderr.startswith("deploy: ") and "credentials" in found.stderr
     del environment["AWS_DEFAULT_REGION"]

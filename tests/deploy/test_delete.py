@@ -29,7 +29,9 @@ def test_a_refused_deletion_removes_nothing(aws, code):
     assert aws.endpoints and aws.configs and aws.models and aws.targets
 
 
-@pytest.mark.parametrize("operation", ["ListTags", "ListModels", "ListEndpointConfigs", "ListEndpoints", "ListInferenceComponents", "DescribeEndpoint"])
+@pytest.mark.parametrize(
+    "operation", ["ListTags", "ListModels", "ListEndpointConfigs", "ListEndpoints", "ListInferenceComponents", "DescribeEndpoint"]
+)
 def test_what_can_not_be_asked_is_not_deleted(aws, operation):
     create()
     aws.refuse(operation, "User: u is not authorized", "AccessDeniedException")

@@ -1,4 +1,7 @@
-"""build_and_push.sh with stand-ins for `aws`, `docker` and `oras`: what is built, pushed and refused (D4, D7, D11). tests/container has a real engine."""
+"""build_and_push.sh with stand-ins for `aws`, `docker` and `oras`: what is built, pushed and refused (D4, D7, D11).
+
+tests/container has a real engine and registry.
+"""
 
 import json
 import os
@@ -192,6 +195,8 @@ def test_a_dry_run_needs_nothing(machine, tmp_path):
     bare.mkdir()
     for tool in ("bash", "git", "sed", "head", "dirname", "sort", "cut", "sha256sum", "find"):
         (bare / tool).symlink_to(shutil.which(tool))
-    found = subprocess.run([ROOT / "build_and_push.sh", "x", "--dry-run", "--target", "gpu"], capture_output=True, text=True, env={"PATH": str(bare)})
+    found = subprocess.run(
+        [ROOT / "build_and_push.sh", "x", "--dry-run", "--target", "gpu"], capture_output=True, text=True, env={"PATH": str(bare)}
+    )
     assert found.returncode == 0, found.stderr
     assert "--target gpu" in found.stderr and "-gpu" in found.stdout and not os.path.exists(ROOT / "sbom.cdx.json")

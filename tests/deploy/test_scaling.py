@@ -9,7 +9,20 @@ from conftest import IMAGE, ROLE, create, deploy, refused
 from deploy import aws as deploy_aws
 
 MADE = ["create", "shared", "--components", "--role", ROLE, "--instance-type", "ml.g5.2xlarge", "--managed-instances", "1:4"]
-FIRST = ["component", "create", "shared", "first", "--image", IMAGE, "--memory-mib", "2048", "--accelerators", "1", "--model-data", "s3://bucket/a.tar.gz"]
+FIRST = [
+    "component",
+    "create",
+    "shared",
+    "first",
+    "--image",
+    IMAGE,
+    "--memory-mib",
+    "2048",
+    "--accelerators",
+    "1",
+    "--model-data",
+    "s3://bucket/a.tar.gz",
+]
 
 
 def specification(aws):
@@ -83,7 +96,10 @@ def test_components_share_instances(aws):
     assert variant["ManagedInstanceScaling"] == {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 4}
     deploy(*FIRST, "--env", "FORETYPE_BEAMS=4", "--container-metrics")
     (made,) = aws.asked("CreateInferenceComponent")
-    assert made["Specification"]["ComputeResourceRequirements"] == {"MinMemoryRequiredInMb": 2048, "NumberOfAcceleratorDevicesRequired": 1.0}
+    assert made["Specification"]["ComputeResourceRequirements"] == {
+        "MinMemoryRequiredInMb": 2048,
+        "NumberOfAcceleratorDevicesRequired": 1.0,
+    }
     assert made["Specification"]["Container"]["ArtifactUrl"] == "s3://bucket/a.tar.gz" and made["RuntimeConfig"] == {"CopyCount": 1}
     # What isn't named stays, in the words of a request.
     deploy("component", "update", "shared", "first", "--memory-mib", "4096")

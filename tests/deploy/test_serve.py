@@ -1,4 +1,4 @@
-"""nginx/serve with a real nginx and a stand-in for the server: bounds of bodies and connections, and how it begins and ends (D8, D10, D11, R8, R12)."""
+"""nginx/serve with a real nginx and a stand-in for the server: bounds, beginnings and ends (D10, D11, R8, R12)."""
 
 import functools
 import http.client
@@ -60,9 +60,15 @@ class Served:
         programs.mkdir(exist_ok=True)
         if not (programs / "foretype").exists():
             (programs / "foretype").symlink_to(ROOT / "tests/deploy/standin_server.py")
-        own = {"PATH": f"{programs}:{os.environ['PATH']}:/usr/sbin:/sbin", "TMPDIR": str(self.tmp), "SAGEMAKER_BIND_TO_PORT": str(self.port)}
+        own = {
+            "PATH": f"{programs}:{os.environ['PATH']}:/usr/sbin:/sbin",
+            "TMPDIR": str(self.tmp),
+            "SAGEMAKER_BIND_TO_PORT": str(self.port),
+        }
         self.log = open(folder / "log", "w+")
-        self.process = subprocess.Popen(["bash", SERVE, "serve"], env=own | variables, stdout=self.log, stderr=self.log, start_new_session=True)
+        self.process = subprocess.Popen(
+            ["bash", SERVE, "serve"], env=own | variables, stdout=self.log, stderr=self.log, start_new_session=True
+        )
 
     def __enter__(self):
         return self
@@ -242,7 +248,10 @@ def test_unknown_variables_are_named(served):
     assert len(warnings) == 1 and "FORETYPE_BEAM;" in warnings[0]
 
 
-@pytest.mark.parametrize("name", ["FORETYPE_MAX_BODY_BYTES", "FORETYPE_NGINX_WORKERS", "FORETYPE_PROXY_TIMEOUT", "SAGEMAKER_BIND_TO_PORT", "FORETYPE_CONNECTIONS"])
+@pytest.mark.parametrize(
+    "name",
+    ["FORETYPE_MAX_BODY_BYTES", "FORETYPE_NGINX_WORKERS", "FORETYPE_PROXY_TIMEOUT", "SAGEMAKER_BIND_TO_PORT", "FORETYPE_CONNECTIONS"],
+)
 def test_values_that_are_none_are_refused(served, name):
     code, said = served(**{name: "1; include /etc/passwd"}).ends()
     assert code == 1 and f"{name} can't be" in said

@@ -80,18 +80,35 @@ CASES = {
     "prefix": (["--model-data", "s3://bucket/bundle/"], {"ModelPrefix": "s3://bucket/bundle/"}),
     "many": (["--model-data", "s3://bucket/many/", "--multi-model"], {"ModelData": "s3://bucket/many/", "MultiModel": "true"}),
     "gpu": (["--instance-type", "ml.g5.xlarge", "--instances", "2"], {"InstanceType": "ml.g5.xlarge", "Instances": 2}),
-    "gpu, other driver": (["--instance-type", "ml.p5.48xlarge", "--ami-version", "al2-ami-sagemaker-inference-gpu-3-1"],
-                          {"InstanceType": "ml.p5.48xlarge", "AmiVersion": "al2-ami-sagemaker-inference-gpu-3-1"}),
-    "gpu, SageMaker's driver": (["--instance-type", "ml.g5.xlarge", "--ami-version", "none"], {"InstanceType": "ml.g5.xlarge", "AmiVersion": "none"}),
-    "instances": (["--volume-gib", "50", "--routing", "random", "--startup-timeout", "900", "--download-timeout", "800", "--volume-kms", "alias/d"],
-                  {"VolumeGiB": 50, "Routing": "RANDOM", "StartupTimeout": 900, "DownloadTimeout": 800, "VolumeKms": "alias/d"}),
-    "serverless": (["--serverless-memory-mib", "3072", "--serverless-concurrency", "9"], {"ServerlessMemoryMiB": 3072, "ServerlessConcurrency": 9}),
-    "network": (["--subnet", "subnet-1", "--subnet", "subnet-2", "--security-group", "sg-1", "--network-isolation"],
-                {"Subnets": "subnet-1,subnet-2", "SecurityGroups": "sg-1", "NetworkIsolation": "true"}),
-    "capture": (["--capture", "s3://bucket/seen", "--capture-percent", "5", "--capture-kms", "alias/c"],
-                {"Capture": "s3://bucket/seen", "CapturePercent": 5, "CaptureKms": "alias/c"}),
-    "async": (["--async-output", "s3://bucket/out", "--async-failure", "s3://bucket/err"], {"AsyncOutput": "s3://bucket/out", "AsyncFailure": "s3://bucket/err"}),
-}  # fmt: skip
+    "gpu, other driver": (
+        ["--instance-type", "ml.p5.48xlarge", "--ami-version", "al2-ami-sagemaker-inference-gpu-3-1"],
+        {"InstanceType": "ml.p5.48xlarge", "AmiVersion": "al2-ami-sagemaker-inference-gpu-3-1"},
+    ),
+    "gpu, SageMaker's driver": (
+        ["--instance-type", "ml.g5.xlarge", "--ami-version", "none"],
+        {"InstanceType": "ml.g5.xlarge", "AmiVersion": "none"},
+    ),
+    "instances": (
+        ["--volume-gib", "50", "--routing", "random", "--startup-timeout", "900", "--download-timeout", "800", "--volume-kms", "alias/d"],
+        {"VolumeGiB": 50, "Routing": "RANDOM", "StartupTimeout": 900, "DownloadTimeout": 800, "VolumeKms": "alias/d"},
+    ),
+    "serverless": (
+        ["--serverless-memory-mib", "3072", "--serverless-concurrency", "9"],
+        {"ServerlessMemoryMiB": 3072, "ServerlessConcurrency": 9},
+    ),
+    "network": (
+        ["--subnet", "subnet-1", "--subnet", "subnet-2", "--security-group", "sg-1", "--network-isolation"],
+        {"Subnets": "subnet-1,subnet-2", "SecurityGroups": "sg-1", "NetworkIsolation": "true"},
+    ),
+    "capture": (
+        ["--capture", "s3://bucket/seen", "--capture-percent", "5", "--capture-kms", "alias/c"],
+        {"Capture": "s3://bucket/seen", "CapturePercent": 5, "CaptureKms": "alias/c"},
+    ),
+    "async": (
+        ["--async-output", "s3://bucket/out", "--async-failure", "s3://bucket/err"],
+        {"AsyncOutput": "s3://bucket/out", "AsyncFailure": "s3://bucket/err"},
+    ),
+}
 
 
 @pytest.mark.parametrize("case", CASES)

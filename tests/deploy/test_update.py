@@ -7,11 +7,40 @@ from conftest import IMAGE, create, deploy, endpoint, refused
 
 OTHER = IMAGE.replace(":1", ":2")
 EVERYTHING = [
-    "--instance-type", "ml.g5.xlarge", "--instances", "3", "--env", "FORETYPE_BEAMS=8", "--env", "FORETYPE_THREADS=2",
-    "--subnet", "subnet-1", "--security-group", "sg-1", "--network-isolation", "--volume-kms", "alias/disk", "--capture", "s3://bucket/seen",
-    "--capture-percent", "5", "--capture-kms", "alias/seen", "--container-metrics", "--tag", "team=search", "--tag", "cost=1", "--tag", "a=b",
-    "--startup-timeout", "900", "--download-timeout", "1200", "--detailed-observability",
-]  # fmt: skip
+    "--instance-type",
+    "ml.g5.xlarge",
+    "--instances",
+    "3",
+    "--env",
+    "FORETYPE_BEAMS=8",
+    "--env",
+    "FORETYPE_THREADS=2",
+    "--subnet",
+    "subnet-1",
+    "--security-group",
+    "sg-1",
+    "--network-isolation",
+    "--volume-kms",
+    "alias/disk",
+    "--capture",
+    "s3://bucket/seen",
+    "--capture-percent",
+    "5",
+    "--capture-kms",
+    "alias/seen",
+    "--container-metrics",
+    "--tag",
+    "team=search",
+    "--tag",
+    "cost=1",
+    "--tag",
+    "a=b",
+    "--startup-timeout",
+    "900",
+    "--download-timeout",
+    "1200",
+    "--detailed-observability",
+]
 
 
 def kept(aws, changed=()):
@@ -44,9 +73,14 @@ def test_an_endpoint_of_four_gpu_instances_survives_an_update_of_the_image(aws):
 
 def test_what_is_named_changes(aws):
     create(*EVERYTHING)
-    deploy("update", "terms", "--instances", "6", "--env", "FORETYPE_BEAMS=16", "--env-remove", "FORETYPE_THREADS", "--capture-percent", "0")
+    deploy(
+        "update", "terms", "--instances", "6", "--env", "FORETYPE_BEAMS=16", "--env-remove", "FORETYPE_THREADS", "--capture-percent", "0"
+    )
     (request,) = aws.asked("UpdateEndpoint")
-    assert [one["VariantPropertyType"] for one in request["ExcludeRetainedVariantProperties"]] == ["DesiredInstanceCount", "DataCaptureConfig"]
+    assert [one["VariantPropertyType"] for one in request["ExcludeRetainedVariantProperties"]] == [
+        "DesiredInstanceCount",
+        "DataCaptureConfig",
+    ]
     found, config, model = endpoint(aws)
     assert found["ProductionVariants"][0]["DesiredInstanceCount"] == 6
     assert model["PrimaryContainer"]["Environment"] == {"FORETYPE_BEAMS": "16"}
@@ -111,11 +145,28 @@ def test_a_dry_run_reads_and_changes_nothing(aws, capsys):
     ("words", "policy"),
     [
         ([], {"BlueGreenUpdatePolicy": {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 60}}),
-        (["--canary", "10%"], {"BlueGreenUpdatePolicy": {"Type": "CANARY", "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 10}, "WaitIntervalInSeconds": 60}}),
-        (["--linear", "1", "--bake-seconds", "30"],
-         {"BlueGreenUpdatePolicy": {"Type": "LINEAR", "LinearStepSize": {"Type": "INSTANCE_COUNT", "Value": 1}, "WaitIntervalInSeconds": 30}}),
+        (
+            ["--canary", "10%"],
+            {
+                "BlueGreenUpdatePolicy": {
+                    "Type": "CANARY",
+                    "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 10},
+                    "WaitIntervalInSeconds": 60,
+                }
+            },
+        ),
+        (
+            ["--linear", "1", "--bake-seconds", "30"],
+            {
+                "BlueGreenUpdatePolicy": {
+                    "Type": "LINEAR",
+                    "LinearStepSize": {"Type": "INSTANCE_COUNT", "Value": 1},
+                    "WaitIntervalInSeconds": 30,
+                }
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_blue_and_green(aws, words, policy):
     create()
     deploy("update", "terms", "--image", OTHER, "--rollback-alarm", "slow", "--rollback-alarm", "failing", *words)
@@ -136,7 +187,9 @@ def test_rolling_and_what_is_kept_of_it(aws):
     assert "AutoRollbackConfiguration" not in aws.asked("UpdateEndpoint")[2]["DeploymentConfig"]
 
 
-@pytest.mark.parametrize(("words", "says"), [(["--canary", "80%"], "1% to 50%"), (["--rolling", "2%"], "5% to 50%"), (["--linear", "x"], "such as 1 or 10%")])
+@pytest.mark.parametrize(
+    ("words", "says"), [(["--canary", "80%"], "1% to 50%"), (["--rolling", "2%"], "5% to 50%"), (["--linear", "x"], "such as 1 or 10%")]
+)
 def test_sizes_that_are_none(aws, words, says):
     create()
     assert says in refused("update", "terms", "--image", OTHER, *words)
@@ -163,7 +216,9 @@ def test_an_endpoint_that_failed_is_put_back(aws):
 
 def test_a_refused_update_leaves_nothing(aws):
     create()
-    aws.refuse("UpdateEndpoint", "The account-level service limit 'ml.g5.xlarge for endpoint usage' is 4 Instances", "ResourceLimitExceeded")
+    aws.refuse(
+        "UpdateEndpoint", "The account-level service limit 'ml.g5.xlarge for endpoint usage' is 4 Instances", "ResourceLimitExceeded"
+    )
     said = refused("update", "terms", "--image", OTHER)
     assert "ResourceLimitExceeded" in said and "service limit" in said
     assert len(aws.configs) == 1 and len(aws.models) == 1

@@ -81,11 +81,14 @@ CMD ["serve"]
 # ---- GPU: the same on CUDA, with TensorRT's libraries from the image that was named
 FROM ${GPU_RUNTIME_IMAGE} AS tensorrt-packages
 ARG TENSORRT_PACKAGES="libnvinfer11 libnvonnxparsers11 cuda-nvrtc-13-0"
-# The versions are NVIDIA's newest of the major version that the binary loads.
+# The versions are NVIDIA's newest of the major version that the binary loads. Docker's older builder comes here also where
+# TENSORRT_IMAGE names another image; then give it an empty TENSORRT_PACKAGES.
 # hadolint ignore=DL3008,SC2086
-RUN apt-get update -qq \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ${TENSORRT_PACKAGES} >/dev/null \
-    && rm -rf /var/lib/apt/lists/*
+RUN if [ -n "${TENSORRT_PACKAGES}" ]; then \
+        apt-get update -qq \
+        && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ${TENSORRT_PACKAGES} >/dev/null \
+        && rm -rf /var/lib/apt/lists/*; \
+    fi
 
 FROM ${TENSORRT_IMAGE} AS tensorrt
 ARG TENSORRT_LIBRARIES="/usr/lib/x86_64-linux-gnu/libnvinfer*.so* /usr/lib/x86_64-linux-gnu/libnvonnxparser*.so* /usr/local/cuda/lib64/libnvrtc*.so*"

@@ -125,5 +125,9 @@ def main(argv=None):
         given.function(Aws(given.region, given.endpoint_url, given.dry_run, given.poll_seconds), given)
     except Stop as stop:
         sys.exit(f"deploy: {stop}")
+    except BrokenPipeError:
+        # Whoever reads has read enough, as `head` does.
+        sys.stdout = None
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit("deploy: interrupted; what AWS has begun goes on")

@@ -73,7 +73,7 @@ say "building; the first time takes minutes"
 build --target cpu --tag foretype:test
 build --target cpu --build-arg MODEL=models/demo --tag foretype:baked
 # All of the gpu target but NVIDIA's part: its bases are stand-ins, and zlib stands in for TensorRT.
-build --target gpu --build-arg "GPU_RUNTIME_IMAGE=$runtime" --build-arg "TENSORRT_IMAGE=$runtime" \
+build --target gpu --build-arg "GPU_RUNTIME_IMAGE=$runtime" --build-arg "TENSORRT_IMAGE=$runtime" --build-arg TENSORRT_PACKAGES= \
     --build-arg 'TENSORRT_LIBRARIES=/usr/lib/x86_64-linux-gnu/libz.so*' --tag foretype:gpu-standin
 say "built in $((SECONDS - started)) s"
 

@@ -90,7 +90,7 @@ class Aws:
 
     def wait(self, endpoint, minutes, until_gone=False):
         """Until the endpoint's state is a last one; says when it changes. None: it is gone."""
-        started, last = time.monotonic(), None
+        started, last, deleting = time.monotonic(), None, False
         while True:
             found = self.find("sagemaker", "describe_endpoint", EndpointName=endpoint)
             if found is None and until_gone:
@@ -101,7 +101,9 @@ class Aws:
             if status != last:
                 say(f"{time.monotonic() - started:6.0f} s  {endpoint}: {status}")
                 last = status
-            if status not in BUSY and not (until_gone and status == "InService"):
+            # What was asked to go may look as before for a moment.
+            deleting |= status == "Deleting"
+            if status not in BUSY and (deleting or not until_gone):
                 return found
             if time.monotonic() - started > minutes * 60:
                 raise Stop(f"{endpoint} is still {status} after {minutes:g} minutes; nothing was undone. Look at it in the console")

@@ -91,7 +91,7 @@ def parser():
     made.add_argument("--components", action="store_true", help="without a model: for inference components")
     made.add_argument("--keep-failed", action="store_true", help="keep an endpoint that can't be made, to look at")
     command("update", update.update, "changes what is named of an endpoint", *everything, of.of_rollout)
-    made = command("add-variant", update.add_variant, "one more variant, like the first but for what is named", *everything)
+    made = command("add-variant", update.add_variant, "one more variant, like --variant or the first, but for what is named", *everything)
     made.add_argument("new_variant", help="its name")
     made.add_argument("--shadow", action="store_true", help="it gets a copy of the traffic, and its answers go to nobody")
     command("remove-variant", update.remove_variant, "one variant less", of.of_waiting).add_argument("old_variant")

@@ -21,14 +21,14 @@ def differences(before, after, at=""):
         yield f"{at}: {'nothing' if before is None else before} -> {'nothing' if after is None else after}"
 
 
-def must_not_scale(aws, snapshot, variant, kind):
-    """SageMaker refuses another instance type for a variant that is scaled, with words that don't say what to do."""
+def must_not_scale(aws, snapshot, variant, change):
+    """SageMaker refuses some changes of a variant that is scaled, with words that don't say what to do."""
     resource = f"endpoint/{snapshot.name}/variant/{variant['VariantName']}"
     found = aws.call("application-autoscaling", "describe_scalable_targets", ServiceNamespace="sagemaker", ResourceIds=[resource])
     if found.get("ScalableTargets"):
         raise Stop(
-            f"{snapshot.name} is scaled automatically, and its instance type can't change from {variant.get('InstanceType')} to {kind} "
-            f"meanwhile; `autoscale {snapshot.name} --remove` first, and `autoscale` again afterwards"
+            f"{variant['VariantName']} of {snapshot.name} is scaled automatically, and meanwhile {change}; "
+            f"`autoscale {snapshot.name} --variant {variant['VariantName']} --remove` first, and `autoscale` again afterwards"
         )
 
 
@@ -38,7 +38,7 @@ def plan(aws, snapshot, options, name):
     meant = snapshot.variant(options.variant)
     place = next(found for key in ("ProductionVariants", "ShadowProductionVariants") for found in config.get(key, []) if found == meant)
     if options.instance_type not in (None, meant.get("InstanceType")):
-        must_not_scale(aws, snapshot, meant, options.instance_type)
+        must_not_scale(aws, snapshot, meant, f"its type can't change from {meant.get('InstanceType')} to {options.instance_type}")
     made = {}
     if "ModelName" not in meant:
         if requests.names_container(options):
@@ -125,7 +125,7 @@ def add_variant(aws, options):
     names.checked(options.new_variant, "a variant's name")
     name = names.fresh(options.name)
     config = copy.deepcopy(snapshot.config)
-    like = copy.deepcopy(snapshot.config["ProductionVariants"][0])
+    like = copy.deepcopy(snapshot.variant(options.variant) if options.variant else snapshot.config["ProductionVariants"][0])
     if "ModelName" not in like:
         raise Stop(STATES)
     made = {}
@@ -146,6 +146,7 @@ def remove_variant(aws, options):
     snapshot = Snapshot(aws, options.name)
     snapshot.must_rest()
     meant = snapshot.variant(options.old_variant)
+    must_not_scale(aws, snapshot, meant, "it can't be removed")
     config = copy.deepcopy(snapshot.config)
     for key in ("ProductionVariants", "ShadowProductionVariants"):
         config[key] = [variant for variant in config.get(key, []) if variant["VariantName"] != meant["VariantName"]]

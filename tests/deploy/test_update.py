@@ -127,8 +127,12 @@ def test_an_update_that_names_nothing_new_makes_nothing(aws):
 def test_a_scaled_endpoints_type_is_not_changed(aws):
     create()
     deploy("autoscale", "terms")
-    assert "autoscale terms --remove" in refused("update", "terms", "--instance-type", "ml.c7i.2xlarge")
+    said = refused("update", "terms", "--instance-type", "ml.c7i.2xlarge")
+    assert "autoscale terms --variant AllTraffic --remove" in said and "ml.c7i.xlarge to ml.c7i.2xlarge" in said
     assert len(aws.configs) == 1
+    deploy("add-variant", "terms", "B", "--variant", "AllTraffic", "--instances", "2")
+    assert "it can't be removed" in refused("remove-variant", "terms", "AllTraffic")
+    deploy("remove-variant", "terms", "B")
 
 
 def test_a_dry_run_reads_and_changes_nothing(aws, capsys):

@@ -5,7 +5,6 @@ import json
 import os
 import socketserver
 import sys
-import threading
 import time
 from http.server import BaseHTTPRequestHandler
 
@@ -20,6 +19,10 @@ HELP = [
 ]
 
 
+# Requests for /invocations/slow that have come so far.
+SLOW = []
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -28,8 +31,10 @@ class Handler(BaseHTTPRequestHandler):
         while size:
             size -= len(self.rfile.read(min(size, 65536)))
         if self.path == "/invocations/slow":
-            time.sleep(2)
-        body = json.dumps({name: value for name, value in os.environ.items() if name.startswith("FORETYPE_")}).encode()
+            SLOW.append(self)
+            time.sleep(4)
+        seen = {name: value for name, value in os.environ.items() if name.startswith("FORETYPE_")}
+        body = json.dumps(seen | {"slow": len(SLOW)}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -55,5 +60,4 @@ elif "STANDIN_FAILS" in os.environ:
     sys.exit(3)
 else:
     server = Server(os.environ["FORETYPE_SOCKET"], Handler)
-    threading.Event()
     server.serve_forever()

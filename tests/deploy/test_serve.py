@@ -37,16 +37,16 @@ def alive(pid):
         return False
 
 
-def group(leader):
-    """The processes of a process group."""
+def of_nginx(container):
+    """The processes of a container's nginx: they work in its folder."""
+    (folder,) = container.tmp.glob("foretype.*")
     found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-        except (FileNotFoundError, ProcessLookupError):
+            if os.readlink(process / "cwd") == str(folder):
+                found.append(int(process.name))
+        except OSError:
             continue
-        if int(fields[2]) == leader and fields[0] != "Z":
-            found.append(int(stat.parent.name))
     return found
 
 
@@ -110,7 +110,7 @@ class Served:
     def bodies(self):
         """The bytes of bodies in files, which have no name: nginx removes it at once."""
         size = 0
-        for process in group(self.nginx()):
+        for process in of_nginx(self):
             for descriptor in Path(f"/proc/{process}/fd").iterdir():
                 try:
                     if "/body/" in os.readlink(descriptor):
@@ -198,8 +198,8 @@ def test_connections_are_bounded_and_health_is_not(served):
         connection = http.client.HTTPConnection("127.0.0.1", container.port, timeout=20)
         connection.request("POST", "/invocations/slow", b"{}")
         clients.append(connection)
-    wait_for("three requests", lambda: container.ask()[0] == 429)
-    assert container.ask("/ping", method="GET")[0] == 200
+    wait_for("three requests", lambda: container.ask("/ping", method="GET")[2]["slow"] == 3)
+    assert container.ask()[0] == 429
     assert [client.getresponse().status for client in clients] == [200] * 3
 
 
@@ -209,8 +209,11 @@ def test_connections_are_bounded_and_health_is_not(served):
 def test_no_worker_of_nginx_stays_when_its_master_is_killed(served):
     container = served(FORETYPE_NGINX_WORKERS="3").ready()
     leader = container.nginx()
-    processes = group(leader)
-    assert len(processes) == 4 and container.process.pid not in processes
+    wait_for("three workers", lambda: len(of_nginx(container)) == 4)
+    processes = of_nginx(container)
+    assert leader in processes
+    # One group, for those who signal all of it.
+    assert {os.getpgid(process) for process in processes} == {container.process.pid}
     os.kill(leader, signal.SIGKILL)
     code, said = container.ends()
     assert code == 1 and "nginx ended with status 137" in said
@@ -221,8 +224,9 @@ def test_no_worker_of_nginx_stays_when_its_master_is_killed(served):
 
 def test_nothing_stays_when_the_server_is_killed(served):
     container = served().ready()
-    processes = group(container.nginx())
-    (server,) = [pid for pid in group(container.process.pid) if b"/foretype\0serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    processes = of_nginx(container)
+    children = Path(f"/proc/{container.process.pid}/task/{container.process.pid}/children").read_text().split()
+    (server,) = [int(child) for child in children if int(child) not in processes]
     os.kill(server, signal.SIGKILL)
     code, said = container.ends()
     assert code == 1 and "foretype ended with status 137" in said
@@ -301,6 +305,6 @@ def test_the_user_of_the_image_can_run_it(served, tmp_path, monkeypatch):
     os.chown(tmp_path / "log", 10001, 10001)
     container = served().ready()
     assert container.ask(body=b" " * 3_000_000)[0] == 200
-    assert {os.stat(f"/proc/{process}").st_uid for process in group(container.nginx())} == {10001}
+    assert {os.stat(f"/proc/{process}").st_uid for process in of_nginx(container)} == {10001}
     container.process.terminate()
     assert container.ends()[0] == 0

@@ -1,5 +1,6 @@
 """What the tests of `deploy` share: an AWS that is a stand-in, and the program in this process."""
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -63,3 +64,11 @@ def endpoint(aws, name="terms"):
     found = aws.endpoints[name]
     config = aws.configs[found["EndpointConfigName"]]
     return found, config, aws.models.get(config["ProductionVariants"][0].get("ModelName"))
+
+
+def pytest_runtest_logreport(report):
+    """`make test` lists what was left out (tests/lib/require.sh)."""
+    path = os.environ.get("FORETYPE_SKIPPED")
+    if report.skipped and path:
+        with open(path, "a") as file:
+            file.write(f"deploy: {report.nodeid.split('::')[1]}: {report.longrepr[2]}\n")

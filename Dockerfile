@@ -1,19 +1,22 @@
 # foretype as Amazon SageMaker starts it: docker run IMAGE serve
 #
 #   docker build --target cpu -t foretype .
-#   docker build --target gpu --build-arg TENSORRT_IMAGE=... -t foretype:gpu .
+#   docker build --target gpu -t foretype:gpu .
 #
 # Pin what you build on by its digest: --build-arg CPU_RUNTIME_IMAGE=debian:bookworm-slim@sha256:...
 # The build and the CPU runtime have to be of the same Debian release or the runtime of a later one: the binary uses its C library.
 ARG RUST_IMAGE=rust:1.95-slim-bookworm
 ARG CPU_RUNTIME_IMAGE=debian:bookworm-slim
-ARG GPU_RUNTIME_IMAGE=nvidia/cuda:12.9.1-base-ubuntu24.04
-# An image that has NVIDIA's TensorRT, and where in it the libraries are. NVIDIA's licence: they are nowhere in this repository.
-ARG TENSORRT_IMAGE=name-one-with-build-arg-tensorrt-image
+# CUDA 13.0 is what SageMaker's al2023-ami-sagemaker-inference-gpu-4-1 has a driver for.
+ARG GPU_RUNTIME_IMAGE=nvidia/cuda:13.0.1-base-ubuntu24.04
+# An image with NVIDIA's TensorRT 11, or the stage below, which installs it from the packages that the GPU base knows of. NVIDIA's
+# licence: nothing of it is in this repository.
+ARG TENSORRT_IMAGE=tensorrt-packages
 
 # ---- what the binary loads at run time; its own stage, because it changes with its version only
 FROM ${RUST_IMAGE} AS onnxruntime
 COPY tools/install.sh tools/setup.sh tools/tensorrt_headers.sh /build/tools/
+COPY tools/requirements/onnxruntime.txt /build/tools/requirements/
 RUN /build/tools/setup.sh /onnxruntime && rm -rf /var/lib/apt/lists/*
 
 # ---- the binary
@@ -34,14 +37,14 @@ COPY tests/require/Cargo.toml tests/require/
 RUN mkdir -p src bench/src tests/suite \
     && for crate in engine-build crates/* tests/require; do mkdir "$crate/src" && touch "$crate/src/lib.rs"; done \
     && echo 'fn main() {}' | tee src/main.rs bench/src/main.rs tests/suite/main.rs >src/lib.rs \
-    && cargo build --release --locked --no-default-features --features tensorrt \
+    && cargo build --release --locked --no-default-features --features tensorrt,opentelemetry \
     && rm -rf src engine-build/src crates/*/src
 COPY engine-build/src engine-build/src
 COPY crates crates
 COPY src src
 # Cargo goes by times, and these files may be older than the empty ones were.
 RUN find src engine-build/src crates -name '*.rs' -exec touch {} + \
-    && cargo build --release --locked --no-default-features --features tensorrt \
+    && cargo build --release --locked --no-default-features --features tensorrt,opentelemetry \
     && strip --strip-debug -o /foretype target/release/foretype
 
 # ---- CPU
@@ -57,6 +60,9 @@ COPY nginx/nginx.conf nginx/serve /opt/foretype/nginx/
 # A folder of the build context to have the model in the image; without it only the licence is copied.
 ARG MODEL=
 COPY ${MODEL:-LICENSE} /opt/foretype/model/
+# The list of what the binary is made of, from tools/sbom.sh; build_and_push.sh gives it.
+ARG SBOM=
+COPY ${SBOM:-LICENSE} /opt/foretype/sbom/
 ENV PATH=/opt/foretype:$PATH
 LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \
       com.amazonaws.sagemaker.capabilities.multi-models=true \
@@ -67,11 +73,28 @@ ARG VERSION=
 ARG REVISION=
 LABEL org.opencontainers.image.version=${VERSION} org.opencontainers.image.revision=${REVISION}
 EXPOSE 8080
+# Nobody in particular. `docker run IMAGE build` into a folder of yours wants --user "$(id -u)".
+USER 10001:10001
 ENTRYPOINT ["/opt/foretype/nginx/serve"]
 CMD ["serve"]
 
 # ---- GPU: the same on CUDA, with TensorRT's libraries from the image that was named
+FROM ${GPU_RUNTIME_IMAGE} AS tensorrt-packages
+ARG TENSORRT_PACKAGES="libnvinfer11 libnvonnxparsers11 cuda-nvrtc-13-0"
+# The versions are NVIDIA's newest of the major version that the binary loads. Docker's older builder comes here also where
+# TENSORRT_IMAGE names another image; then give it an empty TENSORRT_PACKAGES.
+# hadolint ignore=DL3008,SC2086
+RUN if [ -n "${TENSORRT_PACKAGES}" ]; then \
+        apt-get update -qq \
+        && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ${TENSORRT_PACKAGES} >/dev/null \
+        && rm -rf /var/lib/apt/lists/*; \
+    fi
+
 FROM ${TENSORRT_IMAGE} AS tensorrt
+ARG TENSORRT_LIBRARIES="/usr/lib/x86_64-linux-gnu/libnvinfer*.so* /usr/lib/x86_64-linux-gnu/libnvonnxparser*.so* /usr/local/cuda/lib64/libnvrtc*.so*"
+# Links stay links: COPY of a pattern would write each library once for every name that it has.
+# hadolint ignore=SC2086
+RUN mkdir /tensorrt && cp --no-dereference ${TENSORRT_LIBRARIES} /tensorrt/
 
 FROM ${GPU_RUNTIME_IMAGE} AS gpu
 # nginx as the base's release has it: pinned by the base, with its security fixes.
@@ -79,15 +102,17 @@ FROM ${GPU_RUNTIME_IMAGE} AS gpu
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libstdc++6 nginx >/dev/null \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* /etc/nginx
-ARG TENSORRT_LIBRARIES=/usr/lib/x86_64-linux-gnu/libnv*.so*
-COPY --from=tensorrt ${TENSORRT_LIBRARIES} /opt/tensorrt/
+COPY --from=tensorrt /tensorrt /opt/tensorrt
+# The system's loader is told, so that the base's LD_LIBRARY_PATH is what it was.
+RUN echo /opt/tensorrt >/etc/ld.so.conf.d/tensorrt.conf && ldconfig
 COPY --from=onnxruntime /onnxruntime /opt/foretype
 COPY --from=build /foretype /opt/foretype/foretype
 COPY nginx/nginx.conf nginx/serve /opt/foretype/nginx/
 ARG MODEL=
 COPY ${MODEL:-LICENSE} /opt/foretype/model/
+ARG SBOM=
+COPY ${SBOM:-LICENSE} /opt/foretype/sbom/
 ENV PATH=/opt/foretype:$PATH \
-    LD_LIBRARY_PATH=/opt/tensorrt \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \
@@ -99,5 +124,7 @@ ARG VERSION=
 ARG REVISION=
 LABEL org.opencontainers.image.version=${VERSION} org.opencontainers.image.revision=${REVISION}
 EXPOSE 8080
+# Nobody in particular. `docker run IMAGE build` into a folder of yours wants --user "$(id -u)".
+USER 10001:10001
 ENTRYPOINT ["/opt/foretype/nginx/serve"]
 CMD ["serve"]

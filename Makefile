@@ -6,6 +6,8 @@
 #   make test-container  build the image and try it as Amazon SageMaker would
 #   make local-endpoint  SageMaker's runtime API on port 8081, in front of what `make serve` serves
 #   make lint          formatting, clippy, documentation, licences and advisories, shell scripts
+#   make sbom          what the container's binary is made of, into target/sbom.cdx.json (CycloneDX)
+#   make locks         the locks of the Python requirements anew, after a change of a requirements.in
 #   make parity        a real-size GPT-2 (124M, random weights) against Hugging Face transformers
 #   make parity-large  memory of building a 3-billion-parameter checkpoint: 18 GB of disk for some minutes, deleted again
 #   make parity-tensorrt  every model through NVIDIA's TensorRT-RTX, which needs no GPU to build; a 124M plan within 60 s and 4 GiB
@@ -30,7 +32,7 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fuzz page-picture demo-model goldens
+.PHONY: serve test sbom locks test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -51,6 +53,7 @@ test:
 	tests/simulator/leaks.sh $(TARGET)
 	tools/check_graphs.sh $(TARGET)
 	tests/e2e/run.sh $(TARGET)/checked
+	tests/deploy/run.sh $(TARGET)
 	tests/docs/run.sh $(TARGET)/checked
 	tests/page/run.sh $(TARGET)
 	@sort -u $(FORETYPE_SKIPPED) | sed 's/^/skipped: /'
@@ -61,6 +64,12 @@ test-long: test
 
 test-container:
 	tests/container/run.sh $(TARGET)
+
+sbom:
+	tools/sbom.sh $(TARGET)/sbom.cdx.json
+
+locks:
+	tools/lock.sh
 
 local-endpoint:
 	tools/setup.sh $(TARGET)/release

@@ -7,11 +7,9 @@ target=${1:?usage: tools/check_graphs.sh TARGET_DIR}
 cd "$(dirname "$0")/.."
 
 venv=$target/onnx-venv
-if [ ! -e "$venv/complete" ]; then
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement engine-build/tests/requirements.txt
-    touch "$venv/complete"
-fi
+# shellcheck source=tools/venv.sh
+. tools/venv.sh
+requirements_venv "$venv" engine-build/tests/requirements.txt
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 for config in models/demo/config.json tests/goldens/*/config.json; do

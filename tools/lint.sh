@@ -15,10 +15,17 @@ if ! command -v cargo-deny >/dev/null; then
     # Without optimisation: to compile it takes longer than its work.
     cargo install cargo-deny --locked --quiet --debug
 fi
-# Advisories need a database from the internet; the rest is decided by the lock file alone.
 # `deny` looks at every platform; what this one does not build has to be fetched first.
 cargo fetch --locked --quiet
 cargo deny --offline check bans licenses sources
+# The rest is decided by the lock file alone; advisories are in a database that has to be fetched.
+# shellcheck source=tests/lib/require.sh
+. tests/lib/require.sh
+if git ls-remote --exit-code https://github.com/rustsec/advisory-db HEAD >/dev/null 2>&1; then
+    cargo deny check advisories
+else
+    absent "advisories of crates" "RustSec's database can't be reached"
+fi
 
 # shellcheck source=tools/install.sh
 . tools/install.sh

@@ -5,9 +5,10 @@
 # usage: tools/setup.sh TARGET_DIR     the folder that the binary is built into, such as target/release
 set -euo pipefail
 
-readonly ONNXRUNTIME_VERSION=1.31.1
 target_dir=${1:?usage: tools/setup.sh TARGET_DIR}
 cd "$(dirname "$0")/.."
+ONNXRUNTIME_VERSION=$(sed -n 's/^onnxruntime==\([^ ]*\).*/\1/p' tools/requirements/onnxruntime.txt)
+readonly ONNXRUNTIME_VERSION
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -35,7 +36,7 @@ if [ ! -s "$target_dir/$library" ]; then
     python3 -m venv "$scratch/venv"
     # The library inside the wheel is the same for every Python; naming one makes the choice independent of the machine's.
     "$scratch/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-        --platform "$platform" --python-version 3.12 --dest "$scratch" "onnxruntime==$ONNXRUNTIME_VERSION"
+        --platform "$platform" --python-version 3.12 --dest "$scratch" --require-hashes --requirement tools/requirements/onnxruntime.txt
     mkdir -p "$target_dir"
     python3 - "$scratch" "$target_dir/$library" <<'PY'
 import pathlib, sys, zipfile

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly BINDGEN=0.72.1 LIBCLANG=18.1.1
+readonly BINDGEN=0.72.1
 target=${CARGO_TARGET_DIR:-target}
 tools=$target/bindgen-$BINDGEN
 bindings=crates/tensorrt-rs/src/bindings.rs
@@ -17,7 +17,7 @@ fi
 libclang=$(find "$tools" -name 'libclang.so' -printf '%h\n' -quit)
 if [ -z "$libclang" ]; then
     python3 -m venv "$tools/venv"
-    "$tools/venv/bin/pip" install --quiet --disable-pip-version-check "libclang==$LIBCLANG"
+    "$tools/venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement tools/requirements/libclang.txt
     libclang=$(find "$tools" -name 'libclang.so' -printf '%h\n' -quit)
 fi
 

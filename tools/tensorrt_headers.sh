@@ -6,7 +6,7 @@
 # usage: tools/tensorrt_headers.sh DIR     such as target/tensorrt-headers, where the crate's build.rs looks
 set -euo pipefail
 
-readonly CRATE=trtx-sys VERSION=0.9.1 ENTERPRISE=TRT-Enterprise-11.4 RTX=TRT-RTX-1.7
+readonly CRATE=trtx-sys VERSION=0.9.1 SHA256=5480ee056292951daa1bc74532162d6cb75190f091e45d7d97c0c356916ae171 ENTERPRISE=TRT-Enterprise-11.4 RTX=TRT-RTX-1.7
 dir=${1:?usage: tools/tensorrt_headers.sh DIR}
 [ -z "${TENSORRT_INCLUDE_DIR:-}" ] || exit 0
 stamp="$CRATE $VERSION $ENTERPRISE $RTX"
@@ -26,6 +26,10 @@ edition = "2021"
 $CRATE = { version = "=$VERSION", default-features = false }
 TOML
 (cd "$scratch" && cargo vendor --quiet --versioned-dirs vendor >/dev/null)
+if ! grep -q "\"package\":\"$SHA256\"" "$scratch/vendor/$CRATE-$VERSION"*/.cargo-checksum.json; then
+    echo "tensorrt headers: the crate $CRATE $VERSION isn't the one whose hash is in $0" >&2
+    exit 1
+fi
 headers=("$scratch/vendor/$CRATE-$VERSION"*/TensorRT-Headers)
 rm -rf "$dir"
 mkdir -p "$dir/enterprise" "$dir/rtx"

@@ -5,8 +5,10 @@
 # usage: tools/tensorrt_rtx.sh DIR
 set -euo pipefail
 
-readonly PACKAGE=tensorrt-rtx-cu13-libs VERSION=1.7.1.116
 dir=${1:?usage: tools/tensorrt_rtx.sh DIR}
+lock=$(realpath "$(dirname "$0")/requirements/tensorrt-rtx.txt")
+VERSION=$(sed -n 's/^tensorrt-rtx-cu13-libs==\([^ ]*\).*/\1/p' "$lock")
+readonly VERSION
 if [ "$(cat "$dir/complete" 2>/dev/null)" = "$VERSION" ]; then exit 0; fi
 if [ "$(uname -m)" != x86_64 ]; then echo "tensorrt: there is no TensorRT-RTX wheel for $(uname -m)" >&2; exit 1; fi
 echo "tensorrt: fetching TensorRT-RTX $VERSION" >&2
@@ -15,7 +17,7 @@ trap 'rm -rf "$scratch"' EXIT
 python3 -m venv "$scratch/venv"
 # The libraries inside are the same for every Python, and ask for nothing but the C and C++ libraries.
 "$scratch/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-    --platform manylinux_2_28_x86_64 --dest "$scratch" "$PACKAGE==$VERSION"
+    --platform manylinux_2_28_x86_64 --dest "$scratch" --require-hashes --requirement "$lock"
 rm -rf "$dir"
 mkdir -p "$dir"
 python3 - "$scratch" "$dir" <<'PY'

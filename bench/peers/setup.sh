@@ -33,12 +33,11 @@ make_environment() {
     python3 -m venv "$venv" || return
     if [ "$name" = torch ] && [ -n "${FORETYPE_TORCH_VENV:-}" ]; then
         site_packages "$FORETYPE_TORCH_VENV" >"$(site_packages "$venv")/lent.pth" || return
-        grep -v '^-r' "$list" >"$venv/more.txt"
-        list=$venv/more.txt
+        list=$here/requirements/torch-lent.txt
     fi
     # Of llama.cpp only the library: neither its images nor its server.
     CMAKE_ARGS="-DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_BUILD_COMMON=OFF ${CMAKE_ARGS:-}" "$venv/bin/pip" install \
-        --quiet --disable-pip-version-check --no-cache-dir --requirement "$list" || return
+        --quiet --disable-pip-version-check --no-cache-dir --require-hashes --requirement "$list" || return
     "$venv/bin/pip" freeze >"$venv/installed.partial" || return
     mv "$venv/installed.partial" "$venv/installed.txt"
 }

@@ -72,9 +72,9 @@ started=$SECONDS
 say "building; the first time takes minutes"
 build --target cpu --tag foretype:test
 build --target cpu --build-arg MODEL=models/demo --tag foretype:baked
-# All of the gpu target but NVIDIA's part: its bases are stand-ins, and the C library stands in for TensorRT.
-build --target gpu --build-arg "GPU_RUNTIME_IMAGE=$runtime" --build-arg "TENSORRT_IMAGE=$runtime" \
-    --build-arg 'TENSORRT_LIBRARIES=/usr/lib/x86_64-linux-gnu/libc.so*' --tag foretype:gpu-standin
+# All of the gpu target but NVIDIA's part: its bases are stand-ins, and zlib stands in for TensorRT.
+build --target gpu --build-arg "GPU_RUNTIME_IMAGE=$runtime" --build-arg "TENSORRT_IMAGE=$runtime" --build-arg TENSORRT_PACKAGES= \
+    --build-arg 'TENSORRT_LIBRARIES=/usr/lib/x86_64-linux-gnu/libz.so*' --tag foretype:gpu-standin
 say "built in $((SECONDS - started)) s"
 
 # ---- the binary whose local-endpoint stands in front of the containers; `make test` has built the same
@@ -84,12 +84,9 @@ export FORETYPE_BINARY=$CARGO_TARGET_DIR/checked/foretype
 
 # ---- the tests
 venv=$target/venv
-if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
-    rm -rf "$venv"
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
-    cp "$here/requirements.txt" "$venv/"
-fi
+# shellcheck source=tools/venv.sh
+. tools/venv.sh
+requirements_venv "$venv" "$here/requirements.txt"
 shellcheck --external-sources build_and_push.sh nginx/serve tests/container/*.sh
 "$venv/bin/hadolint" Dockerfile
 export FORETYPE_IMAGE=foretype:test PYTHONDONTWRITEBYTECODE=1

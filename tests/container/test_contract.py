@@ -291,6 +291,8 @@ def test_the_image_has_what_it_needs_and_no_more(demo):
     for tool in ("python3", "gcc", "cc", "cargo", "rustc", "git", "curl"):
         assert demo.execute(f"command -v {tool} || echo none").stdout == "none\n"
     assert demo.execute("ls /opt/foretype/model").stdout == "LICENSE\n"
+    # Nobody in particular, nginx and its workers included.
+    assert demo.execute("id -u; cat /proc/[0-9]*/status | grep ^Uid | sort -u | wc -l").stdout == "10001\n1\n"
 
 
 def test_a_model_can_be_built_into_the_image(monkeypatch):
@@ -306,4 +308,8 @@ def test_the_gpu_image_serves_on_a_stand_in_base(monkeypatch):
     with Container() as container:
         container.healthy()
         assert container.invoke(QUERY).status == 200
-        assert "libc.so" in container.execute("ls /opt/tensorrt").stdout
+        # Each library once: its other name is a link.
+        names = container.execute("cd /opt/tensorrt && for f in libz.so*; do [ -L $f ] && echo link || echo file; done").stdout.split()
+        assert sorted(names) == ["file", "link"]
+        assert "/opt/tensorrt/libz.so.1" in container.execute("ldconfig -p || /sbin/ldconfig -p").stdout
+        assert container.execute("echo ${LD_LIBRARY_PATH-unset}").stdout == "unset\n"

@@ -1,6 +1,7 @@
 """How containers begin and end: loading, stopping under load, dying, and models that can't be used."""
 
 import json
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -112,7 +113,7 @@ def test_the_container_ends_when_either_dies(process):
 
 
 def built(folder):
-    docker("run", "--rm", "--network", "none", "--volume", f"{DEMO}:/in:ro", "--volume", f"{folder}:/out", IMAGE, "build", "/in", "--out", "/out/bundle")
+    docker("run", "--rm", "--network", "none", "--user", str(os.getuid()), "--volume", f"{DEMO}:/in:ro", "--volume", f"{folder}:/out", IMAGE, "build", "/in", "--out", "/out/bundle")
     return folder / "bundle"
 
 
@@ -162,7 +163,7 @@ def test_a_broken_model_is_told_by_ping_and_one_log_line(tmp_path, spoil, words)
 
 def test_models_come_as_bundles_checkpoints_archives_and_one_folder_down(tmp_path):
     bundle = built(tmp_path)
-    docker("run", "--rm", "--network", "none", "--volume", f"{tmp_path}:/work", IMAGE, "pack", "/work/bundle", "--out", "/work/model.tar.gz")
+    docker("run", "--rm", "--network", "none", "--user", str(os.getuid()), "--volume", f"{tmp_path}:/work", IMAGE, "pack", "/work/bundle", "--out", "/work/model.tar.gz")
     (tmp_path / "unpacked").mkdir()
     import tarfile
 

@@ -13,10 +13,7 @@ requirements=$here/../../deploy/requirements.txt
 # shellcheck source=tools/install.sh
 . "$here/../../tools/install.sh"
 needs curl command -v curl
-# installed.txt tells a complete environment from one whose installation was interrupted, or is of other versions.
-if ! cmp -s "$requirements" "$venv/installed.txt"; then
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements"
-    cp "$requirements" "$venv/installed.txt"
-fi
+# shellcheck source=tools/venv.sh
+. "$here/../../tools/venv.sh"
+requirements_venv "$venv" "$requirements"
 PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" "$here/run_docs.py" "$target_dir/foretype" "$@"

@@ -8,10 +8,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../.."
 
 venv=${GOLDENS_VENV:-target/goldens-venv}
-# installed.txt tells a complete environment from one whose installation was interrupted.
-if [[ ! -f $venv/installed.txt ]]; then
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
-    "$venv/bin/pip" freeze >"$venv/installed.txt"
-fi
+# An environment that is there is taken as it is: it may be a lent one.
+# shellcheck source=tools/venv.sh
+. tools/venv.sh
+[[ -f $venv/installed.txt ]] || requirements_venv "$venv" "$here/requirements.txt"
 "$venv/bin/python" "$here/make_goldens.py"

@@ -26,11 +26,9 @@ cargo build --profile "$profile" --locked --features foretype/tensorrt -p forety
 
 # ONNX Runtime's GPU build with NVIDIA's libraries, in a Python environment of its own.
 environment=$target/onnxruntime-gpu
-if [ ! -e "$environment/complete" ]; then
-    python3 -m venv "$environment"
-    "$environment/bin/pip" install --quiet --disable-pip-version-check "onnxruntime-gpu[cuda,cudnn]==1.31.1"
-    touch "$environment/complete"
-fi
+# shellcheck source=tools/venv.sh
+. tools/venv.sh
+requirements_venv "$environment" tests/gpu/requirements.txt
 site=$(echo "$environment"/lib/python3*/site-packages)
 gpu_library=$(echo "$site"/onnxruntime/capi/libonnxruntime.so.*)
 nvidia=$(find "$site/nvidia" -name lib -type d -printf '%p:')

@@ -28,12 +28,10 @@ mkdir -p "$dir"
 
 # reference.json is the last file to be written.
 if [[ ! -f $dir/reference.json ]]; then
-    # installed.txt tells a complete environment from one whose installation was interrupted.
-    if [[ ! -f $venv/installed.txt ]]; then
-        python3 -m venv "$venv"
-        "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
-        "$venv/bin/pip" freeze >"$venv/installed.txt"
-    fi
+    # An environment that is there is taken as it is: it may be a lent one.
+    # shellcheck source=tools/venv.sh
+    . "$here/../../tools/venv.sh"
+    [[ -f $venv/installed.txt ]] || requirements_venv "$venv" "$here/requirements.txt"
     echo "parity: making the reference in $dir (some minutes, once)"
     "$venv/bin/python" "$here/make_reference.py" "$dir"
 fi

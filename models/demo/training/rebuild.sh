@@ -19,10 +19,9 @@ fi
 mkdir -p "$WORK/wordnet"
 WORK=$(cd "$WORK" && pwd)
 
-if [[ ! -x $WORK/venv/bin/python ]]; then
-    python3 -m venv "$WORK/venv"
-fi
-"$WORK/venv/bin/pip" install --quiet --requirement "$training/requirements.txt"
+# shellcheck source=tools/venv.sh
+. "$training/../../../tools/venv.sh"
+requirements_venv "$WORK/venv" "$training/requirements.txt"
 
 (
     cd "$WORK/wordnet"

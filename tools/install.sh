@@ -32,3 +32,15 @@ needs() {
     shift
     "$@" >/dev/null 2>&1 || apt_install "$package"
 }
+
+# python_venv FOLDER REQUIREMENTS: a Python environment with what the file lists. installed.txt tells a complete one from one whose
+# installation was interrupted, or that has other versions.
+python_venv() {
+    local venv=$1 requirements=$2
+    cmp -s "$requirements" "$venv/installed.txt" && return
+    needs python3 python3 --version
+    needs python3-venv python3 -c 'import ensurepip, venv'
+    python3 -m venv --clear "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements"
+    cp "$requirements" "$venv/installed.txt"
+}

@@ -14,12 +14,9 @@ seed=${E2E_SEED:-1}
 venv=${E2E_VENV:-$target_dir/../e2e-venv}
 cd "$here/../.."
 
-# installed.txt tells a complete environment from one whose installation was interrupted, or is of other versions.
-if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
-    cp "$here/requirements.txt" "$venv/installed.txt"
-fi
+# shellcheck source=tools/install.sh
+. tools/install.sh
+python_venv "$venv" "$here/requirements.txt"
 
 suite=e2e
 # shellcheck source=tests/lib/server.sh

@@ -1,7 +1,8 @@
-//! Every figure the server counts, in one typed struct, and its Prometheus text.
+//! All metrics of the server, in one typed struct, and their Prometheus text.
 //!
-//! A name, a unit and a help text stand here once. Who counts calls a field; nobody else names a metric. Figures of a
-//! model carry its name as label `model`, those of one of its replicas also `replica`.
+//! The name, unit and help text of a metric are defined here, and its row in `docs/operations.md` is compared with them
+//! by a test. Other modules call a field or a method and never name a metric. Metrics of a model have the label
+//! `model`, those of one of its replicas also `replica`.
 
 use std::sync::Arc;
 use std::time::Duration;

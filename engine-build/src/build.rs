@@ -1,7 +1,7 @@
 //! From a checkpoint to a bundle: the stages, in order.
 //!
-//! Everything that can be refused is refused before the output folder is touched, except what only the weights' own
-//! values show. No process is started and nothing outside the output folder is written.
+//! All checks come before the output folder is touched, except those that need the values of the weights. A build
+//! starts no process and writes nothing outside the output folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! The one error of [`build`](crate::build()), a sentence that says what was wrong and what would be right.
+//! The error type of [`build`](crate::build()): one sentence that says what was wrong and what would be right.
 //!
-//! Each stage has its own error type beside its code; this one joins them and adds what only a whole build can meet.
+//! Each stage has its own error type beside its code. This type joins them and adds the errors of a whole build.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Completing a typed text: what can be asked for, what can be wrong with it, and the popular queries in its answer.
+//! Completion of a typed text: its request, the checks of the request, and the popular queries in its answer.
 
 use std::sync::Arc;
 

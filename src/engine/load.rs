@@ -1,4 +1,4 @@
-//! The parts of an engine, read from a bundle.
+//! Reads the parts of an engine from a bundle.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

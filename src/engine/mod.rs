@@ -1,7 +1,7 @@
-//! One loaded model, ready to complete: text side, model threads, limits. What HTTP and the command line both call.
+//! One loaded model: tokenizer, blocklist, popular queries, model threads, limits. HTTP and the command line call it.
 //!
-//! `load` reads its parts, `model` is what requests are checked against, `completion` and `generation` make their
-//! tasks, and `running` is a request until it is answered.
+//! `load` reads its parts, and `model` is what requests are checked against. `completion` and `generation` make tasks
+//! of requests, and `running` is a request until it is answered.
 
 mod completion;
 mod generation;

@@ -1,4 +1,4 @@
-//! Bounds on requests, and how a model is loaded.
+//! The options of an engine: bounds on requests, and how a model is loaded.
 
 use std::time::Duration;
 

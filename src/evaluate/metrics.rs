@@ -1,7 +1,7 @@
 //! The arithmetic of evaluation: ranks, means, percentiles, the paired bootstrap. Pure.
 //!
-//! The measures are the literature's: MRR@10 and partial MRR over keystrokes (Park and Chiba 2017), maximum recoverable
-//! length (Kim 2019), and keystrokes saved by a person who accepts the query as soon as it is listed.
+//! The measures come from the literature: MRR@10 and partial MRR over keystrokes (Park and Chiba 2017), and maximum
+//! recoverable length (Kim 2019). Keystrokes saved are those of a person who accepts the query as soon as it is listed.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

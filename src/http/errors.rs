@@ -1,5 +1,5 @@
-//! Errors on the wire: `{"error":{"kind","message"}}` with the status of this one table, or OpenAI's shape on its
-//! routes.
+//! Errors on the wire: `{"error":{"kind","message"}}`, or OpenAI's shape on its routes. One table maps a kind to its
+//! HTTP status.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};

@@ -1,4 +1,4 @@
-//! The error answers that several routes have, as the document lists them.
+//! The error answers that several routes share, for the OpenAPI document.
 
 use utoipa::IntoResponses;
 

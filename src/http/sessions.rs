@@ -1,5 +1,5 @@
-//! Sessions as Amazon SageMaker speaks them: headers that open one, name one and close one. Nothing is kept here: a
-//! session is a name, by which the engine knows that a newer request takes the place of an older one.
+//! Sessions as Amazon SageMaker defines them: headers that open, name and close a session. The server keeps no state of
+//! a session: its name tells the engine that a newer request supersedes an older one.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,5 +1,5 @@
-//! Answers sent as they are made: what a running request does, turned into bytes by an encoder per schema. The engine's
-//! channel is the only buffer, and dropping the stream, as when the client leaves, stops the work.
+//! Streamed answers: the events of a running request, turned into bytes by an encoder for each schema. The engine's
+//! channel is the only buffer. Dropping the stream, as when the client leaves, cancels the request.
 
 use std::sync::Arc;
 

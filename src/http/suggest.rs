@@ -1,5 +1,5 @@
-//! The schema of typed texts: `{"input": ...}`, answered with suggestions. Only its shape; ranges are the engine's
-//! business.
+//! The schema of typed texts: `{"input": ...}`, answered with suggestions. This module checks only the shape; the
+//! engine checks the ranges.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,5 +1,5 @@
-//! What `--model` names: a bundle, a bare Hugging Face checkpoint, or a folder with one of them in it. A checkpoint is
-//! built into a cache on first use and found there afterwards.
+//! The folder that `--model` names: a bundle, a Hugging Face checkpoint, or a folder with one of them in it. A
+//! checkpoint is built into a cache on first use.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};

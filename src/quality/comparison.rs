@@ -1,4 +1,4 @@
-//! How far one model's next-token distributions are from another's. Pure.
+//! The divergence between the next-token distributions of two models. Pure.
 
 use bundle::manifest::Quality;
 

@@ -1,7 +1,7 @@
-//! Builds of int8 bundles, compared with the same model in f32 before they take their place.
+//! Builds int8 bundles, and compares each with the f32 model before it takes its place.
 //!
-//! Both models read the same texts, and at every token their next-token distributions are compared. A bundle that is
-//! beyond the bounds is refused, so that nobody serves a model that quantization broke without having said so.
+//! Both models read the same texts, and their next-token distributions are compared at every token. A bundle beyond the
+//! bounds is refused, so nobody serves a model that quantization broke by accident.
 
 mod comparison;
 

@@ -1,5 +1,6 @@
-//! Which engine a server takes: the one that is asked for, or the quickest that this machine has. [`find`] looks at the
-//! machine; [`choose`] is the rule, and always says why.
+//! Chooses the engine of a server: the one that was asked for, or the fastest that this machine has.
+//!
+//! [`find`] looks at the machine. [`choose`] is the rule, pure, and always gives its reason.
 
 use std::fmt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What each engine is told, and loading the one that was chosen.
+//! The options of each engine, and loading the chosen engine.
 
 use std::path::Path;
 

@@ -1,8 +1,9 @@
-//! What an encoder has read, and which slot and lane has it: what is the same wherever the memory is. Pure.
+//! Bookkeeping of encoder outputs, for host and device memory alike: which slot and which lane holds which source.
+//! Pure.
 //!
-//! The encoder writes what it reads into a slot. The decoder's graph wants the sources of all rows side by side, so
-//! what a row reads is copied to its lane once and stays there until the lane reads another source. The lanes are as
-//! wide as the longest source that is read asks for, not as the longest that there may be.
+//! The encoder writes its outputs into a slot. The decoder's graph wants the sources of all rows side by side, so a
+//! row's source is copied to its lane once and stays there until the lane needs another source. The lanes are as wide
+//! as the longest source in use, not as the longest possible one.
 
 use bundle::manifest::Manifest;
 

@@ -1,7 +1,6 @@
-//! What a bundle may carry beside the model: a blocklist, and popular queries with their counts.
+//! The optional parts of a bundle: a blocklist, and popular queries with their counts.
 //!
-//! This module reads what people write and says which line is wrong; what the files do when a query is completed is
-//! decided where they are served.
+//! This module parses the files and names the line of an error. The server decides what the parts do to a completion.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! `manifest.json`: what a bundle is, for the server that loads it.
+//! `manifest.json`: the description of a bundle, for the server that loads it.
 //!
-//! It names no absolute path and nothing of the machine that built the bundle. Engines for a particular GPU that are
-//! added to the folder later are not listed: they carry their own versions.
+//! The manifest has no absolute path and nothing about the machine that built the bundle. Engines for a particular GPU
+//! that are added to the folder later are not listed: they carry their own versions.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

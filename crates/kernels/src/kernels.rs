@@ -1,4 +1,4 @@
-//! What the kernels of one engine share.
+//! The state that all kernels of one engine share.
 
 use crate::best::Candidates;
 use crate::cpu::CpuLevel;

@@ -1,8 +1,8 @@
 //! The order of packed weights in memory.
 //!
-//! Outputs go in panels of [`PANEL`]. An f32 matrix is `[panels, inputs, 16]`; an int8 one is bytes `[panels,
-//! ceil(inputs / 4), 16, 4]`, each byte 128 more than the number it stands for, because the instruction that multiplies
-//! four pairs of bytes at once wants one side without a sign. Outputs and inputs that only fill up are zero.
+//! Outputs are grouped in panels of [`PANEL`]. An f32 matrix is `[panels, inputs, 16]`. An int8 matrix is bytes
+//! `[panels, ceil(inputs / 4), 16, 4]`. Each byte is the weight plus 128, because the instruction that multiplies four
+//! pairs of bytes wants one unsigned operand. Padding outputs and inputs are zero.
 
 /// Outputs of a panel.
 pub const PANEL: usize = 16;

@@ -1,4 +1,5 @@
-//! The rows of a linear map: normalized, for int8 weights quantized, and laid out in the order that tiles read.
+//! Prepares the rows of a linear map: normalizes them, quantizes them for int8 weights, and lays them out as tiles read
+//! them.
 
 use crate::cpu::{CpuLevel, amx};
 use crate::isa::{Isa, Op};

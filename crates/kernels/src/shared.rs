@@ -1,4 +1,4 @@
-//! Slices that threads write side by side.
+//! Slices that several threads write at disjoint places.
 
 use std::marker::PhantomData;
 

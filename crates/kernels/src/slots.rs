@@ -1,4 +1,4 @@
-//! Checks slots that say which slot of a KV cache holds each position of each row.
+//! Checks the table that says which slot of a KV cache holds each position of each row.
 
 /// Why a table of slots is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

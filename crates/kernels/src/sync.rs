@@ -1,4 +1,4 @@
-//! What `threads` synchronizes with: the standard library, or with `--cfg loom` a model checker's stand-ins.
+//! The atomics and locks of `threads`: the standard library's, or loom's with `--cfg loom`.
 
 #[cfg(not(loom))]
 mod real {

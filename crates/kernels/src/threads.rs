@@ -1,7 +1,7 @@
-//! A team of threads that share the parts of one piece of work after another.
+//! A team of threads that shares the parts of one piece of work after another.
 //!
-//! A decoder step is some sixty short pieces, so handing one out must cost about a microsecond: threads that wait spin
-//! for a while before they sleep, and a piece never waits for a thread that has not woken up yet.
+//! A decoder step has about sixty short pieces, so distributing one must cost about a microsecond. Threads that wait
+//! therefore spin before they sleep. A piece never waits for a thread that has not woken up yet.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

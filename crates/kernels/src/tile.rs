@@ -1,7 +1,7 @@
-//! The inner loops: a few rows times a few panels, summed in registers.
+//! The inner loops of linear maps: a few rows times a few panels, summed in registers.
 //!
-//! The order of additions is that of the inputs (int8: exact within a group, then the groups in order), whatever the
-//! tile's size, so a row's result is the same in every tile.
+//! Products are added in the order of the inputs (int8: exactly within a group, then the groups in order), whatever the
+//! tile's size. A row's result is therefore the same in every tile.
 
 use crate::layout::{GROUP, PANEL, QUAD};
 use crate::prefetch::prefetch;

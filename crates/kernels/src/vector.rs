@@ -1,4 +1,4 @@
-//! The vector operations that kernels are written in. Each instruction set implements them in `cpu`.
+//! The vector operations that kernels use. Each instruction set implements them in `cpu`.
 
 use crate::layout::PANEL;
 

@@ -1,7 +1,7 @@
 //! The seam between the scheduler and an engine: plain data and one small trait.
 //!
-//! A [`Backend`] owns the weights, `lanes` KV caches and a pool of KV pages. It computes what it is told to compute: it
-//! knows no requests, no text, no time, and decides nothing. One thread owns it (`&mut`), so it holds no lock.
+//! A [`Backend`] owns the weights, `lanes` KV caches and a pool of KV pages. It computes the batches that it is given.
+//! It knows no requests, no text and no time, and decides nothing. One thread owns it (`&mut`), so it holds no lock.
 //!
 //! [`crate::fake`] computes logits from a hash of the KV contents: deterministic, and wrong whenever the KV is wrong.
 

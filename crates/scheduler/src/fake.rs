@@ -1,9 +1,9 @@
 //! A deterministic engine without weights, for tests and for measuring everything around an engine.
 //!
-//! Its "keys and values" are the tokens themselves, and its logits are a hash of what the lane holds. So a scheduler
-//! that loads the wrong page, keeps a stale position or mixes up lanes gets other logits, and the test that compares
-//! them fails. With an encoder, what a lane holds is a hash of the source too, and a row whose keys and values are of
-//! another source than its own is refused.
+//! Its "keys and values" are the tokens themselves, and its logits are a hash of the lane's contents. A scheduler that
+//! loads the wrong page, keeps a stale position or mixes up lanes gets other logits, and the test that compares them
+//! fails. With an encoder, the contents of a lane include a hash of the source. A row whose keys and values belong to
+//! another source is refused.
 
 use crate::backend::{Backend, BackendError, Batch, KvCopy, Limits, Outputs, SourceSlot, check_numbers, check_source};
 use completion::text::TokenId;

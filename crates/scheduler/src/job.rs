@@ -1,4 +1,4 @@
-//! A task that is being worked on: what it has cost, and its nodes' places in the prefix cache.
+//! A task that the scheduler works on: its cost so far, and its nodes in the prefix cache.
 
 use std::sync::Arc;
 

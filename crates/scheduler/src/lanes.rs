@@ -1,7 +1,7 @@
-//! Which path goes to which lane, so that as little as possible is copied.
+//! Assigns paths to lanes so that few keys and values are copied.
 //!
-//! A lane still holds the keys and values of the path that it worked on last. The beams of a search mostly grow by one
-//! token a step, so most rows find their whole past in some lane. Pure: it plans, the scheduler copies.
+//! A lane still holds the keys and values of its last path. The beams of a search mostly grow by one token a step, so
+//! most rows find their whole past in some lane. Pure: this module plans, the scheduler copies.
 
 use super::prefix_cache::Serial;
 

@@ -1,4 +1,4 @@
-//! What the threads of a model report while they work. Who counts it, and where, is the caller's choice.
+//! What the threads of a model report while they work. The caller decides who counts it.
 
 use std::time::Duration;
 

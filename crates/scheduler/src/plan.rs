@@ -1,9 +1,9 @@
-//! Packing wanted nodes into the rows of one step. Pure policy.
+//! Packs wanted nodes into the rows of one step. Pure policy.
 //!
-//! A row computes a node and whatever is missing before it. Rows of one step are padded to the longest, so only rows of
-//! similar length go together; what doesn't fit waits for the next forward, where another job has the first turn. Two
-//! rows never compute the same position: what needs a position that another row is computing waits one step and finds
-//! it in the prefix cache.
+//! A row computes a node and its missing ancestors. Rows of one step are padded to the longest, so only rows of similar
+//! length share a step. A node that doesn't fit waits for the next forward, in which another job comes first. Two rows
+//! never compute the same position: a node below a position that another row computes waits one step and then finds it
+//! in the prefix cache.
 
 use rustc_hash::FxHashMap;
 

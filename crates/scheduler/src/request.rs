@@ -1,4 +1,4 @@
-//! A request on its way to the model and its answer on the way back.
+//! A request to the model threads, and its answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

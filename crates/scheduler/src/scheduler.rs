@@ -1,8 +1,8 @@
-//! The scheduler: which search nodes of which requests go into the next forward, and what becomes of the results.
+//! The scheduler: which search nodes of which requests go into the next forward, and who gets the results.
 //!
-//! [`Scheduler::step`] is the whole engine: hand every task what the prefix cache already knows; collect what is
-//! missing; pack rows; load, compute, store; hand out the results. Requests share every forward, and two that want the
-//! same path share its row. There is no time and no thread in here: who waits for whom is the caller's business.
+//! [`Scheduler::step`] is the whole engine loop. It supplies every task from the prefix cache, collects missing nodes,
+//! packs rows, loads, computes and stores, and supplies the results. Requests share every forward, and requests for the
+//! same path share its row. There is no time and no thread in here: the caller decides who waits for whom.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Which slot of the encoder holds which source. Pure policy.
 //!
-//! A source is read once for everybody who asks of it: the samples of one prompt share its slot, and so do requests
-//! with the same prompt. A slot that nobody uses keeps its source until another one needs the room, the least recently
-//! used slot first. Where all slots are used, who comes waits.
+//! A source is encoded once for all its users: the samples of one prompt share its slot, and so do requests with the
+//! same prompt. An unused slot keeps its source until another source needs the slot; the least recently used slot goes
+//! first. Where all slots are in use, a new source waits.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Building engines: the builder, its configuration, progress, and what comes out.
+//! Building engines: the builder, its configuration, its progress and the serialized engine.
 //!
 //! Everything here stays on the thread that made it; see [`Builder`].
 

@@ -1,7 +1,7 @@
-//! The GPU that an engine is built for, asked of CUDA's driver.
+//! The GPU that an engine is built for, as the CUDA driver reports it.
 //!
-//! Three calls, which need neither a CUDA context nor a toolkit. Everything else about CUDA is for whoever runs
-//! engines.
+//! Three driver calls, which need neither a CUDA context nor a toolkit. Callers that run engines bring everything else
+//! about CUDA.
 
 use std::ffi::{c_int, c_uint};
 

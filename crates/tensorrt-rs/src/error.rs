@@ -1,4 +1,4 @@
-//! What can go wrong: with finding a library ([`LoadError`]), and with a call into one ([`Error`]).
+//! The errors of finding a library ([`LoadError`]), and of a call into one ([`Error`]).
 
 use std::fmt;
 use std::path::PathBuf;

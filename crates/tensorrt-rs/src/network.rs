@@ -1,4 +1,4 @@
-//! Networks: what the parser made of an ONNX file, looked at before it is built.
+//! Networks: the parsed form of an ONNX file, to be inspected before it is built.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -1,7 +1,7 @@
-//! What an encoder-decoder has beside a decoder: the encoder's attention, and the decoder's over what the encoder read.
+//! The additional parts of an encoder-decoder: the encoder's attention, and the decoder's attention over its outputs.
 //!
-//! A source is encoded once. What is kept of it are the keys and values of every decoder layer's cross-attention, which
-//! are outputs of the encoder's graph and inputs of the decoder's.
+//! A source is encoded once. The keys and values of every decoder layer's cross-attention are kept; they are outputs of
+//! the encoder's graph and inputs of the decoder's.
 
 use super::attention::Heads;
 use super::projection::Linear;

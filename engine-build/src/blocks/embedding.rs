@@ -1,4 +1,4 @@
-//! What every decoder step begins with: the token inputs, positions, the attention mask, and the embeddings.
+//! The start of every decoder step: the token inputs, positions, the attention mask, and the embeddings.
 
 use super::Builder;
 use crate::error::WeightsError;

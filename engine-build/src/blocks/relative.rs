@@ -1,7 +1,7 @@
 //! Relative position biases: a number for each head and bucket of distances, added to every query-key product.
 //!
-//! Near distances have buckets of their own; farther ones share them, in steps that grow, up to a distance from which
-//! on all share the last.
+//! Near distances have buckets of their own. Farther ones share buckets of growing width; all distances beyond a limit
+//! share the last.
 
 use super::{Builder, Step};
 use crate::error::WeightsError;

@@ -1,4 +1,4 @@
-//! What can be wrong with the weights of a checkpoint.
+//! Errors of a checkpoint's weights.
 
 use std::path::PathBuf;
 

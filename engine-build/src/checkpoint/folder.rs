@@ -1,6 +1,6 @@
 //! Files of a checkpoint folder, read with limits and with errors that name the file.
 //!
-//! Links are followed: the Hugging Face cache is made of them. Nothing here knows what the files mean.
+//! Symbolic links are followed: the Hugging Face cache consists of them. This file does not interpret the contents.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

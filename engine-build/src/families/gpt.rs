@@ -1,5 +1,5 @@
-//! What GPT-2 and its nearest relatives have in common: the fields that say their shape, under names of each one's own,
-//! and the make-up of a layer.
+//! What GPT-2 and its closest relatives share: the fields of their shape, under each family's own names, and the
+//! structure of a layer.
 
 use super::Shape;
 use super::fields::{activation, head_dim, named};

@@ -1,8 +1,8 @@
-//! The model families: which fields and tensors each has, and how the blocks make up its graph.
+//! The model families: which fields and tensors each has, and which blocks make up its graph.
 //!
-//! A family is a file here that implements [`Family`], and a line in [`FAMILIES`]; nothing else of the program knows
-//! one from another. `docs/adding-a-family.md` goes through it. `rope`, `gpt` and `fields` read what several
-//! configurations share.
+//! A family is a file here that implements [`Family`], and a line in [`FAMILIES`]; no other part of the program
+//! distinguishes families. `docs/adding-a-family.md` is the guide. `rope`, `gpt` and `fields` read the settings that
+//! several configurations share.
 
 mod fields;
 mod gpt;

@@ -1,4 +1,5 @@
-//! The settings of rotary embeddings, wherever a version of transformers writes them, and the angles they stand for.
+//! The settings of rotary embeddings, in all formats that versions of transformers write, and the angles that follow
+//! from them.
 //!
 //! Supported are the types `default`, `linear` and `llama3`. The others change with the length of the text (`dynamic`)
 //! or scale attention, too (`yarn`, `longrope`).

@@ -1,4 +1,4 @@
-//! `Embedding`: the rows of the token ids, and with them those of their positions.
+//! `Embedding`: the rows of the token ids plus, where the graph has them, the rows of their positions.
 
 use super::rewriter::{Fused, Rewriter, input, int, other_input};
 use super::step;

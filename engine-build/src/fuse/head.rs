@@ -1,4 +1,4 @@
-//! `Head`: from the selected rows to logits, the best of them, and the logarithm of the sum of their exponentials.
+//! `Head`: from the selected rows to logits, their top k, and their logsumexp.
 
 use super::norm::Norm;
 use super::rewriter::{Fused, Rewriter, input, int};

@@ -1,5 +1,5 @@
-//! The inputs of a step, and what `blocks` derives from them: positions and the causal mask. The fused operators derive
-//! these themselves, from `past_len`, so it has to be exactly them.
+//! The inputs of a step, and the values that `blocks` derives from them: positions and the causal mask. The fused
+//! operators derive both themselves from `past_len`, so this file accepts exactly these forms.
 
 use super::rewriter::{Rewriter, attribute, input};
 

@@ -1,4 +1,4 @@
-//! Values that only rearrange the rows of another: where each of their elements lies in those rows.
+//! Values that only rearrange the rows of another value: where each of their elements lies in those rows.
 
 use super::forms::{Forms, Rows};
 use super::rewriter::{Rewriter, attribute, input, int};

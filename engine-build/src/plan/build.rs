@@ -1,4 +1,4 @@
-//! From a bundle's graph to a plan.
+//! Builds a TensorRT plan from a bundle's graph.
 
 use std::fs;
 use std::io::Write;

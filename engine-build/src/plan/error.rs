@@ -1,4 +1,4 @@
-//! Why there is no plan, or none that fits: one sentence that names both sides.
+//! Why there is no plan, or none that fits: one sentence with what is needed and what was found.
 
 use std::io;
 use std::path::PathBuf;

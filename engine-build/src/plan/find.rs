@@ -1,4 +1,4 @@
-//! The plan that fits a machine.
+//! Finds the plan that fits a machine.
 
 use std::path::{Path, PathBuf};
 

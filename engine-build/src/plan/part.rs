@@ -1,4 +1,4 @@
-//! Which of a bundle's graphs a plan is of.
+//! Which of a bundle's graphs a plan is of: the decoder's or the encoder's.
 
 use serde::{Deserialize, Serialize};
 

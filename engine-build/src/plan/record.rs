@@ -1,4 +1,4 @@
-//! A plan's record: a small JSON file beside it, written last, so that a plan with a record is whole.
+//! A plan's record: a small JSON file beside it. It is written last, so a plan with a record is complete.
 
 use std::fs::{self, File};
 use std::io::Read;

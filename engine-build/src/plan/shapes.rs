@@ -1,4 +1,4 @@
-//! Which batches and lengths a plan takes, and which it is made to be quick at.
+//! The batches and lengths that a plan accepts, and those that it is optimized for.
 
 use std::fmt;
 use std::str::FromStr;

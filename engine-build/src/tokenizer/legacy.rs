@@ -1,4 +1,4 @@
-//! A `tokenizer.json` of GPT-2's kind from the older files: `vocab.json`, `merges.txt` and those of added tokens.
+//! Makes a `tokenizer.json` of GPT-2's kind from the older files: `vocab.json`, `merges.txt` and those of added tokens.
 
 use std::collections::BTreeMap;
 

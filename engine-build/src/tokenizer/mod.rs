@@ -1,7 +1,7 @@
-//! The tokenizer's files: taken as they are, or made from `vocab.json` and `merges.txt`; and what kind it is.
+//! The tokenizer's files: copied, or made from `vocab.json` and `merges.txt`; and the kind of the tokenizer.
 //!
-//! Nothing here encodes text. Whether completion is exact for a kind is the server's business; this only says, in the
-//! manifest, whether GPT-2's rules hold.
+//! Nothing here encodes text. The manifest gets a flag that says whether GPT-2's rules hold; the server decides whether
+//! completion is exact.
 
 mod legacy;
 

@@ -1,4 +1,4 @@
-//! The answer with completions, whole or in chunks.
+//! The answer with completions, as one document or in chunks.
 
 use serde::Serialize;
 use utoipa::ToSchema;

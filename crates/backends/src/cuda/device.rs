@@ -1,4 +1,4 @@
-//! A device and its context.
+//! A CUDA device and its primary context.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The driver's functions, found by name in its library, and the one place where their results become errors.
+//! The CUDA driver's functions, looked up by name in its library. Their result codes become errors here and nowhere
+//! else.
 //!
 //! Every function is called as NVIDIA's documentation of the driver API describes it; the signatures are those of its
 //! header `cuda.h`, version 12 and later.

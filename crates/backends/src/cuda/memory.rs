@@ -1,4 +1,4 @@
-//! Memory of the device, and host memory that the device can reach.
+//! Device memory, and pinned host memory that the device can read and write.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! A stream: work for a device, in order, and graphs of captured work.
+//! A CUDA stream, and CUDA graphs captured from its work.
 
 use std::ffi::c_void;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The memory of a step: inputs, results and their staging, at fixed addresses.
+//! The memory of a step: inputs, results and their pinned staging copies, at fixed addresses.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! What every engine on a CUDA device has in common: KV caches, pages and sources in the device's memory, staging, one
+//! What all engines on a CUDA device share: KV caches, KV pages and encoder outputs in device memory, staging, one
 //! stream.
 //!
-//! A [`Runner`] is the engine proper: it puts one run on the stream, over [`Buffers`] at fixed addresses. Around it, a
-//! step is one upload, one run, one download of top-k and logsumexp, and one of the logits rows that somebody asked
-//! for. KV copies are only put on the stream: the next step comes behind them, and so are the copies that bring the
-//! lanes what their rows read of sources.
+//! A [`Runner`] is one engine: it enqueues one run on the stream, over [`Buffers`] at fixed addresses. A step is one
+//! upload, one run, one download of top-k and logsumexp, and one download of the requested logits rows. KV copies are
+//! only enqueued: the next step follows them on the same stream. Copies of encoder outputs into the lanes are enqueued
+//! too.
 
 mod buffers;
 mod kv;

@@ -1,7 +1,7 @@
-//! What an encoder has read, in the device's memory: slots that it writes to, and the lanes that the decoder reads.
+//! Encoder outputs in device memory: the slots that the encoder writes, and the lanes that the decoder reads.
 //!
-//! Which lane gets what is [`Readings`]' to say, as on the CPU. Every tensor has the same address whatever the length
-//! of a source and the width of the lanes, so that what an engine was told once stays true.
+//! [`Readings`] decides which lane gets which slot, as on the CPU. The address of a tensor depends neither on the
+//! length of a source nor on the width of the lanes, so an engine is given each address once.
 
 use std::sync::Arc;
 

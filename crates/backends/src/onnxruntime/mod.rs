@@ -1,8 +1,8 @@
 //! ONNX Runtime on the CPU: the bundle's graph over in-place KV caches.
 //!
-//! `library` finds and loads the library, `operators` computes the fused operators of bundles for the CPU, `raw` is the
-//! fenced part that binds memory, `kv` holds lanes and pages, `sources` what an encoder has read. This file puts a
-//! batch into the bound memory, runs the graph and reads the results.
+//! `library` finds and loads the library. `operators` computes the fused operators of bundles for the CPU. `raw` is the
+//! fenced part that binds memory. `kv` holds lanes and pages, `sources` the encoder outputs. This file copies a batch
+//! into the bound memory, runs the graph and reads the results.
 
 pub mod cuda;
 mod kv;

@@ -1,4 +1,4 @@
-//! What an engine will take of a device's memory, and what fits.
+//! How much device memory an engine takes, and whether it fits.
 
 use crate::device::{KvShape, Sizes};
 use crate::readings::SourceShape;

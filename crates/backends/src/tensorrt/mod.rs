@@ -1,12 +1,12 @@
 //! TensorRT: a plan of the bundle's graph, run on a CUDA device.
 //!
-//! `plan` finds the plan that fits the machine or has it built, `runner` holds the engine's contexts and CUDA graphs,
-//! `encoder` the context that reads sources, `tensors` says what an engine has to take and give, `memory` what fits.
-//! Caches, staging and the step itself are [`crate::device`]'s. The crate `tensorrt-rs` loads the library, of either
-//! flavour, at run time; where it was compiled without TensorRT's headers it says so.
+//! `plan` finds or builds the plan for this machine. `runner` holds the decoder's contexts and CUDA graphs, `encoder`
+//! the encoder's context. `tensors` lists the tensors that an engine must have; `memory` checks what fits. Caches,
+//! staging and the step itself are in [`crate::device`]. The crate `tensorrt-rs` loads either flavour of the library at
+//! run time. A build without TensorRT's headers reports that it has no TensorRT.
 //!
-//! `unsafe` is where TensorRT is told addresses and streams (`runner`, `encoder`), and where a plan becomes an engine
-//! (`plan`).
+//! `unsafe` is where addresses and streams are given to TensorRT (`runner`, `encoder`), and where a plan is
+//! deserialized (`plan`).
 
 mod encoder;
 mod memory;

@@ -3,8 +3,8 @@
 //! A tile of weights is 16 quads of a panel; a tile of rows has the inputs of a row side by side. The results equal
 //! those of [`tile`](crate::tile) bit for bit: integers within a group, then the groups in order.
 //!
-//! Rust has no stable intrinsics for tiles, so the instructions are written out. Compilers use these registers only
-//! where they are told to, so nothing else in the process changes them; the system keeps them for each thread.
+//! Rust has no stable intrinsics for tiles, so this file uses inline assembly. Compilers never allocate tile registers
+//! by themselves, so no other code of the process changes them. The operating system saves them for each thread.
 
 use std::mem::MaybeUninit;
 

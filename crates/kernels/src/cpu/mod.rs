@@ -1,4 +1,4 @@
-//! The CPU levels: which instructions this machine has, and how a kernel runs on them.
+//! The CPU levels: which instructions this machine has, and how a kernel is compiled and entered for each of them.
 
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_amx.rs")]
 pub(crate) mod amx;

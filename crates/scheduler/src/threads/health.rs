@@ -1,4 +1,4 @@
-//! Whether the engines work, and the watchdog that notices a step which doesn't come back.
+//! Whether the engines work, and the watchdog that notices a step that takes too long.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};

@@ -1,5 +1,4 @@
-//! Work of an idle replica for a keystroke that may come: the search for the typed text and the next character of its
-//! first suggestion.
+//! Lookahead of an idle replica: the search for the typed text plus the next character of its first suggestion.
 
 use std::time::{Duration, Instant};
 

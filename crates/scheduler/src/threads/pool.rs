@@ -1,8 +1,8 @@
-//! The model threads: each the only owner of an engine, all behind one bounded queue.
+//! The model threads: each is the only owner of an engine, and all share one bounded queue.
 //!
-//! A thread loads its engine, proves it with steps, and works. When the engine fails for good, the thread says so, has
-//! everyone who waits told, and loads the engine once more; a second failure is final, because then it is the
-//! machine's.
+//! A thread loads its engine, tests it with a few steps, and works. When the engine fails for good, the thread reports
+//! it, answers every waiting request with the failure, and loads the engine once more. A second failure is final,
+//! because then the machine is at fault.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};

@@ -1,4 +1,4 @@
-//! The bounded queue between the HTTP threads and the model threads: the [`crate::line`] line behind a lock.
+//! The bounded queue between the HTTP threads and the model threads: [`crate::line`] in a mutex.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

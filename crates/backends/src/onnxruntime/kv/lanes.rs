@@ -1,4 +1,4 @@
-//! A cache for each lane and a pool of pages, with copies between them: what graphs of ONNX's own operators need.
+//! One KV cache for each lane and a pool of pages, with copies between them, for graphs of ONNX's own operators.
 
 use super::{KvShape, endpoints};
 use crate::onnxruntime::raw::{Element, Memory};

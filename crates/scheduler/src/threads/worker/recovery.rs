@@ -1,4 +1,4 @@
-//! What a loop does when its engine fails, panics, or computes what is no number: everyone gets an answer.
+//! What a loop does when its engine fails, panics, or computes NaN: every request gets an answer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -35,7 +35,8 @@ SPANS = [
 ]
 # A full stop behind these ends no sentence.
 ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|vs|cf|et al|No)\.$")
-SENTENCE_END = re.compile(rf"[.!?][\"')]*\s+(?=[\"'(]*[A-Z0-9{CODE}])")
+# The product's name has no capital.
+SENTENCE_END = re.compile(rf"[.!?][\"')]*\s+(?=[\"'(]*(?:[A-Z0-9{CODE}]|foretype))")
 # Not f32 or GPT2: what has a digit in it is a name.
 WORD = re.compile(r"(?<!\w)[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w)")
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use completion::text::{Method, Text};
+use completion::text::Text;
 use completion::{Search, SearchOptions};
 use scheduler::scheduler::Scheduler;
 
@@ -78,7 +78,7 @@ fn replay(tokenizer: &Path, times: usize) -> Result<()> {
 }
 
 fn search(scheduler: &mut Scheduler, text: &Arc<Text>, typed: &str) -> Result<()> {
-    let options = SearchOptions { suggestions: 10, beams: 10, max_new_tokens: 4, context: 64, method: Method::Exact };
+    let options = SearchOptions { suggestions: 10, beams: 10, max_new_tokens: 4, context: 64, ..SearchOptions::default() };
     let job = scheduler.add(Search::new(Arc::clone(text), typed.to_owned(), options));
     for _ in 0..1000 {
         if scheduler.step()?.done.contains(&job) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use completion::text::{Method, Text, TokenId};
+use completion::text::{Text, TokenId};
 use completion::{Completions, Search, SearchOptions, TaskOutput};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -64,7 +64,7 @@ impl Typist {
 }
 
 fn search(text: &Arc<Text>, typed: &str, context: usize) -> Search {
-    let options = SearchOptions { suggestions: 10, beams: 12, max_new_tokens: 8, context, method: Method::Exact };
+    let options = SearchOptions { suggestions: 10, beams: 12, max_new_tokens: 8, context, ..SearchOptions::default() };
     Search::new(Arc::clone(text), typed.to_owned(), options)
 }
 

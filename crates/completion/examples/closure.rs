@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use completion::text::{Method, Text, TextError, TokenId};
+use completion::text::{Text, TextError, TokenId};
 use completion::{Distribution, Search, SearchOptions, complete_with};
 
 /// Queries and how often they were asked.
@@ -26,7 +26,7 @@ fn main() -> Result<(), TextError> {
         }
         Distribution::from_row(&counts.iter().map(|count| count.ln()).collect::<Vec<_>>())
     };
-    let options = SearchOptions { suggestions: 3, beams: 8, max_new_tokens: 12, context: 32, method: Method::Exact };
+    let options = SearchOptions { suggestions: 3, beams: 8, max_new_tokens: 12, context: 32, ..SearchOptions::default() };
     let completions = complete_with(Search::new(Arc::clone(&text), typed.clone(), options), model);
     println!("{typed:?} (proven: {})", completions.proven);
     for suggestion in completions.suggestions {

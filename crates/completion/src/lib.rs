@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use completion::text::{Method, Text, TokenId};
+//! use completion::text::{Text, TokenId};
 //! use completion::{Distribution, Search, SearchOptions, complete_with};
 //!
 //! // A tokenizer of 25 tokens; the last one starts and ends every text.
@@ -23,7 +23,7 @@
 //!     }
 //!     Distribution::from_row(&probabilities.iter().map(|p| p.ln()).collect::<Vec<_>>())
 //! };
-//! let options = SearchOptions { suggestions: 2, beams: 4, max_new_tokens: 8, context: 32, method: Method::Exact };
+//! let options = SearchOptions { suggestions: 2, beams: 4, max_new_tokens: 8, context: 32, ..Default::default() };
 //! let completions = complete_with(Search::new(Arc::clone(&text), "hea".to_owned(), options), model);
 //! let found: Vec<_> = completions.suggestions.iter().map(|s| (s.text.as_str(), s.probability)).collect();
 //! assert_eq!(found[0].0, "heat pump");
@@ -34,6 +34,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`text`] | the tokenizer's side: half-typed tokens, canonical tokenization, blocked terms |
+//! | [`typing`] | how people type what they mean: edits, folding, alignment |
 //! | [`search`], [`sampling`], [`task`] | the two state machines, and either of them |
 //! | [`paths`], [`distribution`] | what they ask for, and what they are given |
 //! | [`token_choice`], [`popular`] | one token of a distribution; suggestions merged with popular queries |
@@ -53,6 +54,7 @@ pub mod task;
 pub mod text;
 pub mod token_choice;
 mod top_completions;
+pub mod typing;
 
 use std::sync::Arc;
 
@@ -60,7 +62,7 @@ pub use self::distribution::{Distribution, Logits};
 pub use self::paths::{NodeIndex, Paths, Prompt, Wanted};
 pub use self::sampling::{Generated, SampledToken, Sampling, SamplingOptions, Sequence, SequenceFinish};
 pub use self::search::{Search, SearchOptions, SearchStats};
-pub use self::suggestion::{Completions, Suggestion};
+pub use self::suggestion::{Completions, Meaning, Suggestion};
 pub use self::task::{Task, TaskOutput};
 use self::text::TokenId;
 pub use self::token_choice::TokenChoice;

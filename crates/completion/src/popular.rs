@@ -1,6 +1,6 @@
 //! Merging popular queries into a model's suggestions.
 
-use super::suggestion::{Completions, Suggestion};
+use super::suggestion::{Completions, Meaning, Suggestion};
 
 /// Popular queries, and what they count beside the model's suggestions.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub fn merge_popular(completions: Completions, popular: PopularQueries, typed: &
     if shares.is_empty() || weight <= 0.0 {
         return completions;
     }
-    let Completions { mut suggestions, .. } = completions;
+    let Completions { mut suggestions, typed_log_prob, .. } = completions;
     let weight = if suggestions.is_empty() { 1.0 } else { weight };
     for suggestion in &mut suggestions {
         suggestion.probability *= 1.0 - weight;
@@ -28,8 +28,9 @@ pub fn merge_popular(completions: Completions, popular: PopularQueries, typed: &
         if let Some(known) = suggestions.iter_mut().find(|suggestion| suggestion.text == text) {
             known.probability += probability;
             known.complete = true;
-        } else if let Some(completion) = text.strip_prefix(typed).map(str::to_owned) {
-            suggestions.push(Suggestion { text, completion, logprob: 0.0, probability, complete: true });
+        } else if text.starts_with(typed) {
+            let meaning = Meaning { edits: 0, meant: typed.len() };
+            suggestions.push(Suggestion { text, meaning, logprob: 0.0, probability, complete: true });
         }
     }
     suggestions.sort_by(|a, b| b.probability.total_cmp(&a.probability).then_with(|| a.text.cmp(&b.text)));
@@ -38,7 +39,7 @@ pub fn merge_popular(completions: Completions, popular: PopularQueries, typed: &
         suggestion.logprob = suggestion.probability.ln();
     }
     // The search has proven the model's order, not that of the merged list.
-    Completions { suggestions, proven: false }
+    Completions { suggestions, proven: false, typed_log_prob }
 }
 
 #[cfg(test)]
@@ -48,12 +49,12 @@ mod tests {
     fn model(list: &[(&str, f64)]) -> Completions {
         let suggestion = |&(text, probability): &(&str, f64)| Suggestion {
             text: text.into(),
-            completion: text[4..].into(),
+            meaning: Meaning { edits: 0, meant: 4 },
             logprob: probability.ln(),
             probability,
             complete: true,
         };
-        Completions { suggestions: list.iter().map(suggestion).collect(), proven: true }
+        Completions { suggestions: list.iter().map(suggestion).collect(), proven: true, typed_log_prob: None }
     }
 
     #[test]
@@ -63,7 +64,7 @@ mod tests {
         let mixed = merge_popular(model(&[("heat pump", 0.5), ("heat lamp", 0.125)]), popular(0.5), "heat", 2);
         let list: Vec<(&str, f64)> = mixed.suggestions.iter().map(|s| (s.text.as_str(), s.probability)).collect();
         assert_eq!(list, [("heat pump", 0.375), ("heat sink", 0.25)]);
-        assert_eq!(mixed.suggestions[1].completion, " sink");
+        assert_eq!(mixed.suggestions[1].completion(), Some(" sink"));
         assert!(!mixed.proven && (mixed.suggestions[0].logprob - 0.375f64.ln()).abs() < 1e-12);
         let alone = merge_popular(model(&[]), popular(0.1), "heat", 5);
         assert_eq!(alone.suggestions[0].probability, 0.5);

@@ -10,20 +10,26 @@
 //! It is driven from outside: its [`Paths`] name the distributions it wants, and when none is missing
 //! [`Search::advance`] goes on. [`Search::speculate`] names more that will probably be wanted, for an engine that
 //! computes several as quickly as one. The order in which distributions arrive never changes the answer.
+//!
+//! With a [`Tolerance`] the joint probability is that of the query and of how it was typed. Corrections of the typed
+//! text are found first (`corrections`); from then on they are beams like those of the covering set.
 
 mod completions;
+mod corrections;
 mod expansion;
 mod speculation;
 mod stats;
 
 use std::sync::Arc;
 
+use self::corrections::Corrections;
 use super::candidate::Candidate;
 use super::distribution::log_sum;
 use super::frontier::{Frontier, Order};
 use super::paths::{NodeIndex, Paths, Wanted};
 use super::top_completions::TopCompletions;
 use crate::text::{Method, Opening, PathRule, Text, TokenId};
+use crate::typing::{Tolerance, Typed};
 pub use stats::SearchStats;
 use stats::SpeculationCounts;
 
@@ -46,6 +52,21 @@ pub struct SearchOptions {
     pub context: usize,
     /// How half-typed tokens are treated.
     pub method: Method,
+    /// What the typed text may be taken to mean. Only the exact method has a tolerance.
+    pub tolerance: Tolerance,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        Self {
+            suggestions: 10,
+            beams: 16,
+            max_new_tokens: 16,
+            context: 1024,
+            method: Method::Exact,
+            tolerance: Tolerance::Off,
+        }
+    }
 }
 
 /// The text of a beam, and what may follow it.
@@ -56,13 +77,15 @@ struct Prefix {
     text: Vec<u8>,
     /// Tokens that reach beyond what was typed: the beam's level.
     new_tokens: usize,
+    /// Whether the text doesn't begin with what was typed, but with what that may mean.
+    corrected: bool,
 }
 
 /// A beginning of queries that was selected for expansion.
 #[derive(Clone, Debug)]
 struct Beam {
     node: NodeIndex,
-    /// Log-probability of everything behind the prompt.
+    /// Log-probability of everything behind the prompt, and of how it was typed.
     joint: f64,
     prefix: Prefix,
 }
@@ -72,6 +95,15 @@ struct Beam {
 struct Truncated {
     joint: f64,
     text: Vec<u8>,
+    corrected: bool,
+}
+
+/// How many beams of a level were selected. Corrections have beams of their own: they never displace a completion of
+/// exactly what was typed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Selected {
+    exact: usize,
+    corrected: usize,
 }
 
 /// The search. See the module's documentation.
@@ -89,11 +121,17 @@ pub struct Search {
     /// Beams whose distributions are needed to go on: the best one, or all missing ones of a level.
     waiting: Vec<usize>,
     /// By level: how many beams were selected.
-    selected: Vec<usize>,
+    selected: Vec<Selected>,
     truncated: Vec<Truncated>,
     completed: TopCompletions,
     /// Log of the probability that a query begins with the typed bytes; known once the openings are weighed.
     typed_log_prob: Option<f64>,
+    /// The typed text as corrections see it; none without a tolerance.
+    typing: Option<Typed>,
+    /// The search for corrections while it goes on.
+    corrections: Option<Corrections>,
+    /// Log of the probability that the typed text was typed at all, whatever it means: suggestions are relative to it.
+    readings_log_prob: f64,
     /// The most probable beam that was dropped unexpanded.
     best_dropped: f64,
     speculation: SpeculationCounts,
@@ -114,8 +152,13 @@ impl Search {
             .collect();
         // Every node of the openings will be a context again when the next character comes: whole rows are wanted.
         (0..paths.len()).for_each(|i| paths.want(Wanted { node: NodeIndex(i), full: true, speculative: false }));
+        let tolerance = if text.rule(options.method).is_canonical() { options.tolerance } else { Tolerance::Off };
+        let typing = (tolerance != Tolerance::Off).then(|| Typed::new(&typed, tolerance, text.channel()));
         Self {
             completed: TopCompletions::new(options.suggestions),
+            typing: typing.filter(|typing| !typing.is_empty()),
+            corrections: None,
+            readings_log_prob: 0.0,
             text,
             typed,
             options,
@@ -162,7 +205,7 @@ impl Search {
 
     /// Whether nothing is left to expand.
     pub fn is_done(&self) -> bool {
-        self.typed_log_prob.is_some() && self.waiting.is_empty()
+        self.typed_log_prob.is_some() && self.corrections.is_none() && self.waiting.is_empty()
     }
 
     /// Goes on until a distribution is missing, or to the end. What it waited for must have been supplied.
@@ -171,6 +214,9 @@ impl Search {
         self.paths.want_nothing();
         if self.typed_log_prob.is_none() {
             self.weigh_openings();
+        }
+        if self.corrections.is_some() && !self.find_corrections() {
+            return;
         }
         for beam in std::mem::take(&mut self.waiting) {
             self.expand(beam);
@@ -206,7 +252,7 @@ impl Search {
 
     /// The lookahead search: the typed text plus the top suggestion's next character.
     pub fn lookahead(&self) -> Option<Self> {
-        let next = self.completions().suggestions.first()?.completion.chars().next()?;
+        let next = self.completions().suggestions.first()?.next_character()?;
         let search = Self::new(Arc::clone(&self.text), format!("{}{next}", self.typed), self.options.clone());
         // One position must be left for a token that is not typed yet.
         (search.paths.prompt().len() + search.typed_tokens() < search.options.context).then_some(search)
@@ -236,8 +282,15 @@ impl Search {
             }
         }
         candidates.retain(|candidate| candidate.joint > f64::NEG_INFINITY);
-        self.typed_log_prob = Some(log_sum(candidates.iter().map(|candidate| candidate.joint)));
-        for candidate in candidates {
+        let typed = log_sum(candidates.iter().map(|candidate| candidate.joint));
+        self.typed_log_prob = Some(typed);
+        let lift = self.begin_corrections(&joints, typed);
+        self.readings_log_prob = typed + lift;
+        for beam in &mut self.beams {
+            beam.joint += lift;
+        }
+        for mut candidate in candidates {
+            candidate.joint += lift;
             self.frontier.push(self.level(&candidate), candidate);
         }
     }
@@ -262,7 +315,7 @@ impl Search {
         if let Some(order) = self.fixed_order {
             return order;
         }
-        let selected: usize = self.selected.iter().sum();
+        let selected: usize = self.selected.iter().map(|level| level.exact).sum();
         let is_early = selected < self.options.beams && !self.stats.rarely_ends;
         let ends = self.completed.len() * MAX_BEAMS_PER_COMPLETION > selected || is_early;
         if ends { Order::BestFirst } else { Order::LevelByLevel }
@@ -287,17 +340,22 @@ impl Search {
                 continue;
             }
             let Some(prefix) = self.extended_prefix(&candidate) else { continue };
-            if !self.has_room_at(level) {
-                self.drop_level(level, candidate.joint);
+            if !self.has_room_at(level, prefix.corrected) {
+                if self.has_room_at(level, !prefix.corrected) {
+                    self.best_dropped = self.best_dropped.max(candidate.joint);
+                } else {
+                    self.drop_level(level, candidate.joint);
+                }
                 continue;
             }
             if self.selected.len() <= level {
-                self.selected.resize(level + 1, 0);
+                self.selected.resize(level + 1, Selected::default());
             }
-            self.selected[level] += 1;
+            let Selected { exact, corrected } = &mut self.selected[level];
+            *if prefix.corrected { corrected } else { exact } += 1;
             let joint = candidate.joint;
             if self.is_truncated(&candidate, prefix.new_tokens) {
-                self.truncated.push(Truncated { joint, text: prefix.text });
+                self.truncated.push(Truncated { joint, text: prefix.text, corrected: prefix.corrected });
                 continue;
             }
             let node = self.node(&candidate);
@@ -313,15 +371,19 @@ impl Search {
         self.frontier.clear(level);
     }
 
-    /// Whether another beam of this level may be selected. Truncated beams cost nothing: there is room for as many as
-    /// may be suggested.
-    fn has_room_at(&self, level: usize) -> bool {
+    /// Whether another beam of this level may be selected, of a correction or not. Truncated beams cost nothing: there
+    /// is room for as many as may be suggested. Without corrections there is no room for any.
+    fn has_room_at(&self, level: usize, corrected: bool) -> bool {
         let SearchOptions { beams, suggestions, max_new_tokens, .. } = self.options;
         let most = if level < max_new_tokens { beams } else { beams.max(suggestions) };
-        self.selected.get(level).is_none_or(|&selected| selected < most)
+        let Selected { exact, corrected: corrections } = self.selected.get(level).copied().unwrap_or_default();
+        if corrected { self.typing.is_some() && corrections < most } else { exact < most }
     }
 }
 
+#[cfg(test)]
+#[path = "search/correction_tests.rs"]
+mod correction_tests;
 #[cfg(test)]
 #[path = "search_tests.rs"]
 mod tests;

@@ -8,7 +8,7 @@ use crate::distribution::{Distribution, Logits};
 use crate::text::testing::tiny;
 
 /// Log-probabilities of the next token behind a path, by a hash; a model small enough to enumerate.
-fn log_probs(seed: u64, path: &[u32], vocab: usize, scale: f32) -> Vec<f32> {
+pub(super) fn log_probs(seed: u64, path: &[u32], vocab: usize, scale: f32) -> Vec<f32> {
     let logit = |next: u32| {
         let mut h = 0xcbf2_9ce4_8422_2325 ^ seed;
         for &x in path.iter().chain([&next]) {
@@ -24,7 +24,7 @@ fn log_probs(seed: u64, path: &[u32], vocab: usize, scale: f32) -> Vec<f32> {
     logits.iter().map(|x| x - lse).collect()
 }
 
-fn distribution(log_probs: &[f32], top_k: usize) -> Arc<Distribution> {
+pub(super) fn distribution(log_probs: &[f32], top_k: usize) -> Arc<Distribution> {
     let mut ids: Vec<u32> = (0..log_probs.len() as u32).collect();
     ids.sort_by(|&a, &b| log_probs[b as usize].total_cmp(&log_probs[a as usize]));
     ids.truncate(top_k);
@@ -34,13 +34,13 @@ fn distribution(log_probs: &[f32], top_k: usize) -> Arc<Distribution> {
 }
 
 /// Runs a search to its end.
-fn run(search: Search, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
+pub(super) fn run(search: Search, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
     run_speculating(search, 0, model)
 }
 
 /// Runs a search to its end with up to `count` speculative requests in each round. Distributions come a few at a time,
 /// and what is requested depends on what is known by then.
-fn run_speculating(mut search: Search, count: usize, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
+pub(super) fn run_speculating(mut search: Search, count: usize, model: impl Fn(&[u32]) -> Arc<Distribution>) -> Search {
     let at_once = if count == 0 { usize::MAX } else { 1 + count % 3 };
     loop {
         search.speculate(count);
@@ -58,7 +58,7 @@ fn run_speculating(mut search: Search, count: usize, model: impl Fn(&[u32]) -> A
 }
 
 /// Every text up to `length` characters, with the joint log-probability of its own encoding and the end behind it.
-fn enumerate(
+pub(super) fn enumerate(
     text: &Text,
     alphabet: &str,
     length: usize,
@@ -83,13 +83,13 @@ fn enumerate(
 }
 
 fn options(suggestions: usize, beams: usize) -> SearchOptions {
-    SearchOptions { suggestions, beams, max_new_tokens: 12, context: 32, method: Method::Exact }
+    SearchOptions { suggestions, beams, max_new_tokens: 12, context: 32, ..SearchOptions::default() }
 }
 
 /// Probability that the tokens of some text up to `length` characters begin by spelling all of `typed`: the sum over
 /// the distinct shortest such beginnings, each with the probability of its tokens. What [`Search`] calls the typed
 /// text's probability.
-fn typed_mass(text: &Text, typed: &str, all: &FxHashMap<String, f64>, model: &impl Fn(&[u32]) -> Vec<f32>) -> f64 {
+pub(super) fn typed_mass(text: &Text, typed: &str, all: &FxHashMap<String, f64>, model: &impl Fn(&[u32]) -> Vec<f32>) -> f64 {
     let mut beginnings = rustc_hash::FxHashSet::default();
     for whole in all.keys().filter(|whole| whole.starts_with(typed)) {
         let (mut path, mut spelled) = (Vec::new(), 0);
@@ -114,7 +114,7 @@ fn typed_mass(text: &Text, typed: &str, all: &FxHashMap<String, f64>, model: &im
     beginnings.iter().map(probability).sum()
 }
 
-const MERGES: [(&str, &str); 5] = [("a", "b"), (" ", "a"), ("a", "a"), (" a", "b"), ("b", "b")];
+pub(super) const MERGES: [(&str, &str); 5] = [("a", "b"), (" ", "a"), ("a", "a"), (" a", "b"), ("b", "b")];
 
 #[test]
 fn proven_answers_are_the_true_ones() {
@@ -179,9 +179,10 @@ fn the_next_byte_has_its_true_distribution() {
     }
 }
 
-/// A million random models, vocabularies and typed texts: suggestions start with what was typed, and nothing panics.
+/// A million random models, vocabularies and typed texts: suggestions start with what was typed or with what it may
+/// mean, and nothing panics.
 #[test]
-fn suggestions_always_start_with_what_was_typed() {
+fn suggestions_always_start_with_what_was_typed_or_meant() {
     use rand::{Rng, SeedableRng};
     let mut rng = rand::rngs::StdRng::seed_from_u64(23);
     let pieces = ["a", "b", " ", "'", "s", "7", "é", "日", "\t", "(", "ab", " a", "'s", "  ", "lithium ", "😀"];
@@ -214,6 +215,7 @@ fn suggestions_always_start_with_what_was_typed() {
             max_new_tokens: rng.random_range(1..4),
             context: 24,
             method: [Method::Exact, Method::Healed, Method::Naive][rng.random_range(0..3)],
+            tolerance: [Tolerance::Off, Tolerance::Case, Tolerance::Auto][rng.random_range(0..3)],
         };
         let search = Search::new(Arc::clone(text), typed.clone(), limits.clone());
         if search.typed_tokens() > 20 {
@@ -231,15 +233,21 @@ fn suggestions_always_start_with_what_was_typed() {
             );
         }
         for suggestion in outcome.suggestions {
-            assert!(suggestion.text.starts_with(&typed), "{typed:?} {suggestion:?}");
-            assert_eq!(suggestion.text, format!("{typed}{}", suggestion.completion));
+            assert_eq!(suggestion.text.starts_with(&typed), suggestion.meaning.edits == 0, "{typed:?} {suggestion:?}");
+            if let Some(completion) = suggestion.completion() {
+                assert_eq!(suggestion.text, format!("{typed}{completion}"));
+            } else {
+                let most = if limits.tolerance == Tolerance::Auto { 3 } else { 1 };
+                assert!(limits.method == Method::Exact && limits.tolerance != Tolerance::Off, "{typed:?} {limits:?}");
+                assert!(suggestion.meaning.edits <= most && !suggestion.meant().is_empty(), "{typed:?} {suggestion:?}");
+            }
             assert!((0.0..=1.0).contains(&suggestion.probability), "{typed:?} {suggestion:?}");
         }
     }
 }
 
 /// Peaked on a few tokens, normalised well enough: quick to make.
-fn cheap_log_probs(seed: u64, path: &[u32], vocab: usize) -> Vec<f32> {
+pub(super) fn cheap_log_probs(seed: u64, path: &[u32], vocab: usize) -> Vec<f32> {
     let mut h = path.iter().fold(seed, |h, &x| (h ^ u64::from(x)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17));
     let mut row = vec![-(vocab as f32).ln() - 4.0; vocab];
     for log_prob in [-0.7f32, -1.6, -2.3, -3.0] {
@@ -267,7 +275,7 @@ fn a_truncated_search_says_so_and_shows_truncated_texts() {
     assert_eq!(next.typed.len(), 2);
     assert!(outcome.suggestions[0].text.starts_with(&next.typed));
     for suggestion in &outcome.suggestions {
-        assert!(!suggestion.complete && suggestion.text.starts_with('a') && suggestion.completion.trim() != "");
+        assert!(!suggestion.complete && suggestion.text.starts_with('a') && suggestion.completion().unwrap().trim() != "");
     }
 }
 
@@ -286,7 +294,7 @@ fn a_token_that_finishes_a_half_typed_word_is_a_new_one() {
         limits.max_new_tokens = max_new_tokens;
         for suggestion in run(Search::new(Arc::clone(&text), "a".into(), limits), model).completions().suggestions {
             // "ab" takes the place of the typed "a"; everything else goes on behind it.
-            let kept = usize::from(!suggestion.completion.starts_with('b'));
+            let kept = usize::from(!suggestion.completion().unwrap().starts_with('b'));
             let added = text.encode(&suggestion.text).len() - kept;
             assert!(added <= max_new_tokens, "{suggestion:?} has {added} new tokens of {max_new_tokens}");
             found += usize::from(kept == 0 && added == max_new_tokens);

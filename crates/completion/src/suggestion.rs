@@ -1,12 +1,22 @@
 //! The answer of a search.
 
+/// What the typed text stands for in a suggestion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meaning {
+    /// Edits between what was meant and what was typed; 0 if the suggestion begins with exactly the typed text. Another
+    /// case, width or accents of the whole text are one edit.
+    pub edits: u8,
+    /// Bytes of the suggestion's text, from its beginning, that the typed text stands for.
+    pub meant: usize,
+}
+
 /// One way to complete the typed text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suggestion {
-    /// The whole query; it starts with exactly what was typed.
+    /// The whole query.
     pub text: String,
-    /// What to add to the typed text.
-    pub completion: String,
+    /// What the typed text stands for in it.
+    pub meaning: Meaning,
     /// Natural logarithm of `probability`.
     pub logprob: f64,
     /// Probability that the query goes on like this and then ends, given what was typed. Of one that isn't `complete`,
@@ -16,6 +26,23 @@ pub struct Suggestion {
     pub complete: bool,
 }
 
+impl Suggestion {
+    /// What to add to the typed text; `None` if the suggestion doesn't begin with it.
+    pub fn completion(&self) -> Option<&str> {
+        (self.meaning.edits == 0).then(|| &self.text[self.meaning.meant..])
+    }
+
+    /// What the typed text stands for.
+    pub fn meant(&self) -> &str {
+        &self.text[..self.meaning.meant]
+    }
+
+    /// The character that a person who means this query types next.
+    pub fn next_character(&self) -> Option<char> {
+        self.text[self.meaning.meant..].chars().next()
+    }
+}
+
 /// The suggestions of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completions {
@@ -23,4 +50,7 @@ pub struct Completions {
     pub suggestions: Vec<Suggestion>,
     /// Whether nothing that was left unexpanded could change the list: no other completion is as probable as the last.
     pub proven: bool,
+    /// Natural logarithm of the probability that the model gives to queries that begin with exactly the typed text;
+    /// `None` if the search ended before that was known.
+    pub typed_log_prob: Option<f64>,
 }

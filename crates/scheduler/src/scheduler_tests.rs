@@ -13,7 +13,7 @@ use crate::fake::{FakeBackend, Fault};
 use crate::order::LONGEST_WAITING_EVERY;
 use completion::TokenChoice;
 use completion::text::testing::tiny;
-use completion::text::{Method, Text};
+use completion::text::Text;
 use completion::{Completions, Sampling, SamplingOptions, Search, SearchOptions};
 
 fn text() -> Arc<Text> {
@@ -36,7 +36,7 @@ fn limits(text: &Text, lanes: usize, chunk: usize, pages: usize) -> Limits {
 }
 
 fn search(text: &Arc<Text>, typed: &str, beams: usize, max_new_tokens: usize) -> Search {
-    let options = SearchOptions { suggestions: 5, beams, max_new_tokens, context: 16, method: Method::Exact };
+    let options = SearchOptions { suggestions: 5, beams, max_new_tokens, context: 16, ..SearchOptions::default() };
     Search::new(Arc::clone(text), typed.to_owned(), options)
 }
 

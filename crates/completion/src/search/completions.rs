@@ -1,7 +1,8 @@
 //! The answer of a search so far, the settled part of it, and whether it is proven.
 
 use super::{Search, Truncated};
-use crate::suggestion::{Completions, Suggestion};
+use crate::suggestion::{Completions, Meaning, Suggestion};
+use crate::typing::alignment::{Alignment, Finished};
 
 impl Search {
     /// The completions so far, best first. Until the search is done, only complete queries; then also truncated ones.
@@ -11,7 +12,7 @@ impl Search {
             let truncated = self.truncated_texts(self.options.suggestions - suggestions.len());
             suggestions.extend(truncated.into_iter().map(|(text, joint)| self.suggestion(text, joint, false)));
         }
-        Completions { suggestions, proven: self.is_proven() }
+        Completions { suggestions, proven: self.is_proven(), typed_log_prob: self.typed_log_prob }
     }
 
     /// Whether [`Search::settled`] has a suggestion.
@@ -37,20 +38,31 @@ impl Search {
     }
 
     fn suggestion(&self, text: &str, joint: f64, complete: bool) -> Suggestion {
-        let logprob = joint - self.typed_log_prob.unwrap_or(0.0);
+        let logprob = joint - self.readings_log_prob;
         Suggestion {
             text: text.to_owned(),
-            completion: text[self.typed.len()..].to_owned(),
+            meaning: self.meaning(text),
             logprob: logprob.min(0.0),
             probability: logprob.exp().min(1.0),
             complete,
         }
     }
 
+    /// What the typed text stands for in a suggestion.
+    fn meaning(&self, text: &str) -> Meaning {
+        let exact = Meaning { edits: 0, meant: self.typed.len() };
+        if text.starts_with(&self.typed) {
+            return exact;
+        }
+        let finished = self.typing.as_ref().and_then(|typing| Alignment::of_text(typing, text));
+        finished.map_or(exact, |Finished { edits, meant, .. }| Meaning { edits, meant })
+    }
+
     fn is_proven(&self) -> bool {
         let truncated = self.truncated.iter().map(|truncated| truncated.joint);
         let unexpanded = truncated.fold(self.best_dropped.max(self.best_unexpanded()), f64::max);
         self.typed_log_prob.is_some()
+            && self.corrections.is_none()
             && self.completed.threshold().map_or(unexpanded == f64::NEG_INFINITY, |kth| unexpanded <= kth)
     }
 
@@ -59,12 +71,12 @@ impl Search {
         let mut truncated: Vec<&Truncated> = self.truncated.iter().collect();
         truncated.sort_by(|a, b| b.joint.total_cmp(&a.joint));
         let mut texts: Vec<(&str, f64)> = Vec::new();
-        for Truncated { joint, text } in truncated {
+        for Truncated { joint, text, corrected } in truncated {
             if texts.len() == most {
                 break;
             }
             let valid = text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
-            let Some(text) = self.presentable(valid.trim_end().as_bytes()) else { continue };
+            let Some(text) = self.presentable(valid.trim_end().as_bytes(), *corrected) else { continue };
             if !self.completed.contains(text) && texts.iter().all(|(known, _)| *known != text) {
                 texts.push((text, *joint));
             }

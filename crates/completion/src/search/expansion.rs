@@ -32,18 +32,23 @@ impl Search {
         // A complete query is kept if it says more than what was typed.
         if ending > f64::NEG_INFINITY
             && self.text.may_end(&beam.prefix.rule)
-            && let Some(text) = self.presentable(&beam.prefix.text)
+            && let Some(text) = self.presentable(&beam.prefix.text, beam.prefix.corrected)
         {
             let text = text.to_owned();
             self.completed.add(text, ending);
         }
     }
 
-    /// A text that can be shown: it starts with what was typed, adds something visible and ends with no space.
-    pub(super) fn presentable<'a>(&self, text: &'a [u8]) -> Option<&'a str> {
+    /// A text that can be shown: it starts with what was typed and adds something visible, or is a correction; it ends
+    /// with no space.
+    pub(super) fn presentable<'a>(&self, text: &'a [u8], corrected: bool) -> Option<&'a str> {
         let text = std::str::from_utf8(text).ok()?;
-        let completion = text.strip_prefix(&self.typed)?;
-        let shown = !completion.trim().is_empty() && !text.ends_with(char::is_whitespace);
+        let adds = if corrected {
+            !text.starts_with(&self.typed)
+        } else {
+            !text.strip_prefix(&self.typed)?.trim().is_empty()
+        };
+        let shown = adds && !text.ends_with(char::is_whitespace);
         (shown && !self.text.blocks(text.as_bytes(), true)).then_some(text)
     }
 
@@ -55,7 +60,7 @@ impl Search {
             rule = self.text.follow(&rule, token)?;
             text.extend_from_slice(self.token_bytes(&text, token)?);
         }
-        Some(Prefix { rule, text, new_tokens: 0 })
+        Some(Prefix { rule, text, new_tokens: 0, corrected: false })
     }
 
     /// The prefix that a candidate stands for; `None` if its token may not follow.
@@ -67,7 +72,7 @@ impl Search {
         }
         let bytes = self.token_bytes(&prefix.text, token)?;
         // A second space in a row makes no distinct query, unless it was typed.
-        let generated = prefix.text.len() >= self.typed.len();
+        let generated = prefix.corrected || prefix.text.len() >= self.typed.len();
         if generated && prefix.text.last() == Some(&b' ') && bytes.first() == Some(&b' ') {
             return None;
         }
@@ -75,20 +80,25 @@ impl Search {
         let mut text = Vec::with_capacity(prefix.text.len() + bytes.len());
         text.extend_from_slice(&prefix.text);
         text.extend_from_slice(bytes);
-        let common = text.len().min(self.typed.len());
-        if text[..common] != self.typed.as_bytes()[..common] || self.text.blocks(&text, false) {
+        let typed = self.typed.as_bytes();
+        let fits = match prefix.corrected {
+            false => text.starts_with(typed) || typed.starts_with(&text),
+            // What begins with the typed text belongs to the covering set.
+            true => !text.starts_with(typed),
+        };
+        if !fits || self.text.blocks(&text, false) {
             return None;
         }
-        Some(Prefix { rule, text, new_tokens: self.level(candidate) })
+        Some(Prefix { rule, text, new_tokens: self.level(candidate), corrected: prefix.corrected })
     }
 
     /// New tokens of the beam that a candidate stands for: those that reach beyond what was typed, one that finishes a
     /// half-typed word included.
     pub(super) fn level(&self, candidate: &Candidate) -> usize {
-        let Prefix { text, new_tokens, .. } = &self.beams[candidate.beam].prefix;
+        let Prefix { text, new_tokens, corrected, .. } = &self.beams[candidate.beam].prefix;
         let Some(token) = candidate.token else { return *new_tokens };
         let added = || self.token_bytes(text, token).map_or(0, <[u8]>::len);
-        let is_new = text.len() >= self.typed.len() || text.len() + added() > self.typed.len();
+        let is_new = *corrected || text.len() >= self.typed.len() || text.len() + added() > self.typed.len();
         new_tokens + usize::from(is_new)
     }
 
@@ -105,7 +115,7 @@ impl Search {
     }
 
     /// What a token adds to a text.
-    fn token_bytes(&self, text: &[u8], token: TokenId) -> Option<&[u8]> {
+    pub(super) fn token_bytes(&self, text: &[u8], token: TokenId) -> Option<&[u8]> {
         if text.is_empty() { self.text.first_bytes(token) } else { self.text.bytes(token) }
     }
 }

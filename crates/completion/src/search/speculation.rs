@@ -1,7 +1,7 @@
 //! Speculative expansion: the distributions that a search will probably want next, computed along with the missing
 //! ones.
 
-use super::{Beam, Search};
+use super::{Beam, Search, Selected};
 use crate::candidate::Candidate;
 use crate::frontier::Order;
 use crate::paths::{NodeIndex, Wanted};
@@ -26,6 +26,8 @@ impl Search {
         let Some(&first) = self.waiting.first() else {
             if self.typed_log_prob.is_none() {
                 self.speculate_on_openings(count);
+            } else if self.corrections.is_some() {
+                self.speculate_beside_corrections(count);
             }
             return;
         };
@@ -38,11 +40,20 @@ impl Search {
             }
             Order::LevelByLevel => {
                 // The next level's best beams extend the known beams, as far as these are most of their level.
-                let selected = self.selected[new_tokens];
+                let Selected { exact, corrected } = self.selected[new_tokens];
+                let selected = exact + corrected;
                 let likely = self.options.beams * (selected - self.waiting.len()) / selected;
                 self.likely_nodes(Order::LevelByLevel, count.min(likely), |level, _| level == new_tokens + 1)
             }
         };
+        nodes.into_iter().for_each(|node| self.request(node, false));
+    }
+
+    /// Requests beams of the covering set while corrections are looked for.
+    fn speculate_beside_corrections(&mut self, count: usize) {
+        let Some(best) = self.frontier.best() else { return };
+        let likely = |_, candidate: &Candidate| candidate.joint >= best - MAX_NATS_BELOW_BEST;
+        let nodes = self.likely_nodes(Order::BestFirst, count, likely);
         nodes.into_iter().for_each(|node| self.request(node, false));
     }
 
@@ -127,7 +138,7 @@ impl Search {
                 continue;
             }
             let node = self.node(&candidate);
-            if !nodes.contains(&node) && self.has_room_at(level) && self.is_unknown(node) {
+            if !nodes.contains(&node) && self.has_room_at(level, prefix.corrected) && self.is_unknown(node) {
                 nodes.push(node);
             }
         }

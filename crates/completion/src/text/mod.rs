@@ -37,6 +37,7 @@ use self::blocklist::Blocklist;
 use self::canonical::{CanonicalBpe, PathState};
 use self::inexact::InexactTokenizer;
 pub use self::vocabulary::{TokenId, Vocabulary};
+use crate::typing::channel::Channel;
 
 /// How the end of the typed text, where a token may be half typed, is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -69,6 +70,13 @@ pub enum PathRule {
     Free,
 }
 
+impl PathRule {
+    /// Whether paths must stay canonical.
+    pub fn is_canonical(&self) -> bool {
+        matches!(self, Self::Canonical(_))
+    }
+}
+
 /// What a token is to the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -86,8 +94,11 @@ pub struct Text {
     tokenizer: Tokenizer,
     /// By token id.
     roles: Vec<Role>,
+    /// By token id: characters.
+    lengths: Vec<u16>,
     prompt: Vec<TokenId>,
     blocklist: Option<Blocklist>,
+    channel: Channel,
 }
 
 enum Tokenizer {
@@ -146,7 +157,11 @@ impl Text {
         };
         let tokens = (0..vocabulary.len() as u32).map(TokenId);
         let roles = tokens.map(|token| role(vocabulary.bytes(token), ends.contains(&token))).collect();
-        let mut text = Self { roles, vocabulary, tokenizer, prompt: vec![start], blocklist: None };
+        let characters = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte & 0xc0 != 0x80).count() as u16;
+        let tokens = (0..vocabulary.len() as u32).map(TokenId);
+        let lengths = tokens.map(|token| vocabulary.bytes(token).map_or(0, characters)).collect();
+        let (prompt, channel) = (vec![start], Channel::default());
+        let mut text = Self { roles, lengths, vocabulary, tokenizer, prompt, blocklist: None, channel };
         let tokens = text.encode(prefix);
         if tokens.is_empty() != prefix.is_empty() {
             return Err(TextError::Prompt(prefix.to_owned()));
@@ -158,6 +173,26 @@ impl Text {
     /// With terms that are never suggested.
     pub fn with_blocklist(self, blocklist: Blocklist) -> Self {
         Self { blocklist: Some(blocklist), ..self }
+    }
+
+    /// With the probabilities of typing errors.
+    pub fn with_channel(self, channel: Channel) -> Self {
+        Self { channel, ..self }
+    }
+
+    /// The probabilities of typing errors.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Characters of a token; one that a token begins inside of doesn't count.
+    pub fn token_length(&self, token: TokenId) -> usize {
+        self.lengths.get(token.0 as usize).map_or(0, |&length| length.into())
+    }
+
+    /// The tokens that `text` begins with, shortest first, each with its length in bytes.
+    pub fn beginnings_of<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (TokenId, usize)> + 'a {
+        self.vocabulary.beginnings_of(text)
     }
 
     /// Whether any term is blocked at all.

@@ -1,0 +1,253 @@
+//! The cheapest way in which the beginning of a text became the typed text, followed one character at a time.
+//!
+//! Damerau and Levenshtein's alignment with at most two edits. There are two rows: one compares characters as they are,
+//! the other their folded forms and has paid for the style of the whole text from the start.
+
+use super::channel::Costs;
+use super::fold::folded;
+use super::Typed;
+
+/// Cells of a row: by edits `e` and by how many characters more were typed than meant, from `-e` to `e`.
+const CELLS: usize = 9;
+/// The cell of `-e`, by edits `e`, less `-e`: `cells[CENTRE[e] + offset]`.
+const CENTRE: [isize; 3] = [0, 2, 6];
+
+/// Everything typed was used up: what that cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Finished {
+    /// In nats.
+    pub cost: f32,
+    /// Edits, of which the style of the whole text is one.
+    pub edits: u8,
+    /// Bytes of the text that the typed text stands for.
+    pub meant: usize,
+}
+
+/// Costs of having used up so many typed characters with so many edits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Row {
+    /// Characters of the text so far.
+    read: usize,
+    /// The cost of each cell; infinite where there is no way. See [`CENTRE`].
+    cells: [f32; CELLS],
+    /// The cells one character before, for characters that were swapped.
+    before: [f32; CELLS],
+    /// The last character of the text.
+    last: char,
+}
+
+/// An alignment. See the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Alignment {
+    plain: Row,
+    styled: Row,
+    /// Bytes of the text so far.
+    bytes: usize,
+    finished: Option<Finished>,
+}
+
+impl Row {
+    fn start(typed: &[char], cost: f32, max_edits: usize, costs: &Costs) -> Self {
+        let mut row = Self { read: 0, cells: [f32::INFINITY; CELLS], before: [f32::INFINITY; CELLS], last: '\0' };
+        row.cells[0] = cost;
+        row.add_extras(typed, max_edits, f32::INFINITY, costs);
+        row
+    }
+
+    /// Whether no way is left.
+    fn is_dead(&self) -> bool {
+        self.cells.iter().chain(&self.before).all(|cost| cost.is_infinite())
+    }
+
+    /// Adds a character of the text. Ways that cost more than `budget` are dropped.
+    fn push(&mut self, typed: &[char], c: char, max_edits: usize, budget: f32, costs: &Costs) {
+        let mut next = [f32::INFINITY; CELLS];
+        let mut keep = |edits: usize, offset: isize, cost: f32| {
+            let cell = &mut next[(CENTRE[edits] + offset) as usize];
+            if cost < *cell && cost <= budget {
+                *cell = cost;
+            }
+        };
+        for edits in 0..=max_edits {
+            for offset in -(edits as isize)..=edits as isize {
+                let index = (CENTRE[edits] + offset) as usize;
+                let Some(at) = self.read.checked_add_signed(offset) else { continue };
+                let cost = self.cells[index];
+                if cost.is_finite() {
+                    let key = typed.get(at).copied();
+                    if key == Some(c) {
+                        keep(edits, offset, cost);
+                    }
+                    if edits < max_edits {
+                        keep(edits + 1, offset - 1, cost + costs.omitted);
+                        if let Some(key) = key.filter(|&key| key != c) {
+                            keep(edits + 1, offset, cost + costs.substitution(c, key));
+                        }
+                    }
+                }
+                let cost = self.before[index];
+                let swapped = cost.is_finite() && edits < max_edits && self.last != c;
+                if swapped && at >= 1 && typed.get(at - 1..=at) == Some(&[c, self.last][..]) {
+                    keep(edits + 1, offset, cost + costs.swapped);
+                }
+            }
+        }
+        self.before = self.cells;
+        self.cells = next;
+        self.last = c;
+        self.read += 1;
+        self.add_extras(typed, max_edits, budget, costs);
+    }
+
+    /// Adds the ways in which more was typed than the text has here.
+    fn add_extras(&mut self, typed: &[char], max_edits: usize, budget: f32, costs: &Costs) {
+        for edits in 0..max_edits {
+            for offset in -(edits as isize)..=edits as isize {
+                let cost = self.cells[(CENTRE[edits] + offset) as usize];
+                let at = self.read.checked_add_signed(offset).filter(|_| cost.is_finite());
+                let Some((at, &key)) = at.and_then(|at| Some((at, typed.get(at)?))) else { continue };
+                let doubled = at > 0 && typed[at - 1] == key;
+                let cost = cost + if doubled { costs.doubled } else { costs.extra };
+                let cell = &mut self.cells[(CENTRE[edits + 1] + offset + 1) as usize];
+                if cost < *cell && cost <= budget {
+                    *cell = cost;
+                }
+            }
+        }
+    }
+
+    /// Takes out the cheapest way that has used up all that was typed, with its edits.
+    fn take_finished(&mut self, typed: usize, max_edits: usize) -> Option<(f32, u8)> {
+        let mut cheapest = None;
+        for edits in 0..=max_edits {
+            let offset = typed as isize - self.read as isize;
+            if offset.unsigned_abs() > edits {
+                continue;
+            }
+            let cell = &mut self.cells[(CENTRE[edits] + offset) as usize];
+            let cost = std::mem::replace(cell, f32::INFINITY);
+            if cost.is_finite() && cheapest.is_none_or(|(least, _)| cost < least) {
+                cheapest = Some((cost, edits as u8));
+            }
+        }
+        cheapest
+    }
+
+    /// The cheapest way that goes on, with the typed characters it has used up.
+    fn cheapest(&self, max_edits: usize) -> (f32, usize) {
+        let mut cheapest = (f32::INFINITY, 0);
+        for edits in 0..=max_edits {
+            for offset in -(edits as isize)..=edits as isize {
+                let cost = self.cells[(CENTRE[edits] + offset) as usize];
+                if cost < cheapest.0 {
+                    cheapest = (cost, self.read.saturating_add_signed(offset));
+                }
+            }
+        }
+        cheapest
+    }
+}
+
+impl Alignment {
+    /// Before the text's first character.
+    pub fn start(typed: &Typed) -> Self {
+        let Typed { raw, folded, max_edits, costs, .. } = typed;
+        Self {
+            plain: Row::start(raw, 0.0, *max_edits, costs),
+            styled: Row::start(folded, costs.style, *max_edits, costs),
+            bytes: 0,
+            finished: None,
+        }
+    }
+
+    /// Adds a character of the text. Ways that cost more than `budget` nats are dropped.
+    pub fn push(&mut self, typed: &Typed, c: char, budget: f32) {
+        let Typed { raw, folded: forms, max_edits, costs, .. } = typed;
+        self.bytes += c.len_utf8();
+        if !self.plain.is_dead() {
+            self.plain.push(raw, c, *max_edits, budget, costs);
+            let finished = self.plain.take_finished(raw.len(), *max_edits);
+            self.finish(finished, 0);
+        }
+        if !self.styled.is_dead() {
+            for c in folded(c) {
+                self.styled.push(forms, c, *max_edits, budget, costs);
+                let finished = self.styled.take_finished(forms.len(), *max_edits);
+                self.finish(finished, 1);
+            }
+        }
+    }
+
+    /// Adds the characters of `bytes`, which follow the bytes `pending` of an unfinished character. Returns the bytes of
+    /// `pending` and `bytes` that made whole characters. Stops where no way is left.
+    pub fn push_bytes(&mut self, typed: &Typed, pending: &[u8], bytes: &[u8], budget: f32) -> usize {
+        let joined;
+        let bytes = match pending {
+            [] => bytes,
+            _ => {
+                joined = [pending, bytes].concat();
+                &joined
+            }
+        };
+        let whole = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        for c in whole.chars() {
+            self.push(typed, c, budget);
+            if self.is_dead() {
+                break;
+            }
+        }
+        whole.len()
+    }
+
+    fn finish(&mut self, finished: Option<(f32, u8)>, style: u8) {
+        if let Some((cost, edits)) = finished
+            && self.finished.is_none_or(|known| cost < known.cost)
+        {
+            self.finished = Some(Finished { cost, edits: edits + style, meant: self.bytes });
+        }
+    }
+
+    /// The cheapest way that used up all that was typed.
+    pub fn finished(&self) -> Option<Finished> {
+        self.finished
+    }
+
+    /// Whether the text so far is the beginning of what was typed, or begins with it, character by character.
+    pub fn is_exact(&self) -> bool {
+        self.plain.cells[0].is_finite() || self.is_whole()
+    }
+
+    /// Whether the text begins with what was typed, character by character.
+    pub fn is_whole(&self) -> bool {
+        self.finished.is_some_and(|finished| finished.edits == 0)
+    }
+
+    /// The cheapest way of all: its cost in nats, infinite if there is none, and the level that it has reached.
+    pub fn cheapest(&self, typed: &Typed) -> (f32, usize) {
+        let (plain, read) = self.plain.cheapest(typed.max_edits);
+        let (styled, level) = self.styled.cheapest(typed.max_edits);
+        let going_on = if plain <= styled { (plain, typed.level(read)) } else { (styled, level) };
+        match self.finished {
+            Some(finished) if finished.cost <= going_on.0 => (finished.cost, typed.len()),
+            _ => going_on,
+        }
+    }
+
+    /// Whether no way is left, nor will be.
+    pub fn is_dead(&self) -> bool {
+        self.finished.is_none() && self.plain.is_dead() && self.styled.is_dead()
+    }
+
+    /// The cheapest way in which the beginning of a whole text became the typed text.
+    pub fn of_text(typed: &Typed, text: &str) -> Option<Finished> {
+        let mut alignment = Self::start(typed);
+        for c in text.chars() {
+            alignment.push(typed, c, f32::INFINITY);
+        }
+        alignment.finished()
+    }
+}
+
+#[cfg(test)]
+#[path = "alignment_tests.rs"]
+mod tests;

@@ -1,0 +1,125 @@
+//! Alignments against brute force: every way to edit a text, one edit after the other.
+
+use rand::{Rng, SeedableRng};
+use rustc_hash::FxHashMap;
+
+use super::*;
+use crate::typing::Tolerance;
+use crate::typing::channel::Channel;
+
+fn typed(text: &str) -> Typed {
+    Typed::new(text, Tolerance::Auto, &Channel::default())
+}
+
+/// The cheapest costs of having typed `typed[i..]` for a beginning of `text[j..]`, with so many edits left. Straight
+/// from the definition: each edit is tried everywhere.
+struct Brute<'a> {
+    typed: &'a [char],
+    text: &'a [char],
+    costs: &'a Costs,
+    known: FxHashMap<(usize, usize, usize), f32>,
+}
+
+impl Brute<'_> {
+    fn least(&mut self, i: usize, j: usize, left: usize) -> f32 {
+        if i == self.typed.len() {
+            return 0.0;
+        }
+        if let Some(&known) = self.known.get(&(i, j, left)) {
+            return known;
+        }
+        let (typed, text, costs) = (self.typed, self.text, self.costs);
+        let mut least = f32::INFINITY;
+        if text.get(j) == Some(&typed[i]) {
+            least = least.min(self.least(i + 1, j + 1, left));
+        }
+        if left > 0 {
+            let doubled = i > 0 && typed[i - 1] == typed[i];
+            let extra = if doubled { costs.doubled } else { costs.extra };
+            least = least.min(extra + self.least(i + 1, j, left - 1));
+            if let Some(&c) = text.get(j) {
+                least = least.min(costs.omitted + self.least(i, j + 1, left - 1));
+                if c != typed[i] {
+                    least = least.min(costs.substitution(c, typed[i]) + self.least(i + 1, j + 1, left - 1));
+                }
+                if i + 1 < typed.len() && text.get(j + 1) == Some(&typed[i]) && c == typed[i + 1] && c != typed[i] {
+                    least = least.min(costs.swapped + self.least(i + 2, j + 2, left - 1));
+                }
+            }
+        }
+        self.known.insert((i, j, left), least);
+        least
+    }
+}
+
+fn brute(typed: &Typed, text: &str) -> Option<f32> {
+    let costs = &typed.costs;
+    let least = |typed_characters: &[char], text: &[char]| {
+        let mut brute = Brute { typed: typed_characters, text, costs, known: FxHashMap::default() };
+        brute.least(0, 0, typed.max_edits)
+    };
+    let plain = least(&typed.raw, &text.chars().collect::<Vec<_>>());
+    let styled = costs.style + least(&typed.folded, &text.chars().flat_map(folded).collect::<Vec<_>>());
+    Some(plain.min(styled)).filter(|cost| cost.is_finite())
+}
+
+#[test]
+fn costs_are_those_of_brute_force() {
+    let mut rng = rand::rngs::StdRng::seed_from_u64(11);
+    let letters = ['a', 'b', 's', 'A', 'é', 'ß', ' '];
+    let mut draw = |most: usize| -> String {
+        (0..rng.random_range(1..=most)).map(|_| letters[rng.random_range(0..letters.len())]).collect()
+    };
+    let (mut finished, mut cases) = (0, 0);
+    for _ in 0..30_000 {
+        let (text, query) = (draw(7), draw(7));
+        let typed = typed(&text);
+        let found = Alignment::of_text(&typed, &query).map(|finished| finished.cost);
+        let expected = brute(&typed, &query);
+        cases += 1;
+        finished += usize::from(expected.is_some());
+        match (found, expected) {
+            (Some(found), Some(expected)) => assert!((found - expected).abs() < 1e-4, "{text:?} {query:?}"),
+            (found, expected) => assert_eq!(found, expected, "{text:?} {query:?}"),
+        }
+    }
+    assert!(finished > cases / 10, "{finished}");
+}
+
+#[test]
+fn edits_and_what_was_meant() {
+    fn finished<'a>(text: &str, query: &'a str) -> Option<(u8, &'a str)> {
+        let Finished { edits, meant, .. } = Alignment::of_text(&typed(text), query)?;
+        Some((edits, &query[..meant]))
+    }
+    assert_eq!(finished("wirless char", "wireless charger"), Some((1, "wireless char")));
+    assert_eq!(finished("heat exchnager", "heat exchanger plate"), Some((1, "heat exchanger")));
+    assert_eq!(finished("SOLAR PAN", "solar panel"), Some((1, "solar pan")));
+    assert_eq!(finished("ｌｉｔｈｉｕｍ", "lithium ion"), Some((1, "lithium")));
+    assert_eq!(finished("Wirless char", "wireless charger"), Some((2, "wireless char")));
+    assert_eq!(finished("solar", "solar"), Some((0, "solar")));
+    assert_eq!(finished("strasse", "Straße 7"), Some((1, "Straße")));
+    // One edit below five characters, none below three.
+    assert_eq!(finished("ba", "ab"), None);
+    assert_eq!(finished("slar", "solar"), Some((1, "solar")));
+    assert_eq!(finished("slra", "solar"), None);
+    assert_eq!(finished("W", "wireless"), Some((1, "w")));
+}
+
+#[test]
+fn what_is_cheaper_later_is_found_and_a_budget_only_drops_what_costs_more() {
+    let typed = typed("batrey");
+    let mut alignment = Alignment::start(&typed);
+    let mut costs = Vec::new();
+    for c in "battery".chars() {
+        alignment.push(&typed, c, f32::INFINITY);
+        costs.push(alignment.finished().map(|finished| finished.cost));
+    }
+    assert!(costs[6].unwrap() < costs[5].unwrap_or(f32::INFINITY), "{costs:?}");
+    let mut frugal = Alignment::start(&typed);
+    "battery".chars().for_each(|c| frugal.push(&typed, c, costs[6].unwrap()));
+    assert_eq!(frugal.finished().map(|finished| finished.cost), costs[6]);
+    let mut poor = Alignment::start(&typed);
+    "battery".chars().for_each(|c| poor.push(&typed, c, 1.0));
+    assert!(poor.is_dead());
+}

@@ -1,0 +1,62 @@
+//! Folding: what a character is without letter case, width, accents and compatibility form.
+//!
+//! A character is decomposed (NFKD), loses its accents, and is case-folded in full, so that `ß` becomes `ss` and `ﬁ`
+//! becomes `fi`. Marks that aren't accents written above or below a letter, such as Indic vowel signs, stay.
+
+use icu_casemap::CaseMapper;
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::canonical_combining_class;
+
+/// Combining marks of at least this class are written above, below or beside a letter: accents.
+const FIRST_ACCENT_CLASS: u8 = 200;
+
+/// The folded form of one character: usually one character, none for an accent by itself, and up to 18 for a ligature.
+pub fn folded(character: char) -> impl Iterator<Item = char> {
+    // Almost all characters are ASCII, and these need no tables.
+    let ascii = character.is_ascii().then(|| character.to_ascii_lowercase());
+    let other = (!character.is_ascii()).then(|| fold_beyond_ascii(character));
+    ascii.into_iter().chain(other.into_iter().flatten())
+}
+
+fn fold_beyond_ascii(character: char) -> Vec<char> {
+    let mut decomposed = String::new();
+    decomposed.extend(std::iter::once(character).nfkd().filter(|&c| canonical_combining_class(c) < FIRST_ACCENT_CLASS));
+    let folded = CaseMapper::new().fold_string(&decomposed).into_owned();
+    // Folding may bring back what has to be decomposed: U+0130 becomes i and a dot above.
+    folded.nfkd().filter(|&c| canonical_combining_class(c) < FIRST_ACCENT_CLASS).collect()
+}
+
+/// The folded form of a text.
+pub fn fold(text: &str) -> String {
+    text.chars().flat_map(folded).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_width_accents_and_compatibility_forms_are_folded() {
+        for (text, expected) in [
+            ("Wireless CHARGER 7", "wireless charger 7"),
+            ("ｌｉｔｈｉｕｍ", "lithium"),
+            ("Straße", "strasse"),
+            ("ΣΊΣΥΦΟΣ", "σισυφοσ"),
+            ("İstanbul", "istanbul"),
+            ("ﬁlter", "filter"),
+            ("naïve e\u{301}", "naive e"),
+            ("①", "1"),
+            ("日本", "日本"),
+        ] {
+            assert_eq!(fold(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_folded_stays_as_it_is() {
+        for character in ('\0'..=char::MAX).step_by(7) {
+            let once: String = folded(character).collect();
+            assert_eq!(fold(&once), once, "{character:?} U+{:04X}", character as u32);
+        }
+    }
+}

@@ -10,6 +10,7 @@ use scheduler::Refusal;
 
 /// What went wrong, as a program sees it. The names are part of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, utoipa::ToSchema)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The body is not UTF-8.

@@ -30,7 +30,7 @@ SPANS = [
     (re.compile(rf"(`+){IN_PARAGRAPH}+?\1"), lambda span: CODE + "\n" * span[0].count("\n")),
     (re.compile(rf"!?\[((?:(?!\]){IN_PARAGRAPH})*)\]\((?:[^()]|\([^)]*\))*\)"), r"\1"),
     (re.compile(rf"!?\[((?:(?!\]){IN_PARAGRAPH})*)\](?:\[[^\]]*\])?"), r"\1"),
-    (re.compile(r"https?://[^\s)>]+|\b[\w/-]+\.(?:md|rs|py|sh|json|onnx)\b"), CODE),
+    (re.compile(r"https?://[^\s)>]+|\b[\w/-]+\.(?:md|rs|py|sh|json|onnx|cpp)\b"), CODE),
     (re.compile(r"\*\*|__|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)"), ""),
 ]
 # A full stop behind these ends no sentence.

@@ -20,7 +20,7 @@ const SECONDS: [f64; 19] = [
     0.000_25, 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0, 30.0,
 ];
-/// Bounds of the histogram of rows in a step.
+/// Upper bounds of the buckets of `foretype_step_rows`, in rows.
 const ROWS: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0];
 
 /// How a request ended.

@@ -101,7 +101,7 @@ pub enum BuildError {
     /// The bundle is there, but no TensorRT plan of it.
     #[error(transparent)]
     Plan(Box<PlanError>),
-    /// Something that is not a bundle is where the bundle should go.
+    /// The output path holds something that is not a bundle, so the build does not replace it.
     #[error("{0} exists and is not a bundle: name a new or empty folder, or a bundle to replace")]
     Occupied(PathBuf),
     /// The output path names no folder that could be made (`/`, `..`).

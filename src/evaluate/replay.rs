@@ -67,10 +67,11 @@ pub struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Types every query and asks after each character but the last. `progress` is called after each query.
+    /// Types every query, and searches after each character except the last. `progress` is called after each query.
+    /// Returns one [`Keystroke`] per search, in order.
     ///
     /// # Errors
-    /// The engine's.
+    /// A forward of the engine failed.
     pub fn run(
         &mut self,
         queries: &[String],

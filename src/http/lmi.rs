@@ -303,7 +303,7 @@ impl Reason {
 }
 
 impl Reply {
-    /// An answer as it is sent.
+    /// The body of an answer: the first sequence, and with `style.details` its tokens and the other sequences.
     pub fn new(generation: &Generation, style: Style, answer: &Answer<Generated>) -> Self {
         let mut sequences = answer.result.sequences.iter();
         let first = sequences.next();

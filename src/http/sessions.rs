@@ -12,7 +12,7 @@ use crate::error::{Error, Kind};
 pub const SESSION_HEADER: &str = "X-Amzn-SageMaker-Session-Id";
 /// Names a session that was opened, and when it expires.
 pub const NEW_SESSION_HEADER: &str = "X-Amzn-SageMaker-New-Session-Id";
-/// Names a session that was closed.
+/// Response header with the name of the session that a request closed.
 pub const CLOSED_SESSION_HEADER: &str = "X-Amzn-SageMaker-Closed-Session-Id";
 /// The value of [`SESSION_HEADER`] that asks for a new session.
 const NEW_SESSION: &str = "NEW_SESSION";

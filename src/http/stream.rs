@@ -25,7 +25,7 @@ pub fn pieces<T: TaskResult>(engine: Arc<Engine>, running: Running<T>) -> impl S
 
 /// Writes pieces in a schema.
 pub trait Encoder<P> {
-    /// Appends what a piece comes to; nothing if it is no news for the client.
+    /// Appends the bytes of a piece to `out`; appends nothing if the piece has no news for the client.
     fn encode(&mut self, piece: P, out: &mut Vec<u8>);
 }
 

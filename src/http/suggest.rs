@@ -28,7 +28,7 @@ pub struct Invocation {
     #[schema(minimum = 1, maximum = 60_000)]
     #[serde(default, deserialize_with = "super::json::whole_number")]
     pub deadline_ms: Option<u64>,
-    /// Whose text this is: a newer request of a session takes the place of an older one that is still being worked on.
+    /// Name of the session. A newer request of the same session supersedes an older one that still runs.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
     pub session: Option<String>,
     /// Send each suggestion as soon as its place is certain.

@@ -26,7 +26,7 @@ pub enum ModelState {
     Failed(String),
 }
 
-/// The models that a server holds.
+/// The models of a server: one, or several by name.
 #[derive(Clone)]
 pub enum Models {
     /// The one that the server was started with.

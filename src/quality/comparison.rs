@@ -8,7 +8,7 @@ use completion::text::TokenId;
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     positions: u64,
-    /// Positions at which both put the same token first.
+    /// Positions at which both models give the same token the highest logit.
     agreeing: u64,
     /// Sum of the divergences, in nats.
     divergence: f64,

@@ -62,7 +62,7 @@ impl SourceShape {
     }
 }
 
-/// A source in its slot.
+/// The source that a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
     /// Which it was, of all.

@@ -33,7 +33,7 @@ pub enum ExtrasError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What it says.
+        /// The text of the line.
         found: String,
     },
     /// A `*` somewhere else than at a term's end.

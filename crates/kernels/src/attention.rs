@@ -13,7 +13,7 @@ use crate::slots::{self, Table};
 use crate::vector::LANES;
 use crate::workers::Workers;
 
-/// Parts for each thread, so that the others take over the parts of a thread that is delayed.
+/// Parts of the work per thread. With several, other threads can take over the parts of a delayed one.
 const PARTS: usize = 6;
 /// Tokens of one row that a thread takes together: the more, the less often a cache is read.
 const PART: std::ops::RangeInclusive<usize> = 16..=64;

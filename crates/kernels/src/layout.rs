@@ -31,7 +31,7 @@ pub fn len_f32(inputs: usize, outputs: usize) -> usize {
     panels(outputs) * inputs * PANEL
 }
 
-/// Length of an int8 matrix, in bytes.
+/// Bytes of a packed int8 matrix `[inputs, outputs]`, padding included.
 pub fn len_int8(inputs: usize, outputs: usize) -> usize {
     panels(outputs) * quads(inputs) * PANEL * QUAD
 }

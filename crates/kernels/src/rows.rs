@@ -28,7 +28,7 @@ pub enum Norm<'a> {
         /// Added to the variance.
         epsilon: f32,
     },
-    /// `x / sqrt(mean of squares + epsilon) * scale`.
+    /// RMSNorm: `x / sqrt(mean of squares + epsilon) * scale`.
     Rms {
         /// `[inputs]`
         scale: &'a [f32],

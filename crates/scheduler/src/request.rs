@@ -21,7 +21,8 @@ pub struct Request {
     pub received: Instant,
     /// Set when a newer request of its session has come.
     pub superseded: Superseded,
-    /// The replica that probably has the most of it in its prefix cache; any other may take it while that one is busy.
+    /// Index of the replica that probably has most of the request's prefixes cached. While it is busy, another one may
+    /// take the request.
     pub preferred_replica: usize,
     /// Where parts of the answer go as soon as they are final, if anyone wants them. The channel holds all that can
     /// come.

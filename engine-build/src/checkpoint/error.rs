@@ -58,7 +58,7 @@ pub enum WeightsError {
         /// The limit.
         limit: u64,
     },
-    /// The header is not the JSON it should be.
+    /// A header that is not the JSON of the safetensors format.
     #[error("the header of {file} is not valid safetensors JSON: {source}")]
     HeaderJson {
         /// The file.
@@ -91,7 +91,7 @@ pub enum WeightsError {
     /// A tensor has another shape than the configuration implies.
     #[error("the tensor {tensor} has the shape {found:?}, but config.json implies {expected:?}")]
     Shape {
-        /// The tensor.
+        /// Name of the tensor.
         tensor: String,
         /// Its shape.
         found: Vec<u64>,

@@ -16,7 +16,7 @@ pub(crate) enum Axis {
     },
 }
 
-/// A value by the rows `[B, S, width]` that its elements are taken from.
+/// A value described as a strided view of rows `[B, S, width]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) source: String,

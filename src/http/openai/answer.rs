@@ -80,7 +80,7 @@ pub struct CompletionUsage {
     pub prompt_tokens: usize,
     /// Tokens of the sequences.
     pub completion_tokens: usize,
-    /// Both.
+    /// Sum of `prompt_tokens` and `completion_tokens`.
     pub total_tokens: usize,
 }
 

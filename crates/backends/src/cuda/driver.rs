@@ -91,7 +91,7 @@ pub(super) struct Copy3dSide {
     pub(super) height: usize,
 }
 
-/// Declares the table of functions and how it is filled, so that a name is written once.
+/// Declares [`Functions`], the table of driver functions, and the code that looks each of them up by its name.
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*);)*) => {
         /// The driver's functions. All return a `CUresult`.

@@ -74,7 +74,7 @@ impl Sizes {
         self.source_len_at() + aligned(self.lanes)
     }
 
-    /// First element of `input_ids`.
+    /// Index of the first element of `input_ids` `[lanes, chunk]` in the i64 input buffer.
     fn ids_at(&self) -> usize {
         self.select_at() + aligned(self.selected)
     }

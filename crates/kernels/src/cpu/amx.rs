@@ -158,7 +158,8 @@ fn fetch(weights: [*const u8; MAX_PANELS], panel_bytes: usize, ahead: usize) {
     }
 }
 
-/// Rows times four panels over `steps` times 64 inputs.
+/// Multiplies `height` rows by four panels over `steps` tiles of 64 inputs, and stores the i32 sums in `products`.
+/// Bytes of the rows are signed, bytes of the weights unsigned.
 ///
 /// # Safety
 /// The thread has [`Tiles`] of this height; `rows` and each panel's weights are valid for `steps` tiles; `products` has

@@ -10,7 +10,7 @@ mod portable;
 
 use crate::isa::{Isa, Op};
 
-/// The instructions that kernels use, from the least to the most.
+/// The vector instructions that kernels are compiled for, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CpuLevel {
     /// What the compiler makes of plain Rust.

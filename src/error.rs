@@ -53,9 +53,9 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// For programs.
+    /// What went wrong, for programs.
     pub kind: Kind,
-    /// For people.
+    /// What was wrong and what would be right, for people.
     pub message: String,
 }
 

@@ -51,7 +51,7 @@ pub enum BuildError {
         /// Positions that local attention sees.
         window: u32,
     },
-    /// `top_k` of 0.
+    /// `top_k` is 0.
     #[error("a top-k of 0 was asked for: ask for at least 1")]
     TopK,
     /// foretype's own operators in another precision than theirs.

@@ -25,7 +25,7 @@ impl<W: Write> Hashed<W> {
         Self { inner, hasher, bytes }
     }
 
-    /// Bytes until now.
+    /// Number of bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -16,7 +16,7 @@ use scheduler::Finish;
 /// What to complete, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// What was typed.
+    /// The typed text.
     pub input: String,
     /// Suggestions wanted; 10 if absent.
     pub suggestions: Option<usize>,

@@ -51,7 +51,7 @@ pub struct EngineParts {
     pub popular: Option<Popular>,
     /// What a backend can hold.
     pub limits: Limits,
-    /// Loads a backend.
+    /// Loads the backend; each model thread calls it.
     pub load: Loader,
     /// Bytes of the model with all its caches full.
     pub memory_bytes: u64,

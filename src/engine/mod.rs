@@ -39,7 +39,7 @@ use crate::error::Error;
 use crate::metrics::{self, Metrics, ModelMetrics};
 use crate::popular::Popular;
 
-/// A loaded model.
+/// A loaded model that answers requests.
 pub struct Engine {
     name: String,
     model: Model,

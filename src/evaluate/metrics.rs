@@ -55,7 +55,7 @@ pub fn ranks<'a>(
 /// Means over some keystrokes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Keystrokes.
+    /// Number of keystrokes.
     pub keystrokes: usize,
     /// Mean reciprocal rank.
     pub mrr: f64,

@@ -39,7 +39,7 @@ impl Contender {
     }
 }
 
-/// How to replay.
+/// The options of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
     /// Beams of a search.
@@ -62,7 +62,7 @@ pub struct Replay<'a> {
     pub scheduler: &'a mut Scheduler,
     /// Popular queries, for [`Contender::Popular`].
     pub popular: Option<&'a Popular>,
-    /// How to replay.
+    /// The options of the replay.
     pub options: ReplayOptions,
 }
 

@@ -69,7 +69,7 @@ pub enum IntakeError {
     Neither {
         /// The folder.
         path: PathBuf,
-        /// What is in it.
+        /// What the folder holds instead.
         found: String,
     },
     /// The bundle is damaged or of another version.

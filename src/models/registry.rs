@@ -27,7 +27,7 @@ pub struct Registry {
     slots: Mutex<BTreeMap<String, Slot>>,
 }
 
-/// A loaded model.
+/// A model that is loaded.
 #[derive(Clone)]
 pub struct Loaded {
     /// The folder that it came from.

@@ -68,7 +68,7 @@ pub enum QualityError {
     /// A model can't be loaded.
     #[error("int8 can't be compared with f32: {0}")]
     Load(#[from] LoadError),
-    /// A model fails.
+    /// A forward of one of the models failed.
     #[error("int8 can't be compared with f32: {0}")]
     Forward(#[from] BackendError),
 }

@@ -25,7 +25,7 @@ pub enum Wanted {
     TensorRtRtx,
 }
 
-/// Where to run.
+/// The device that an engine runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     /// The CPU.
@@ -59,7 +59,7 @@ impl fmt::Display for Device {
 /// A GPU that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// Its name.
+    /// The GPU's name, as the driver reports it.
     pub name: String,
     /// Its architecture.
     pub sm: Sm,
@@ -72,7 +72,7 @@ pub struct Facts {
     pub gpu: Result<Gpu, String>,
     /// TensorRT's version, or why it can't be used.
     pub tensorrt: Result<String, String>,
-    /// TensorRT-RTX's.
+    /// The version of TensorRT-RTX's library, or why it can't be loaded.
     pub tensorrt_rtx: Result<String, String>,
     /// The bundle's precision; `None` for a checkpoint that is still to be built.
     pub dtype: Option<Dtype>,
@@ -80,7 +80,7 @@ pub struct Facts {
     pub encoder_decoder: bool,
 }
 
-/// An engine.
+/// The engine that was chosen, with its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chosen {
     /// ONNX Runtime on a device.
@@ -157,7 +157,7 @@ fn usable(flavour: Flavour, facts: &Facts) -> Result<String, String> {
     }
 }
 
-/// Where to look.
+/// Where to look for libraries.
 #[derive(Clone, Copy, Debug)]
 pub struct Places<'a> {
     /// The CUDA driver; the system's if absent.

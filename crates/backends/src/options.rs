@@ -16,7 +16,7 @@ pub enum BackendOptions {
     OnnxRuntime(onnxruntime::Options),
     /// ONNX Runtime on a CUDA device.
     OnnxRuntimeCuda(onnxruntime::Options, CudaOptions),
-    /// TensorRT.
+    /// TensorRT or TensorRT-RTX, with its options.
     TensorRt(tensorrt::Options),
 }
 

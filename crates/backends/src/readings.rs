@@ -89,7 +89,7 @@ pub struct Readings {
     slots: Vec<Option<Reading>>,
     /// By lane, the number of the reading that was copied there.
     lanes: Vec<Option<u64>>,
-    /// Readings so far.
+    /// Number of sources read so far.
     count: u64,
     /// The longest source that there may be.
     longest: usize,

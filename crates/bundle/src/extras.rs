@@ -43,7 +43,7 @@ pub enum ExtrasError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What it says.
+        /// The text of the line.
         found: String,
     },
     /// The map can't be built.

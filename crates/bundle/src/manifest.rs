@@ -73,7 +73,7 @@ pub struct Manifest {
     pub tool: String,
     /// Sizes of the graph.
     pub model: ModelInfo,
-    /// Special tokens.
+    /// Ids of special tokens.
     pub tokens: Tokens,
     /// The tokenizer and its kind.
     pub tokenizer: TokenizerInfo,
@@ -98,7 +98,7 @@ pub struct ModelInfo {
     pub heads: u32,
     /// Heads of keys and values, and so of a KV cache. Each serves `heads / kv_heads` heads of queries.
     pub kv_heads: u32,
-    /// Size of a head.
+    /// Elements of a head.
     pub head_dim: u32,
     /// Size of the hidden state.
     pub hidden: u32,
@@ -167,7 +167,7 @@ pub enum TokenizerKind {
 pub struct FileEntry {
     /// Path inside the bundle.
     pub path: String,
-    /// Size.
+    /// Size of the file, in bytes.
     pub bytes: u64,
     /// SHA-256, as 64 lowercase hexadecimal digits.
     pub sha256: String,
@@ -187,7 +187,7 @@ pub struct SourceInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quality {
-    /// Texts.
+    /// Number of texts compared.
     pub texts: u64,
     /// Distributions that were compared: one for each token, and one behind each text.
     pub positions: u64,
@@ -223,7 +223,7 @@ pub enum ManifestError {
     /// Another format version.
     #[error("the bundle has format {found}, and this version reads format {FORMAT}: build the bundle again")]
     Format {
-        /// Its format.
+        /// The format that the manifest names.
         found: u64,
     },
     /// The manifest's sizes contradict each other.
@@ -237,7 +237,7 @@ pub enum ManifestError {
     Size {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// Size of the file that was found, in bytes.
         found: u64,
         /// The manifest's size.
         expected: u64,

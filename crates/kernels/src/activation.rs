@@ -6,7 +6,7 @@ use crate::vector::Vector;
 /// What a linear map does with each sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activation {
-    /// Nothing.
+    /// No activation: `x`.
     #[default]
     None,
     /// `x * (1 + erf(x / sqrt 2)) / 2`.

@@ -49,7 +49,7 @@ pub fn index_int8(inputs: usize, input: usize, output: usize) -> usize {
 /// A matrix `[inputs, outputs]` in packed order.
 #[derive(Clone, Copy, Debug)]
 pub enum Matrix<'a> {
-    /// f32 elements.
+    /// Elements `[panels, inputs, 16]`.
     F32(&'a [f32]),
     /// Bytes, and a factor for each output (zero for those that fill up).
     Int8(&'a [u8], &'a [f32]),

@@ -16,7 +16,7 @@ const LINE: usize = 16;
 /// Normalization of a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Norm<'a> {
-    /// Nothing.
+    /// No normalization.
     #[default]
     None,
     /// `(x - mean) / sqrt(variance + epsilon) * scale + bias`.
@@ -55,7 +55,7 @@ pub(crate) struct Input<'a> {
     /// Row `i` is `x[row(i) * inputs..]`.
     pub(crate) x: &'a [f32],
     pub(crate) inputs: usize,
-    /// Rows.
+    /// Number of rows.
     pub(crate) count: usize,
     pub(crate) row: &'a (dyn Fn(usize) -> usize + Sync),
     pub(crate) norm: Norm<'a>,
@@ -152,13 +152,13 @@ struct Targets {
     scratch: Shared<f32>,
 }
 
-/// A row of a tile.
+/// One row of a tile, as the tile's layout stores it.
 #[derive(Clone, Copy)]
 struct TileRow {
     tile: usize,
     row: usize,
     height: usize,
-    /// As in [`Rows`].
+    /// Whether the layout is AMX's; see [`Rows`].
     amx: bool,
 }
 

@@ -37,7 +37,7 @@ struct Team {
     /// Threads that sleep, or are about to.
     asleep: AtomicUsize,
     ended: AtomicBool,
-    /// A part panicked.
+    /// Whether a part of the current piece of work panicked.
     failed: AtomicBool,
     spin: bool,
 }
@@ -149,7 +149,7 @@ impl Drop for Threads {
 }
 
 impl Team {
-    /// A worker's life.
+    /// The loop of worker `number`: waits for pieces of work, and takes parts of them.
     fn serve(&self, number: usize) {
         let mut seen = 0;
         while self.wait(seen) {

@@ -78,7 +78,7 @@ pub(crate) struct Int8Tile {
     pub(crate) panels: usize,
     /// `[panels, height, 16]`
     pub(crate) sums: *mut f32,
-    /// AMX ignores it.
+    /// The order of tiles and panels. AMX ignores it.
     pub(crate) order: TileOrder,
 }
 

@@ -48,7 +48,7 @@ pub struct FakeBackend {
     fault: Option<FaultFn>,
     /// Positions computed so far, padding not counted.
     pub positions: u64,
-    /// Forwards so far.
+    /// Number of forwards so far.
     pub forwards: u64,
     /// Sources read so far.
     pub encoded: u64,

@@ -13,7 +13,7 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Empty lanes.
+    /// `lanes` lanes that hold nothing.
     pub fn new(lanes: usize) -> Self {
         Self { contents: vec![Vec::new(); lanes] }
     }

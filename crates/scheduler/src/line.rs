@@ -13,7 +13,7 @@ const PREFERENCE: Duration = Duration::from_millis(5);
 
 /// What the policy needs to know of a request in the queue.
 pub trait Waits {
-    /// When it came.
+    /// When the request was received.
     fn received(&self) -> Instant;
     /// The replica that probably has most of its prefixes.
     fn preferred_replica(&self) -> usize;
@@ -33,7 +33,7 @@ pub struct LineLimits {
 /// The requests in the queue. See the module's documentation.
 #[derive(Debug)]
 pub struct Line<T> {
-    /// Oldest first.
+    /// The waiting requests, oldest first.
     items: VecDeque<T>,
     limits: LineLimits,
 }

@@ -32,7 +32,7 @@ pub trait ReplicaObserver: Send {
     fn ended(&self, saved: usize, wasted: usize);
 }
 
-/// One model step.
+/// Measurements of one model step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepReport {
     /// Copies of keys and values included.

@@ -14,7 +14,7 @@ use completion::NodeIndex;
 /// Bounds of one step; see [`crate::backend::Limits`].
 #[derive(Clone, Copy, Debug)]
 pub struct PlanLimits {
-    /// Rows.
+    /// Most rows of a step.
     pub rows: usize,
     /// Positions of a lane.
     pub context: usize,
@@ -88,7 +88,7 @@ impl PlannedRow {
 #[derive(Clone, Debug)]
 pub struct Plan {
     limits: PlanLimits,
-    /// Its rows.
+    /// The rows of the step.
     pub rows: Vec<PlannedRow>,
     /// Who wants what: job, node of its search, node of the prefix cache.
     pub users: Vec<(usize, NodeIndex, NodeId)>,

@@ -71,7 +71,7 @@ struct Node {
 pub struct PrefixCacheStats {
     /// Nodes in the prefix cache.
     pub nodes: usize,
-    /// Pages in use.
+    /// Number of pages in use.
     pub pages: usize,
     /// Bytes in use: nodes and distributions, and pages in use.
     pub bytes: usize,

@@ -13,7 +13,7 @@ use completion::{SampledToken, Suggestion, Task, TaskOutput};
 
 /// A task to do and where to send what becomes of it.
 pub struct Request {
-    /// What to do.
+    /// The search or sampling to run.
     pub task: Task,
     /// When what was found until then is the answer.
     pub deadline: Instant,
@@ -36,11 +36,11 @@ pub struct Request {
 pub enum Event {
     /// The next best suggestion.
     Suggestion(Suggestion),
-    /// A sequence has grown.
+    /// A sequence has grown by a token.
     Token {
-        /// Which one.
+        /// Index of the sequence, from 0.
         sequence: usize,
-        /// By what.
+        /// The token that was appended to it.
         token: SampledToken,
     },
 }
@@ -67,7 +67,7 @@ pub struct Answer<T> {
     pub result: T,
     /// Why it ended.
     pub finish: Finish,
-    /// What it cost.
+    /// The model work of the request.
     pub usage: Usage,
     /// From receiving the request to taking it on.
     pub queued: Duration,
@@ -89,7 +89,7 @@ pub enum Failure {
     /// The engine's own reason.
     #[error(transparent)]
     Engine(#[from] BackendError),
-    /// A step panicked.
+    /// The engine panicked in a step.
     #[error("the engine panicked; the server's log says where")]
     Panicked,
     /// The thread around the engine panicked.
@@ -125,7 +125,7 @@ pub enum Refusal {
 pub struct Superseded(Arc<AtomicBool>);
 
 impl Superseded {
-    /// Says so.
+    /// Marks the request as superseded.
     pub fn set(&self) {
         // Nothing else is published with it.
         self.0.store(true, Ordering::Relaxed);
@@ -156,7 +156,7 @@ impl Request {
         let _ = self.reply.send(Ok(answer));
     }
 
-    /// Refuses it.
+    /// Answers the request with a refusal.
     pub(crate) fn refuse(self, refusal: Refusal) {
         let _ = self.reply.send(Err(refusal));
     }

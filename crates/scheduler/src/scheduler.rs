@@ -24,7 +24,7 @@ const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
 /// What a step costs beside its rows, in rows, until [`Scheduler::set_forward_cost`] says better.
 const DEFAULT_FORWARD_COST: f64 = 4.0;
 
-/// What a step did.
+/// The outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stepped {
     /// Jobs that are done.
@@ -93,7 +93,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a task on.
+    /// Adds a task, and returns the id of its job.
     pub fn add(&mut self, task: impl Into<Task>) -> JobId {
         self.take_on(task.into(), false)
     }
@@ -134,7 +134,7 @@ impl Scheduler {
         Some((job.task, job.usage))
     }
 
-    /// A job's task.
+    /// The task of a job; `None` if the job has ended.
     pub fn task(&self, id: JobId) -> Option<&Task> {
         self.jobs.iter().find(|job| job.id == id).map(|job| &job.task)
     }

@@ -17,9 +17,9 @@ pub struct SourceName(u64);
 /// A source in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Where it is.
+    /// The encoder's slot that holds the source.
     pub slot: SourceSlot,
-    /// What it is called.
+    /// The source's name.
     pub name: SourceName,
 }
 
@@ -28,7 +28,7 @@ pub struct Held {
 pub struct Sources {
     slots: Vec<Option<Entry>>,
     next_name: u64,
-    /// Counts uses.
+    /// Counter of uses, which orders slots by their last use.
     clock: u64,
 }
 

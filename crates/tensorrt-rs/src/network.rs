@@ -65,12 +65,12 @@ impl Network {
         self.parsers.push(parser);
     }
 
-    /// What goes in.
+    /// The input tensors, in the order of the network.
     pub fn inputs(&self) -> Vec<TensorInfo> {
         self.input_tensors().into_iter().map(|tensor| self.info(tensor)).collect()
     }
 
-    /// What comes out.
+    /// The output tensors, in the order of the network.
     pub fn outputs(&self) -> Vec<TensorInfo> {
         let (table, raw) = (self.library().table(), self.raw.as_ptr());
         // SAFETY: the network is alive.

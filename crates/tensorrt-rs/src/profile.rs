@@ -60,7 +60,7 @@ pub struct OptimizationProfile {
 }
 
 impl OptimizationProfile {
-    /// Without inputs.
+    /// A profile without inputs.
     pub fn new() -> Self {
         Self::default()
     }

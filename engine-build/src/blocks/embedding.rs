@@ -7,7 +7,7 @@ use crate::onnx::{Attribute, Dim, Element, Value};
 /// The inputs of a step, and what all layers derive from them once.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// i64 `[B, S]`.
+    /// Token ids, i64 `[B, S]`.
     pub(crate) input_ids: Value,
     /// i64 `[B]`: positions of each row that the cache already holds.
     pub(crate) past_len: Value,

@@ -40,7 +40,7 @@ use bundle::manifest::Dtype;
 /// What a layer is given beside the residual stream.
 #[derive(Debug)]
 pub(crate) struct Layer<'a> {
-    /// Counted from 0.
+    /// Number of the layer, from 0.
     pub(crate) index: u32,
     pub(crate) step: &'a Step,
     /// Its cache before the step.

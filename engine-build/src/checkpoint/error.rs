@@ -35,7 +35,7 @@ pub enum WeightsError {
     Truncated {
         /// The file.
         file: String,
-        /// Its size.
+        /// Size of the file, in bytes.
         bytes: u64,
         /// The size its header asks for.
         expected: u64,
@@ -45,7 +45,7 @@ pub enum WeightsError {
     TrailingBytes {
         /// The file.
         file: String,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
     /// The length prefix is beyond the format's limit.
@@ -93,7 +93,7 @@ pub enum WeightsError {
     Shape {
         /// Name of the tensor.
         tensor: String,
-        /// Its shape.
+        /// The tensor's shape.
         found: Vec<u64>,
         /// The shape the configuration implies.
         expected: Vec<u64>,

@@ -25,7 +25,7 @@ pub enum FileError {
     DanglingLink {
         /// The link.
         path: PathBuf,
-        /// Where it points.
+        /// The target of the link.
         target: PathBuf,
     },
     /// A file of no bytes.
@@ -39,7 +39,7 @@ pub enum FileError {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// Size of the file, in bytes.
         bytes: u64,
     },
     /// The operating system refused.
@@ -47,7 +47,7 @@ pub enum FileError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What it said.
+        /// The operating system's error.
         source: io::Error,
     },
 }

@@ -23,7 +23,7 @@ const MAX_POSITIONS: u32 = 16_384;
 
 #[derive(Debug)]
 struct T5 {
-    /// The decoder's.
+    /// The shape of the decoder.
     shape: Shape,
     encoder_layers: u32,
     /// Width of the feed-forward networks.

@@ -39,7 +39,7 @@ pub(crate) struct Rewriter {
     /// A slot for each time that a value is an input.
     users: HashMap<String, Vec<usize>>,
     outputs: HashSet<String>,
-    /// By name.
+    /// Index of each parameter, by its name.
     parameters: HashMap<String, usize>,
     constants: HashMap<String, usize>,
     /// What stands in for the parameter of this number: packed matrices and their scales.

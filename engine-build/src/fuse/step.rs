@@ -3,13 +3,13 @@
 
 use super::rewriter::{Rewriter, attribute, input};
 
-/// i64 `[B, S]`.
+/// The input with the token ids, i64 `[B, S]`.
 pub(crate) const INPUT_IDS: &str = "input_ids";
-/// i64 `[B]`.
+/// The input with the number of cached positions of each row, i64 `[B]`.
 pub(crate) const PAST_LEN: &str = "past_len";
 /// i64 `[B, context]`, of graphs whose attention is rewritten: the place of each position.
 pub(crate) const PLACES: &str = "kv_places";
-/// i64 `[R]`.
+/// The input with the positions whose logits are wanted, i64 `[R]`.
 pub(crate) const SELECT: &str = "select";
 
 /// The largest position, if the value is the position of each token, at most that: `Min(past_len[b] + s, last)`, `[B,

@@ -14,9 +14,9 @@ use bundle::manifest::Manifest;
 pub struct PlanNeeds {
     /// The library that will run it.
     pub flavour: Flavour,
-    /// Its version.
+    /// Version of the library.
     pub version: Version,
-    /// The GPU.
+    /// Architecture of the GPU.
     pub architecture: Sm,
     /// The graph to run.
     pub part: Part,
@@ -31,7 +31,7 @@ pub struct PlanNeeds {
 pub struct FoundPlan {
     /// The record's file.
     pub path: PathBuf,
-    /// What it says.
+    /// The plan's record.
     pub record: PlanRecord,
 }
 

@@ -58,9 +58,9 @@ pub enum TokenizerError {
     Vocabulary {
         /// The largest id.
         id: u32,
-        /// Its token.
+        /// The token with the largest id.
         token: String,
-        /// `vocab_size`.
+        /// The size of the vocabulary, `vocab_size`.
         vocab: u32,
     },
     /// An added token's id does not follow from the vocabulary.

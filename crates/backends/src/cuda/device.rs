@@ -14,7 +14,7 @@ const NAME_BYTES: usize = 256;
 pub struct DeviceMemoryInfo {
     /// What can be taken.
     pub free: usize,
-    /// All of it.
+    /// Total memory of the device, in bytes.
     pub total: usize,
 }
 

@@ -60,7 +60,7 @@ pub enum DriverError {
         /// The function.
         function: &'static str,
     },
-    /// A call failed.
+    /// A call of the driver failed.
     #[error(transparent)]
     Call(#[from] CudaError),
 }

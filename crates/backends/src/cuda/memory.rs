@@ -105,7 +105,7 @@ impl<T: Element> Pinned<T> {
         Ok(Self { stream: Arc::clone(stream), start, len, free_at: AtomicU64::new(0) })
     }
 
-    /// Elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
     }

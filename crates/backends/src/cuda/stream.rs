@@ -44,7 +44,7 @@ pub struct Extent {
     pub width: usize,
     /// Rows of a slice.
     pub height: usize,
-    /// Slices.
+    /// Number of slices.
     pub depth: usize,
 }
 

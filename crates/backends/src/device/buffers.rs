@@ -38,9 +38,9 @@ impl Shapes {
 /// Upper bounds of a step's extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Rows.
+    /// Most rows of a run.
     pub lanes: usize,
-    /// Tokens of a row.
+    /// Most tokens of a row.
     pub chunk: usize,
     /// Selected positions.
     pub selected: usize,
@@ -117,7 +117,7 @@ pub struct Results {
 
 /// The memory. Rows are right-padded with token 0.
 pub struct Buffers {
-    /// Lanes and pages.
+    /// KV caches of the lanes, and the pool of KV pages.
     pub kv: DeviceKv,
     /// What an encoder has read, in models that have one.
     pub sources: Option<DeviceSources>,

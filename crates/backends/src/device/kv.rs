@@ -78,7 +78,7 @@ impl KvShape {
     }
 }
 
-/// Lanes and pages.
+/// KV caches of the lanes, and the pool of KV pages, in device memory.
 pub struct DeviceKv {
     shape: KvShape,
     stream: Arc<Stream>,

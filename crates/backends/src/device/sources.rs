@@ -34,7 +34,7 @@ impl SourceShape {
     }
 }
 
-/// Slots and lanes.
+/// Encoder outputs in device memory: the slots, and the lanes that the decoder reads.
 pub struct DeviceSources {
     shape: SourceShape,
     readings: Readings,

@@ -42,7 +42,7 @@ pub struct CudaOptions {
 /// Why a bundle can't be run on a CUDA device.
 #[derive(Debug, thiserror::Error)]
 pub enum CudaLoadError {
-    /// As on the CPU.
+    /// The model can't be loaded, for a reason that applies to the CPU too.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// There is no usable driver.

@@ -30,7 +30,7 @@ pub enum LibraryError {
     WrongVersion {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the library that was found.
         found: String,
     },
 }

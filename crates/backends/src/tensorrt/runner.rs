@@ -55,7 +55,7 @@ struct Prepared {
     graph: Option<Graph>,
     context: Context,
     shapes: Option<Shapes>,
-    /// Runs so far.
+    /// Number of runs so far.
     runs: u64,
 }
 

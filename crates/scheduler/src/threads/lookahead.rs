@@ -21,14 +21,14 @@ pub(super) struct Lookahead {
     job: Option<JobId>,
 }
 
-/// What there is to do.
+/// The lookahead of an idle replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
-    /// Nothing.
+    /// No lookahead is possible or wanted.
     Nothing,
-    /// Something, from this instant on.
+    /// A lookahead may start at this instant.
     From(Instant),
-    /// Something that has begun.
+    /// A lookahead is running.
     Running,
 }
 

@@ -39,7 +39,7 @@ pub enum PoolError {
 /// engine that computes while the process ends would use libraries that are being torn down.
 pub struct Pool {
     queue: Arc<Queue>,
-    /// By replica.
+    /// The parking place of each replica's loop, by replica.
     parking: Vec<Arc<Parking<Loop>>>,
     board: Arc<Board>,
     threads: Vec<JoinHandle<()>>,

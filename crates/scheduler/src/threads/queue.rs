@@ -21,11 +21,11 @@ struct State {
 
 /// What a replica gets from the queue.
 pub(super) enum Taken {
-    /// Something to do.
+    /// The request to work on.
     Request(Box<Request>),
-    /// Nothing, for now.
+    /// No request for now.
     Nothing,
-    /// Nothing any more.
+    /// No request any more: the queue is closed and empty.
     Closed,
 }
 

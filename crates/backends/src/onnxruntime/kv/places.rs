@@ -20,7 +20,7 @@ pub struct Places<T: Element> {
 }
 
 impl<T: Element> Places<T> {
-    /// Zeroed places.
+    /// Places for this shape, zeroed.
     pub fn new(shape: KvShape) -> Self {
         let references = References::new(shape);
         let elements = references.counts.len() * shape.position_elements();

@@ -133,7 +133,7 @@ impl<'a, 'k> Info<'a, 'k> {
         usize::try_from(value).map_err(|_| ort::Error::new(format!("the attribute `{name}` is {value}")))
     }
 
-    /// Several sizes.
+    /// The integer attribute `name` as `N` sizes.
     pub(super) fn sizes<const N: usize>(&self, name: &str) -> Result<[usize; N], ort::Error> {
         let values = self.0.get::<Vec<i64>>(name).unwrap_or_default();
         let sizes: Vec<usize> = values.iter().filter_map(|value| usize::try_from(*value).ok()).collect();

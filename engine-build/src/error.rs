@@ -76,7 +76,7 @@ pub enum BuildError {
          an encoder-decoder begins with"
     )]
     DecoderStart,
-    /// Whoever asked for the bundle looked at it and doesn't want it.
+    /// The caller inspected the finished bundle and refused it.
     #[error(transparent)]
     Refused(Box<dyn std::error::Error + Send + Sync>),
     /// No token to start a sequence from.
@@ -95,7 +95,7 @@ pub enum BuildError {
         /// The value.
         value: f32,
     },
-    /// Whoever asked for the bundle doesn't want it any more.
+    /// The caller cancelled the build.
     #[error("the build was cancelled: start it again for a bundle")]
     Cancelled,
     /// The bundle is there, but no TensorRT plan of it.

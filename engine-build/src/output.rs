@@ -142,7 +142,7 @@ fn check_output(out: &Path) -> Result<PathBuf, BuildError> {
     fs::canonicalize(out).map_err(write_error(out))
 }
 
-/// A name beside `out` that tells what it is and whose.
+/// The path `OUT.ROLE-PID` beside `out`, for this process.
 fn sibling(out: &Path, role: &str) -> Result<PathBuf, BuildError> {
     beside(out, &format!("{role}-{}", std::process::id()))
 }

@@ -32,7 +32,7 @@ pub struct RequestOptions {
 }
 
 impl RequestOptions {
-    /// Beams of a search for so many suggestions.
+    /// Number of beams of a search for `suggestions` suggestions.
     pub fn beams(&self, suggestions: usize) -> usize {
         self.beams.unwrap_or(DEFAULT_BEAMS.max(suggestions))
     }

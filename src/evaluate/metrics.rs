@@ -84,7 +84,7 @@ pub fn summarise<'a>(keystrokes: impl Iterator<Item = &'a Keystroke>) -> Summary
     sum
 }
 
-/// What a query's keystrokes come to.
+/// Measures over the keystrokes of one query.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct QueryScore {
     /// Mean reciprocal rank over its keystrokes.

@@ -37,7 +37,7 @@ impl Comparison {
         }
     }
 
-    /// The figures over so many texts, if there were any tokens.
+    /// The figures over `texts` texts; `None` if there were no tokens.
     pub(super) fn quality(&self, texts: u64) -> Option<Quality> {
         let [reference, candidate] = self.surprise.map(|sum| (sum / self.predicted as f64).exp());
         (self.predicted > 0).then(|| Quality {

@@ -25,7 +25,7 @@ pub const MAX_KL_NATS: f64 = 0.05;
 /// Largest perplexity in multiples of the f32 model's.
 pub const MAX_PERPLEXITY_RATIO: f64 = 1.05;
 
-/// Texts that are read; of more, so many at even distances, or the most popular ones.
+/// Most texts that are read. Of a longer list, texts at even distances are taken, or the most popular ones.
 const MAX_TEXTS: usize = 200;
 /// Tokens of one forward.
 const CHUNK: usize = 64;

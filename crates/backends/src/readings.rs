@@ -40,7 +40,7 @@ impl SourceShape {
         Some(Self { layers, heads, head_dim, element_bytes, lanes, limits }.with_lanes(lanes))
     }
 
-    /// The same for so many lanes. There are as many slots as there can be rows, and one for warming up.
+    /// The same shape with `lanes` lanes, and one slot more than lanes, for the warm-up.
     #[must_use]
     pub fn with_lanes(self, lanes: usize) -> Self {
         Self { lanes, limits: SourceLimits { slots: lanes + 1, ..self.limits }, ..self }
@@ -119,7 +119,7 @@ impl Readings {
         self.slots[slot.0] = None;
     }
 
-    /// A source of so many tokens was read into a slot.
+    /// Records that a source of `len` tokens was written into a slot.
     pub fn finish(&mut self, slot: SourceSlot, len: usize) {
         self.count += 1;
         self.slots[slot.0] = Some(Reading { number: self.count, len });

@@ -83,8 +83,8 @@ impl Threads {
         self.workers.len() + 1
     }
 
-    /// Calls `part(index, thread)` for every index below `parts`, each once, on whichever thread comes to it; `thread`
-    /// is below [`Threads::count`], and no two calls run at once with the same. Returns when all are done.
+    /// Calls `part(index, thread)` once for every index below `parts`, on any thread. `thread` is below
+    /// [`Threads::count`], and no two concurrent calls have the same. Returns when all calls have returned.
     ///
     /// # Panics
     /// If a part panicked.

@@ -32,7 +32,7 @@ impl TileOrder {
 /// Which cache line is fetched while another is multiplied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch {
-    /// Bytes from the panel's beginning to the first line that is fetched.
+    /// Bytes from the start of the panel to the first line that is fetched.
     ahead: usize,
     /// One line is fetched for `2^shift` that are multiplied.
     shift: u32,

@@ -224,7 +224,7 @@ pub enum KvCopy {
     },
 }
 
-/// Why a backend could not do what it was told.
+/// Why a call of a backend failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// The caller broke the contract of the seam; a bug in the scheduler.

@@ -4,10 +4,10 @@
 //! jobs follow one after the other, in order of arrival: shared evenly, all of them would end at the time of the last
 //! one. Every [`LONGEST_WAITING_EVERY`]th step begins with the job that waited longest, so that none starves.
 
-/// A job that still needs at most so many positions is cheap.
+/// A job that still needs at most this many positions is cheap.
 pub const CHEAP_POSITIONS: usize = 32;
 
-/// One step of so many begins with the job that waited longest.
+/// Every this many steps, one begins with the job that waited longest.
 pub const LONGEST_WAITING_EVERY: u64 = 8;
 
 /// Longest row that counts as short: beams that grow, not texts that are read.

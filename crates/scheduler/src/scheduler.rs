@@ -50,9 +50,9 @@ pub struct Scheduler {
     positions: u64,
     /// Whether the last step's rows were long.
     was_long: bool,
-    /// What tasks until now were like; the next one is told.
+    /// Statistics of earlier searches, given to each new task.
     search_stats: SearchStats,
-    /// What a step costs beside its rows, in rows.
+    /// The fixed cost of a step, in rows.
     forward_cost: f64,
     /// Positions of one step, padding included.
     step_tokens: usize,
@@ -98,7 +98,7 @@ impl Scheduler {
         self.take_on(task.into(), false)
     }
 
-    /// Takes a task on that nobody waits for yet. Its steps are kept short, so that a request which comes meanwhile
+    /// Adds a task that no request waits for yet. Its steps are kept short, so that a request which arrives meanwhile
     /// waits little.
     pub fn add_ahead(&mut self, task: impl Into<Task>) -> JobId {
         self.take_on(task.into(), true)
@@ -149,7 +149,7 @@ impl Scheduler {
         self.jobs.len()
     }
 
-    /// Positions computed until now, whoever they were for.
+    /// Positions computed so far, for all jobs.
     pub fn positions_computed(&self) -> u64 {
         self.positions
     }
@@ -221,8 +221,7 @@ impl Scheduler {
         self.backend.forward(&self.batch, &mut self.outputs)
     }
 
-    /// Sets what a step costs beside its rows, in rows. The dearer it is, the more a task's rows hold that it doesn't
-    /// wait for but will probably want next.
+    /// Sets the fixed cost of a step, in rows. The higher it is, the more nodes a step computes speculatively.
     pub fn set_forward_cost(&mut self, rows: f64) {
         self.forward_cost = rows.max(0.0);
     }

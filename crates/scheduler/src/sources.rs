@@ -41,7 +41,7 @@ struct Entry {
 }
 
 impl Sources {
-    /// So many slots, all empty.
+    /// `slots` empty slots.
     pub fn new(slots: usize) -> Self {
         Self { slots: vec![None; slots], next_name: 0, clock: 0 }
     }

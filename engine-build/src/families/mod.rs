@@ -86,7 +86,7 @@ pub(crate) trait Family: Debug {
         None
     }
 
-    /// The residual stream's beginning, f32 `[B, S, E]`, from the tokens' rows of the embedding, f32.
+    /// The input of the first layer, f32 `[B, S, E]`, from `rows`, the embedding rows of the tokens, f32.
     fn embed(&self, _builder: &mut Builder, _step: &Step, rows: Value) -> Result<Value, WeightsError> {
         Ok(rows)
     }
@@ -96,8 +96,8 @@ pub(crate) trait Family: Debug {
         None
     }
 
-    /// What the self-attention of every layer is told of each slot: whether it may be seen, bool `[B, 1, S, C]`, or
-    /// what is added to its products, `[B, H, S, C]` in the computing precision.
+    /// The attention mask of every layer: which positions are visible, bool `[B, 1, S, C]`, or a bias that is added to
+    /// the query-key products, `[B, H, S, C]` in the computing precision.
     fn mask(&self, _builder: &mut Builder, step: &Step) -> Result<Value, WeightsError> {
         Ok(step.mask.clone())
     }
@@ -187,7 +187,7 @@ impl Model {
         self.family.encoder().map(Encoder::positions)
     }
 
-    /// The graph that reads sources, checked likewise, if the model is an encoder-decoder: input `input_ids`, outputs
+    /// The encoder's graph, checked like the decoder's, if the model is an encoder-decoder: input `input_ids`, outputs
     /// `cross_k_LAYER` and `cross_v_LAYER`.
     pub(crate) fn encoder_graph(&self, weights: &Weights, dtype: Dtype) -> Result<Option<Graph>, WeightsError> {
         self.family.encoder().map(|encoder| encoder_graph(&*self.family, encoder, weights, dtype)).transpose()

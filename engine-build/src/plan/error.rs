@@ -49,7 +49,7 @@ pub enum PlanError {
     /// TensorRT read the graph otherwise than it is meant.
     #[error("TensorRT misread the graph: {0}; this is a defect of the graph's builder, please report it")]
     Misread(String),
-    /// Whoever asked for the plan doesn't want it any more.
+    /// The caller cancelled the build.
     #[error("the build was cancelled: start it again for a plan")]
     Cancelled,
     /// A plan, or the folder of plans, can't be read or written.

@@ -22,7 +22,7 @@ pub struct PlanNeeds {
     pub part: Part,
     /// Rows in one step, if the server insists on a number; otherwise as many as the plan takes.
     pub lanes: Option<u32>,
-    /// Tokens of one row in one step, likewise.
+    /// Tokens of one row in one step, if the server needs a number; otherwise as many as the plan takes.
     pub chunk: Option<u32>,
 }
 
@@ -35,8 +35,8 @@ pub struct FoundPlan {
     pub record: PlanRecord,
 }
 
-/// Looks for a plan of the bundle with this manifest in a folder of plans. Of several that fit, the one that takes
-/// least is the quickest.
+/// Finds a plan of the bundle with this manifest in a folder of plans. Of several that fit, the one with the smallest
+/// maximum shapes is taken, because it is the fastest.
 ///
 /// # Errors
 /// Why the plan that comes closest doesn't fit; no plan at all.

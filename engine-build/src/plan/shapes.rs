@@ -10,7 +10,7 @@ pub const PREFILL_PROFILE: usize = 0;
 /// Index of the profile for one token per row.
 pub const DECODE_PROFILE: usize = 1;
 
-/// The length of a source that plans are quickest at.
+/// The length of a source that plans are optimized for, in tokens.
 const USUAL_SOURCE: u32 = 64;
 
 /// The smallest number, the one to be quick at, and the largest.

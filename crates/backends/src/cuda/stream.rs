@@ -135,7 +135,7 @@ impl Stream {
         })
     }
 
-    /// Copies so many elements behind `offset` bytes of `from` into `to`, behind its first `start` elements.
+    /// Copies `elements` elements from byte `offset` of `from` to element `start` of `to`.
     ///
     /// # Errors
     /// The driver's.

@@ -94,7 +94,7 @@ impl Sizes {
     }
 }
 
-/// So many numbers, and so many more that what comes behind them is aligned.
+/// `numbers` i64 elements, rounded up so that the next array is aligned.
 fn aligned(numbers: usize) -> usize {
     (numbers * size_of::<i64>()).next_multiple_of(ALIGNMENT) / size_of::<i64>()
 }

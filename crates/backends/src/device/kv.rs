@@ -52,7 +52,7 @@ impl KvShape {
         self.context * self.head_bytes()
     }
 
-    /// Rows of one tensor: a lane's head each, and so many more that the next tensor is aligned.
+    /// Rows of one tensor: one for each head of each lane, rounded up so that the next tensor is aligned.
     fn rows(&self) -> usize {
         let rows = self.lanes * self.heads;
         let is_aligned = |rows: &usize| (rows * self.row_bytes()).is_multiple_of(ALIGNMENT);

@@ -31,8 +31,8 @@ pub trait Runner: Send {
     /// The engine's. Nothing of the run is on the stream then, or the stream has failed, too.
     fn run(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError>;
 
-    /// Puts the reading of a source of so many tokens on the stream: it is where [`DeviceSources`] says, and goes into
-    /// a slot. Engines without an encoder have nothing to add to this.
+    /// Enqueues one run of the encoder: it reads a source of `len` tokens at [`DeviceSources::ids`] and writes a slot.
+    /// The default is for engines without an encoder.
     ///
     /// # Errors
     /// As [`Runner::run`].

@@ -45,7 +45,7 @@ fn advice(fits: &Option<usize>) -> String {
 }
 
 impl Needs {
-    /// Bytes for so many lanes.
+    /// Bytes of device memory with `lanes` lanes.
     fn bytes(&self, lanes: usize) -> usize {
         let kv = KvShape { lanes, ..self.kv };
         let sizes = Sizes { lanes, selected: lanes.max(self.sizes.chunk), ..self.sizes };

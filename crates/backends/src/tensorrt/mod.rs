@@ -45,7 +45,7 @@ pub struct Options {
     pub device: usize,
     /// Rows of one forward; fewer if the plan takes fewer.
     pub lanes: usize,
-    /// Tokens of one row in one forward, likewise.
+    /// Tokens of one row in one forward; fewer if the plan takes fewer.
     pub chunk: usize,
     /// Device memory of the KV page pool, in bytes.
     pub pool_bytes: usize,

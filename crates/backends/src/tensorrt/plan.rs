@@ -102,7 +102,7 @@ impl From<Unbuilt> for LoadError {
     }
 }
 
-/// Tells the log how a build gets on.
+/// Logs the progress of a build.
 struct Announced;
 
 impl Progress for Announced {

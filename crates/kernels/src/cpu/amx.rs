@@ -13,7 +13,7 @@ use crate::prefetch::prefetch_far;
 use crate::tile::{Int8Tile, MAX_HEIGHT, MAX_PANELS};
 use crate::vector::{LANES, Vector};
 
-/// Rows from which AMX is quicker than vectors.
+/// Rows from which AMX is faster than vectors.
 const MIN_ROWS: usize = 13;
 /// Inputs that one instruction multiplies: bytes of a tile's row.
 const DEPTH: usize = 64;

@@ -11,7 +11,7 @@ use completion::text::TokenId;
 
 /// Rows of the larger of the two steps that are compared.
 const MANY: usize = 16;
-/// Forwards of each kind, at least and at most; the quickest counts.
+/// Forwards of each kind, at least and at most; the fastest counts.
 const REPEATS: std::ops::RangeInclusive<usize> = 3..=15;
 /// Time for the steps of one kind, beyond the least number: a large model should not start later for this.
 const BUDGET: Duration = Duration::from_millis(50);

@@ -93,12 +93,12 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Queues a request, or answers it at once, on this thread: if its preferred replica waits for something to do and
-    /// has all that it needs in memory.
+    /// Queues a request. If its preferred replica is parked and has all of its nodes cached, this thread answers it
+    /// instead.
     ///
     /// # Errors
-    /// [`Refusal::Unhealthy`] if no engine is running. A full queue is told through the request's own channel, because
-    /// it may be another request that has to give way.
+    /// [`Refusal::Unhealthy`] if no engine is running. A full queue is reported through the channel of the request that
+    /// is refused, which may be an older one.
     pub fn submit(&self, request: Request) -> Result<(), Refusal> {
         match self.health() {
             Health::Ready => match self.visit(request) {

@@ -15,7 +15,7 @@ struct State {
     called: Vec<bool>,
     /// Why nothing more is accepted.
     closed: Option<Refusal>,
-    /// When running requests have to come to an end.
+    /// When running requests must end, if the server is being stopped.
     stop_by: Option<Instant>,
 }
 
@@ -120,7 +120,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Ends those whose waiting is over. What waits behind a busy replica is told in time.
+    /// Ends waiting requests that were cancelled, superseded or are past their deadline, while replicas are busy.
     pub(super) fn withdraw(&self) {
         let over = self.lock().line.withdraw(Instant::now());
         end(over);
@@ -141,7 +141,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// When running requests have to come to an end, if that was said.
+    /// When running requests must end, if the server is being stopped.
     pub(super) fn stop_by(&self) -> Option<Instant> {
         self.lock().stop_by
     }

@@ -77,7 +77,7 @@ impl<T: Element> Kv<T> {
         }
     }
 
-    /// The dimensions of each of them in a forward of so many rows.
+    /// The dimensions of each of these tensors in a forward of `rows` rows.
     pub fn dims(&self, rows: usize) -> Vec<i64> {
         let KvShape { heads, context, head_dim, .. } = self.shape;
         let dims = match &self.layout {

@@ -31,7 +31,7 @@ const DEFAULT_CONTEXT: u32 = 128;
 /// Candidates per position by default.
 const DEFAULT_TOP_K: u32 = 64;
 
-/// What to build and where.
+/// The options of a build.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
     /// The checkpoint folder, as `save_pretrained` writes it.
@@ -232,7 +232,7 @@ fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, B
     Ok(GraphOptions { context, top_k: options.top_k.min(shape.vocab), dtype: options.dtype })
 }
 
-/// What is asked for that an encoder-decoder can't have.
+/// Checks the options that an encoder-decoder can't have.
 fn check_encoder_decoder(options: &BuildOptions, model: &Model) -> Result<(), BuildError> {
     let refused = |asked, why| Err(BuildError::EncoderDecoder { asked, why });
     if model.source_positions().is_none() {

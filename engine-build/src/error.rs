@@ -115,7 +115,7 @@ pub enum BuildError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }

@@ -35,7 +35,7 @@ impl<W: Write> Hashed<W> {
         hexadecimal(&self.hasher.clone().finalize())
     }
 
-    /// What it writes to.
+    /// The underlying writer.
     pub fn get_ref(&self) -> &W {
         &self.inner
     }

@@ -33,7 +33,7 @@ const LARGEST: f32 = 127.0;
 /// Elements of a matrix that are in memory at once, 32 MiB; one panel is, whatever its size.
 const BLOCK_ELEMENTS: u64 = 8 << 20;
 
-/// What the weights of packed matrices are stored as.
+/// The storage type of packed matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     F32,

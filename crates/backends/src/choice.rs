@@ -11,7 +11,7 @@ use tensorrt::{Flavour, Library, Sm};
 
 use crate::cuda::Driver;
 
-/// What is asked for.
+/// The engine that the caller asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
     /// TensorRT, or TensorRT-RTX, where there is a GPU and the library; ONNX Runtime on the CPU elsewhere.
@@ -65,7 +65,7 @@ pub struct Gpu {
     pub sm: Sm,
 }
 
-/// What is known before anything is loaded.
+/// The machine and the bundle, as far as known before anything is loaded.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// The GPU that would be used, or why there is none.
@@ -98,10 +98,10 @@ impl fmt::Display for Chosen {
     }
 }
 
-/// The rule. `device` is the one that was asked for, if one was.
+/// Chooses the engine and its device, with the reason as a sentence. `device` is the requested one, if any.
 ///
 /// # Errors
-/// What was asked for can't be had, and why.
+/// The requested engine or device is not available; the sentence has the reason.
 pub fn choose(wanted: Wanted, device: Option<Device>, facts: &Facts) -> Result<(Chosen, String), String> {
     let gpu_number = if let Some(Device::Cuda(number)) = device { number } else { 0 };
     let asked = |chosen| Ok((chosen, "it was asked for".to_owned()));

@@ -50,7 +50,7 @@ pub fn load(bundle: &Path, manifest: &Manifest, options: &BackendOptions) -> Res
     }
 }
 
-/// What a bundle's engine will be able to hold and do, without loading it.
+/// The limits and abilities of a bundle's engine, computed without loading it.
 pub fn limits(manifest: &Manifest, options: &BackendOptions) -> Limits {
     match options {
         BackendOptions::OnnxRuntime(options) | BackendOptions::OnnxRuntimeCuda(options, _) => {

@@ -151,7 +151,7 @@ impl Readings {
         Ok(fills)
     }
 
-    /// What the lanes have is unknown: a copy failed.
+    /// Forgets which sources the lanes hold, because a copy failed.
     pub fn forget_lanes(&mut self) {
         self.lanes.fill(None);
     }

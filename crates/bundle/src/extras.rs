@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub const BLOCKLIST_FILE: &str = "blocklist.txt";
 /// The popular queries in a bundle: a finite-state map from query to count.
 pub const POPULAR_FILE: &str = "popular.fst";
-/// What popular queries are called beside a checkpoint: lines of query, tab, count.
+/// File name of popular queries beside a checkpoint: lines of query, tab, count.
 pub const POPULAR_SOURCE: &str = "popular.tsv";
 
 /// Why a blocklist or popular queries can't be used.

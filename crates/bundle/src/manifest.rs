@@ -69,7 +69,7 @@ pub struct Manifest {
     pub name: String,
     /// The model's family, as transformers' `model_type`: `gpt2`, `gptj`, `llama` and so on.
     pub family: String,
-    /// What wrote the bundle, with its version.
+    /// The program that wrote the bundle, with its version.
     pub tool: String,
     /// Sizes of the graph.
     pub model: ModelInfo,
@@ -81,7 +81,7 @@ pub struct Manifest {
     pub prompt_prefix: String,
     /// Every other file of the bundle.
     pub files: Vec<FileEntry>,
-    /// What the bundle was made from.
+    /// The checkpoint that the bundle was made from.
     pub source: SourceInfo,
     /// How near a quantized model is to the one it was made from, where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,7 +173,7 @@ pub struct FileEntry {
     pub sha256: String,
 }
 
-/// What the bundle was made from.
+/// The checkpoint that the bundle was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceInfo {
@@ -209,7 +209,7 @@ pub enum ManifestError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The manifest is not what this version writes.
@@ -217,7 +217,7 @@ pub enum ManifestError {
     Json {
         /// The manifest.
         path: PathBuf,
-        /// What the parser said.
+        /// The parser's error.
         source: serde_json::Error,
     },
     /// Another format version.
@@ -302,7 +302,7 @@ impl Manifest {
         self.files.iter().find(|entry| entry.path == path)
     }
 
-    /// What the types alone do not say: a server sizes its buffers by these numbers.
+    /// Checks that the types alone do not make: a server sizes its buffers by these numbers.
     fn check(&self) -> Result<(), ManifestError> {
         let ModelInfo {
             layers, heads, kv_heads, head_dim, hidden, context, positions, vocab, vocab_padded, top_k, ..

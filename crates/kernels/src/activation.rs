@@ -3,7 +3,7 @@
 use crate::math::{erf, sigmoid, tanh};
 use crate::vector::Vector;
 
-/// What a linear map does with each sum.
+/// The activation that a linear map applies to each sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activation {
     /// No activation: `x`.

@@ -9,7 +9,7 @@ pub enum SlotError {
         row: usize,
         /// The position.
         position: usize,
-        /// What the table says.
+        /// The table's entry.
         slot: i64,
         /// Number of slots.
         slots: usize,
@@ -20,7 +20,7 @@ pub enum SlotError {
         row: usize,
         /// The other position.
         position: usize,
-        /// What the table says.
+        /// The table's entry.
         slot: i64,
     },
 }

@@ -99,7 +99,7 @@ mod real {
 
 pub(crate) use real::*;
 
-/// What an idle thread does next.
+/// The next action of an idle thread.
 #[cfg_attr(loom, expect(dead_code, reason = "a model never yields"))]
 pub(crate) enum Pause {
     Spin,

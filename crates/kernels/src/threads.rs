@@ -22,7 +22,7 @@ pub struct Threads {
 
 type Part<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
-/// What the threads share.
+/// The state that the threads share.
 struct Team {
     /// The current work, valid while `open` or while a thread that saw it open is counted in `active`.
     work: UnsafeCell<Option<(*const Part<'static>, usize)>>,

@@ -18,7 +18,7 @@ pub(crate) struct TileOrder {
 }
 
 impl TileOrder {
-    /// What the tile fetches while it reads panels of `lines` cache lines.
+    /// The cache line that the tile prefetches while it reads panels of `lines` cache lines.
     pub(crate) fn fetch(self, lines: usize) -> Fetch {
         if !self.shares_panels {
             return Fetch { ahead: PREFETCH, shift: 0 };

@@ -11,7 +11,7 @@ use completion::text::TokenId;
 /// Computes a next-token logit from the tokens up to a position (inclusive) and the candidate.
 pub type LogitFn = Box<dyn Fn(&[u32], u32) -> f32 + Send>;
 
-/// What can be made to go wrong in a step.
+/// A fault that tests can cause in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The engine reports an error.
@@ -81,7 +81,7 @@ impl FakeBackend {
         (0..self.limits.vocab as u32).map(|next| (self.logit)(path, next)).collect()
     }
 
-    /// What a row reads: the hash of its source, 0 where there is no encoder.
+    /// The source that a row reads, as a hash; 0 where there is no encoder.
     fn source(&self, slot: Option<SourceSlot>) -> Result<u32, BackendError> {
         let Some(slot) = slot else { return Ok(0) };
         self.sources[slot.0].ok_or_else(|| BackendError::Contract(format!("{slot:?} was never filled")))

@@ -5,7 +5,7 @@
 
 use super::prefix_cache::Serial;
 
-/// What the lanes hold.
+/// The contents of all lanes.
 #[derive(Clone, Debug)]
 pub struct Lanes {
     /// By lane: the names of the nodes at positions 0.. whose keys and values are valid.

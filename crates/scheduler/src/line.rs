@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// other replica would compute the request's typed text again.
 const PREFERENCE: Duration = Duration::from_millis(5);
 
-/// What the policy needs to know of a request in the queue.
+/// The properties of a queued request that the policy uses.
 pub trait Waits {
     /// When the request was received.
     fn received(&self) -> Instant;

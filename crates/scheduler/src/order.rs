@@ -13,7 +13,7 @@ pub const LONGEST_WAITING_EVERY: u64 = 8;
 /// Longest row that counts as short: beams that grow, not texts that are read.
 pub const SHORT_ROW: usize = 4;
 
-/// What a job's place in the order depends on.
+/// The properties of a job that decide its place in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Its number among all jobs, in order of arrival.

@@ -39,24 +39,24 @@ pub struct Target {
     pub speculative: bool,
 }
 
-/// What one job misses.
+/// The nodes that one job lacks.
 #[derive(Clone, Debug)]
 pub struct Wants {
     /// The job.
     pub job: usize,
-    /// What its place depends on.
+    /// The properties that decide the job's place in the order.
     pub standing: Standing,
     /// At least one: what it waits for, then what it can go on without.
     pub targets: Vec<Target>,
 }
 
 impl Wants {
-    /// What it waits for.
+    /// Nodes that the job waits for.
     fn required(&self) -> &[Target] {
         &self.targets[..self.targets.iter().take_while(|target| !target.speculative).count()]
     }
 
-    /// What it can go on without.
+    /// Speculative nodes, which the job can go on without.
     fn speculative(&self) -> &[Target] {
         &self.targets[self.required().len()..]
     }
@@ -90,7 +90,7 @@ pub struct Plan {
     limits: PlanLimits,
     /// The rows of the step.
     pub rows: Vec<PlannedRow>,
-    /// Who wants what: job, node of its search, node of the prefix cache.
+    /// The users of the rows: job, node of its search, node of the prefix cache.
     pub users: Vec<(usize, NodeIndex, NodeId)>,
     /// Where each computed node is: row and offset.
     computed: FxHashMap<NodeId, (usize, usize)>,

@@ -22,7 +22,7 @@ use completion::text::TokenId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u32);
 
-/// What a node is called in lanes: never reused, so a stale name matches nothing.
+/// Name of a node in lanes: never reused, so a stale name matches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Serial(u64);
 

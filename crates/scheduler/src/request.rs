@@ -52,7 +52,7 @@ pub enum Finish {
     Complete,
     /// Suggestions or sequences were cut at the length limit.
     Length,
-    /// What was typed has a blocked term; nothing is suggested.
+    /// The typed text has a blocked term; nothing is suggested.
     Blocked,
     /// The deadline passed; these are the best complete queries found until then.
     Deadline,

@@ -21,7 +21,7 @@ use completion::{Distribution, Logits, SearchStats, Task, TaskOutput};
 /// positions, and any node can serve as the context of a half-typed token later without being computed again.
 const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
 
-/// What a step costs beside its rows, in rows, until [`Scheduler::set_forward_cost`] says better.
+/// The fixed cost of a step, in rows, until [`Scheduler::set_forward_cost`] sets a measured one.
 const DEFAULT_FORWARD_COST: f64 = 4.0;
 
 /// The outcome of a step.
@@ -139,7 +139,7 @@ impl Scheduler {
         self.jobs.iter().find(|job| job.id == id).map(|job| &job.task)
     }
 
-    /// What a job has cost until now.
+    /// The model work of a job so far.
     pub fn usage(&self, id: JobId) -> Option<Usage> {
         self.jobs.iter().find(|job| job.id == id).map(|job| job.usage)
     }

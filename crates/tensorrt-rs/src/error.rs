@@ -75,7 +75,7 @@ pub enum Error {
         flavour: Flavour,
         /// Its own name of the call.
         call: &'static str,
-        /// What it logged about it, in order; often empty for lack of memory.
+        /// The messages that the library logged, in order; often empty when memory is short.
         messages: Vec<String>,
     },
     /// The ONNX file can't be turned into a network.

@@ -161,7 +161,7 @@ pub struct Layer<'net> {
 }
 
 impl Layer<'_> {
-    /// What it computes.
+    /// The operation of the layer.
     pub fn kind(&self) -> LayerKind {
         // SAFETY: the network is alive, and the index is that of one of its layers.
         LayerKind(unsafe {

@@ -12,7 +12,7 @@ use crate::onnx::{Attribute, Dim, Element, Value};
 /// The name of the only dimension of a source's tensors that is known at run time.
 const SOURCE: &str = "source";
 
-/// What the decoder reads of the sources of its rows.
+/// The encoder outputs that the decoder reads for its rows.
 #[derive(Debug)]
 pub(crate) struct SourceKv {
     /// By layer: keys and values, `[B, H, T, D]` each.

@@ -37,7 +37,7 @@ use crate::error::WeightsError;
 use crate::onnx::{Attribute, Element, Graph, Source, Value};
 use bundle::manifest::Dtype;
 
-/// What a layer is given beside the residual stream.
+/// The inputs of a layer beside the residual stream.
 #[derive(Debug)]
 pub(crate) struct Layer<'a> {
     /// Number of the layer, from 0.
@@ -47,7 +47,7 @@ pub(crate) struct Layer<'a> {
     pub(crate) past: &'a Cache,
     /// Turns queries and keys, in models that have it.
     pub(crate) rotary: Option<&'a RotaryTables>,
-    /// What its cross-attention reads, in models that have one.
+    /// The inputs of its cross-attention, in models that have one.
     pub(crate) source: Option<&'a SourceKv>,
 }
 

@@ -102,7 +102,7 @@ impl Builder<'_> {
         Ok(self.graph.node("Gather", &[&table, &buckets], &[Attribute::Int("axis", 0)]))
     }
 
-    /// What stands where nothing may be seen: finite, because infinities make NaN in some fused kernels.
+    /// The bias of invisible positions: finite, because infinities give NaN in some fused kernels.
     pub(super) fn hidden_slot(&mut self) -> Value {
         let low = if self.compute() == Element::F16 { -60_000.0 } else { -1e30 };
         self.graph.scalar(low, Element::F32)

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// Larger than any dimension of a real model, and small enough that products of two cannot overflow.
 const DIMENSION_LIMIT: u64 = 1 << 24;
 
-/// What is wrong with `config.json`, or what about it is not supported.
+/// An error in `config.json`, or a setting that is not supported.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The folder has no such file.
@@ -36,9 +36,9 @@ pub enum ConfigError {
         file: &'static str,
         /// The field.
         field: String,
-        /// What it holds, shortened.
+        /// The value of the field, shortened.
         found: String,
-        /// What it may hold.
+        /// The kind of value that the field needs.
         expected: &'static str,
     },
     /// `model_type` or `architectures` names something else.
@@ -52,9 +52,9 @@ pub enum ConfigError {
     /// The activation function has no counterpart here.
     #[error("the activation function `{found}` is not supported: supported are {supported}")]
     Activation {
-        /// What the file names.
+        /// The activation function that the file names.
         found: String,
-        /// What it may name.
+        /// The activation functions that are supported.
         supported: String,
     },
     /// An encoder-decoder's decoder.

@@ -9,7 +9,7 @@ use super::folder::FileError;
 /// The index of a checkpoint's shards.
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
-/// What is wrong with the weights.
+/// An error in the weights.
 #[derive(Debug, Error)]
 pub enum WeightsError {
     /// A file cannot be read.
@@ -63,7 +63,7 @@ pub enum WeightsError {
     HeaderJson {
         /// The file.
         file: String,
-        /// What the parser said.
+        /// The parser's error.
         source: serde_json::Error,
     },
     /// The index is not the JSON it should be.

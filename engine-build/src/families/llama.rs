@@ -31,7 +31,7 @@ struct Biases {
     mlp: bool,
 }
 
-/// What sets a family apart from the others of this file.
+/// The differences between the families of this file.
 struct Difference {
     /// Heads of keys and values where the configuration does not say; without this, as many as of queries.
     kv_heads: Option<u32>,

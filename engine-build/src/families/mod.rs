@@ -23,7 +23,7 @@ use crate::error::{ConfigError, WeightsError};
 use crate::onnx::{Graph, Value};
 use bundle::manifest::Dtype;
 
-/// What the caller chooses about a graph, within the model's limits.
+/// The caller's choices for a graph, within the model's limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GraphOptions {
     /// Positions of the KV cache.
@@ -91,7 +91,7 @@ pub(crate) trait Family: Debug {
         Ok(rows)
     }
 
-    /// What reads a source before this decoder writes, in an encoder-decoder.
+    /// The encoder, in an encoder-decoder.
     fn encoder(&self) -> Option<&dyn Encoder> {
         None
     }
@@ -102,7 +102,7 @@ pub(crate) trait Family: Debug {
         Ok(step.mask.clone())
     }
 
-    /// What layer `index`, counted from 0, is made of.
+    /// The parts of layer `index`, counted from 0.
     fn plan(&self, index: u32) -> LayerPlan;
 
     /// One layer: the residual stream f32 `[B, S, E]` before and behind it, and its present cache.

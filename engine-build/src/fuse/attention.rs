@@ -20,7 +20,7 @@ struct Heads {
     rotary: Option<Rotary>,
 }
 
-/// What turns queries and keys.
+/// The position embedding of queries and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rotary {
     cosines: String,

@@ -57,7 +57,7 @@ pub enum PlanError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A record is broken.
@@ -65,7 +65,7 @@ pub enum PlanError {
     Record {
         /// The record.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in the record.
         reason: String,
     },
     /// A plan does not fit.
@@ -90,7 +90,7 @@ pub enum PlanError {
     },
 }
 
-/// What a plan is, against what is needed.
+/// A property of a plan that differs from what is needed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Misfit {
     /// The plan was built by another version of the library.

@@ -9,7 +9,7 @@ use super::part::Part;
 use super::record::{PlanRecord, records};
 use bundle::manifest::Manifest;
 
-/// What a machine and a server need of a plan.
+/// The requirements of a machine and a server on a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanNeeds {
     /// The library that will run it.

@@ -38,7 +38,7 @@ impl Part {
         [self.graph(), weights].iter().filter_map(|name| manifest.file(name)).cloned().collect()
     }
 
-    /// What the names of its plans end with.
+    /// The ending of the names of its plans.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Decoder => "",

@@ -19,7 +19,7 @@ pub const ENGINES: &str = "engines";
 /// The format that this version reads and writes.
 const FORMAT: u32 = 1;
 
-/// What is known of a plan.
+/// The description of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanRecord {
@@ -39,7 +39,7 @@ pub struct PlanRecord {
     pub plan: FileEntry,
     /// The graph and the weights that it was built from, as in the manifest then.
     pub graph: Vec<FileEntry>,
-    /// What wrote the record, with its version.
+    /// The program that wrote the record, with its version.
     pub tool: String,
 }
 

@@ -12,7 +12,7 @@ const NAME_BYTES: usize = 256;
 /// A device's memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemoryInfo {
-    /// What can be taken.
+    /// Memory that can be allocated, in bytes.
     pub free: usize,
     /// Total memory of the device, in bytes.
     pub total: usize,

@@ -44,7 +44,7 @@ pub enum DriverError {
     /// The library can't be loaded.
     #[error("the CUDA driver {} can't be loaded: {reason}", path.display())]
     Missing {
-        /// What was looked for.
+        /// The path or name of the library that was looked for.
         path: PathBuf,
         /// The loader's words.
         reason: String,

@@ -119,7 +119,7 @@ pub struct Results {
 pub struct Buffers {
     /// KV caches of the lanes, and the pool of KV pages.
     pub kv: DeviceKv,
-    /// What an encoder has read, in models that have one.
+    /// Encoder outputs, in models with an encoder.
     pub sources: Option<DeviceSources>,
     sizes: Sizes,
     /// `past_len` `[lanes]`, `source_len` `[lanes]`, `select` `[selected]`, `input_ids` `[rows, longest]`, each

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cuda::{CudaError, DeviceMemory, Extent, Region, Stream};
 use scheduler::backend::{BackendError, KvCopy};
 
-/// What engines want their tensors' addresses to be multiples of, in bytes.
+/// Alignment of tensors' addresses that engines want, in bytes.
 pub(super) const ALIGNMENT: usize = 256;
 
 /// The extents of the caches.

@@ -84,7 +84,7 @@ impl<R: Runner> DeviceBackend<R> {
         Ok(())
     }
 
-    /// What comes before work that uses staging memory.
+    /// Prepares for work that uses staging memory: makes the device current and waits for queued copies.
     fn settle(&mut self) -> Result<(), BackendError> {
         self.stream().device().make_current()?;
         if self.is_unsettled {

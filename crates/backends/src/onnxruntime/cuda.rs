@@ -26,7 +26,7 @@ use crate::cuda::{CudaError, Driver, DriverError, Stream};
 use crate::device::{Buffers, DeviceBackend, DeviceKv, KvShape, Runner, Shapes, Sizes};
 use scheduler::backend::{Backend, BackendError};
 
-/// What is particular to a CUDA device.
+/// The options that are particular to a CUDA device.
 #[derive(Clone, Debug, Default)]
 pub struct CudaOptions {
     /// The device, from 0.

@@ -8,7 +8,7 @@ use crate::readings::SourceShape;
 pub struct Needs {
     /// Caches and pages.
     pub kv: KvShape,
-    /// What an encoder has read, in models that have one.
+    /// Shape of the encoder outputs, in models with an encoder.
     pub sources: Option<SourceShape>,
     /// Inputs and results.
     pub sizes: Sizes,

@@ -31,7 +31,7 @@ use crate::device::{Buffers, DeviceBackend, DeviceKv, DeviceSources, KvShape, Si
 use crate::readings::SourceShape;
 use scheduler::backend::{Backend, Limits};
 
-/// What to load, and on which device.
+/// The bundle to load, and the device for it.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// TensorRT or TensorRT-RTX.
@@ -127,7 +127,7 @@ fn library(options: &Options) -> Result<Library, LoadError> {
     Ok(library)
 }
 
-/// What an engine will be able to hold and do if a plan is built for these options.
+/// The limits and abilities of an engine whose plan is built for these options.
 pub fn limits(manifest: &Manifest, options: &Options) -> Limits {
     dimensions(manifest, options, &plan::wanted(options, manifest)).limits
 }

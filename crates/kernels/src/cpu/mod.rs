@@ -13,7 +13,7 @@ use crate::isa::{Isa, Op};
 /// The vector instructions that kernels are compiled for, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CpuLevel {
-    /// What the compiler makes of plain Rust.
+    /// Plain Rust, compiled for the target's base instruction set.
     Portable,
     /// AVX2 with FMA.
     Avx2,

@@ -37,7 +37,7 @@ impl Lookahead {
         Self { enabled, answered: None, answered_at: Instant::now(), job: None }
     }
 
-    /// What there is to do while no request is.
+    /// The state of the lookahead, for a replica without requests.
     pub(super) fn pending(&self) -> Pending {
         match (&self.answered, self.job) {
             (Some(_), _) => Pending::From(self.answered_at + REST),

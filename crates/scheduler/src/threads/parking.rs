@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What can be parked.
+/// A loop that can be parked.
 pub(super) trait Parked {
     /// Whether it may be visited.
     fn has_room(&self) -> bool;

@@ -19,7 +19,7 @@ struct State {
     stop_by: Option<Instant>,
 }
 
-/// What a replica gets from the queue.
+/// The result of asking the queue for a request.
 pub(super) enum Taken {
     /// The request to work on.
     Request(Box<Request>),

@@ -158,7 +158,7 @@ mod tests {
         prop_oneof![2 => copy, 1 => write]
     }
 
-    /// What is in a lane's position: what was written there.
+    /// The contents of a lane's position.
     fn held(places: &Places<f32>, lane: usize, position: usize) -> f32 {
         places.tensors[0].as_slice()[places.references.place(Lane(lane), position) as usize]
     }

@@ -18,7 +18,7 @@ use ort::value::TensorElementType;
 
 use self::context::{Call, Info};
 
-/// What the operators of one session share. Nodes run one after the other, so nobody ever waits for the lock.
+/// State shared by the operators of one session. Nodes run one after the other, so the lock is never contended.
 type Team = Arc<Mutex<Kernels>>;
 
 /// All operators, computed by `kernels`.

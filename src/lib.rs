@@ -1,6 +1,6 @@
 //! foretype completes search queries as people type them, with a GPT-style language model.
 //!
-//! # The way of a request
+//! # The path of a request
 //!
 //! ```text
 //! http           routes, handlers, wire types, errors                 async, knows no tensors

@@ -7,6 +7,7 @@ MAX_WORDS words. Code, addresses, and what stands between backticks are not pros
 usage: prose.py [FILE...]     without files: the documents and every Rust source that git knows
 """
 
+import functools
 import json
 import re
 import subprocess
@@ -102,6 +103,12 @@ def long_sentences(lines):
                 yield number, f"a sentence of {len(words)} words; {MAX_WORDS} are the most: {' '.join(words[:8])} ..."
 
 
+@functools.cache
+def words():
+    """The words, read once."""
+    return Words()
+
+
 class Words:
     """The words of English and of this project."""
 
@@ -144,14 +151,14 @@ def tools(folder, files):
 
 def check(root, files):
     """What is wrong with the files, as lines for people."""
-    words, found = Words(), []
+    found = []
     with tempfile.TemporaryDirectory() as scratch:
         folder, written = Path(scratch).resolve(), []
         for name in files:
             lines = without_code(prose_lines(Path(name), (root / name).read_text()))
             if not any(lines):
                 continue
-            wrong = [*long_sentences(lines), *words.unknown(lines)]
+            wrong = [*long_sentences(lines), *words().unknown(lines)]
             found += [f"{name}:{number}: {message}" for number, message in sorted(wrong)]
             plain = folder / name
             plain.parent.mkdir(parents=True, exist_ok=True)

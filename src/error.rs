@@ -10,6 +10,7 @@ use scheduler::Refusal;
 
 /// What went wrong, as a program sees it. The names are part of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, utoipa::ToSchema)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The body is not UTF-8.
@@ -52,9 +53,9 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// For programs.
+    /// What went wrong, for programs.
     pub kind: Kind,
-    /// For people.
+    /// What was wrong and what would be right, for people.
     pub message: String,
 }
 

@@ -1,6 +1,6 @@
 //! foretype completes search queries as people type them, with a GPT-style language model.
 //!
-//! # The way of a request
+//! # The path of a request
 //!
 //! ```text
 //! http           routes, handlers, wire types, errors                 async, knows no tensors
@@ -12,7 +12,7 @@
 //!
 //! A handler turns the body into an [`engine::Completion`] or an [`engine::Generation`]. The [`engine::Engine`] checks
 //! it, makes a [`completion::Task`] and queues it. A model thread steps all tasks together: each task asks for
-//! next-token distributions until it is done. The answer returns through a oneshot channel, and its parts, where they
+//! next-token distributions until it is done. The answer returns through a `oneshot` channel, and its parts, where they
 //! are streamed, through a second one. In a model with an encoder, the encoder reads a request's text once, before the
 //! first decoder step.
 //!

@@ -1,7 +1,8 @@
-//! Every figure the server counts, in one typed struct, and its Prometheus text.
+//! All metrics of the server, in one typed struct, and their Prometheus text.
 //!
-//! A name, a unit and a help text stand here once. Who counts calls a field; nobody else names a metric. Figures of a
-//! model carry its name as label `model`, those of one of its replicas also `replica`.
+//! The name, unit and help text of a metric are defined here, and its row in `docs/operations.md` is compared with them
+//! by a test. Other modules call a field or a method and never name a metric. Metrics of a model have the label
+//! `model`, those of one of its replicas also `replica`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ const SECONDS: [f64; 19] = [
     0.000_25, 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0, 30.0,
 ];
-/// Bounds of the histogram of rows in a step.
+/// Upper bounds of the buckets of `foretype_step_rows`, in rows.
 const ROWS: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0];
 
 /// How a request ended.
@@ -323,17 +324,24 @@ fn register<C: Collector + Clone + 'static>(registry: &Registry, made: prometheu
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
-    #[test]
-    fn everything_is_registered_once_and_shows_in_the_text() {
+    /// The text of metrics of which every one has a sample.
+    fn sampled() -> String {
         let metrics = Metrics::new();
         let model = metrics.model("demo");
         model.ended(RequestOutcome::Complete);
         model.replica(0).stepped(StepReport { took: Duration::ZERO, rows: 3, positions: 7, lookahead: false });
         metrics.http_request("/ping", 200, 0.001);
         metrics.cpu_level("avx2");
-        let text = metrics.render();
+        metrics.render()
+    }
+
+    #[test]
+    fn everything_is_registered_once_and_shows_in_the_text() {
+        let text = sampled();
         for line in [
             "foretype_requests_total{model=\"demo\",outcome=\"complete\"} 1",
             "foretype_step_rows_bucket{model=\"demo\",replica=\"0\",le=\"4\"} 1",
@@ -345,5 +353,37 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    /// The first three cells of a metric's row in the reference: name, type, labels.
+    fn row(name: &str, text: &str) -> Option<String> {
+        let kind = text.split(&format!("# TYPE {name} ")).nth(1)?.lines().next()?;
+        let sample = text.lines().find(|line| line.starts_with(name))?;
+        let labels = sample.split(['{', '}']).nth(1).unwrap_or_default();
+        let labels: Vec<&str> = labels.split(',').filter_map(|label| label.split('=').next()).collect();
+        let labels: Vec<&str> = labels.into_iter().filter(|label| *label != "le").collect();
+        Some(format!("| `{name}` | {kind} | {} |", labels.join(", ")))
+    }
+
+    #[test]
+    fn the_reference_of_metrics_has_a_row_for_every_metric_and_no_other() {
+        // The names in this file, so that a metric without a sample is missed too.
+        let code = include_str!("metrics.rs").split("#[cfg(test)]").next().unwrap();
+        let is_name =
+            |text: &&str| text.starts_with("foretype_") && text.chars().all(|c| c == '_' || c.is_ascii_lowercase());
+        let names: BTreeSet<&str> = code.split('"').filter(is_name).collect();
+        let text = sampled();
+        let of_server: BTreeSet<String> =
+            names.iter().map(|name| row(name, &text).unwrap_or_else(|| panic!("{name} has no sample here"))).collect();
+
+        let reference = include_str!("../docs/operations.md").lines().filter(|line| line.starts_with("| `foretype_"));
+        let of_reference: BTreeSet<String> =
+            reference.map(|line| line.splitn(5, '|').take(4).collect::<Vec<_>>().join("|") + "|").collect();
+        let missing: Vec<_> = of_server.difference(&of_reference).collect();
+        let stale: Vec<_> = of_reference.difference(&of_server).collect();
+        assert!(
+            missing.is_empty() && stale.is_empty(),
+            "docs/operations.md lacks {missing:#?} and has {stale:#?}, which the server has not"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Popular queries: a finite-state map from query to count, and the best ones that begin with what was typed.
+//! Popular queries: a finite-state map from query to count, and the most frequent ones that begin with a typed text.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -31,4 +31,5 @@ fi
 . tools/install.sh
 needs shellcheck command -v shellcheck
 bench/tables.py --check
+tools/prose.sh "${CARGO_TARGET_DIR:-target}"
 git ls-files -z '*.sh' .ci/run nginx/serve | xargs -0 shellcheck --external-sources

@@ -1,9 +1,11 @@
-//! `grid`: latency of open-ended generation by the lengths of prompt and answer: one client, one sequence drawn at
-//! random, through the live endpoint. foretype stands behind its container's own entry point and nginx, transformers
-//! behind gunicorn and nginx.
+//! `grid`: latency of open-ended generation by the lengths of prompt and answer: one client, one sampled sequence,
+//! through the live endpoint.
+//!
+//! foretype runs as in its container, with its entry point and nginx; transformers runs in gunicorn with nginx in
+//! front.
 //!
 //! Rounds take turns: each sends every cell to every server once, with a prompt that was never sent before, while the
-//! others are stopped. So a machine that gets slower slows all of them.
+//! others are stopped. A machine that gets slower therefore slows all of them.
 
 mod cells;
 mod table;

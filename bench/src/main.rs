@@ -1,18 +1,22 @@
 //! `foretype-bench`: loads a foretype server as people and machines do, and measures it.
 //!
 //! * [`checkpoint`] writes random models of real shapes, so that no download is needed.
-//! * [`load`] is a closed loop: a number of clients, each sending its next request when the last is answered; [`steps`]
+//! * [`load`] is a closed loop: a number of clients, each sending its next request when the last is answered. [`steps`]
 //!   times single model steps without a server.
 //! * [`overload`] sends more than the server can answer and checks that it degrades as it should.
 //! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who
-//!   type; [`grid`] does it by the lengths of prompts and answers.
-//! * [`http`] measures everything but the model, [`hot`] is what `bench/check.sh` counts instructions of.
+//!   type. [`grid`] does it by the lengths of prompts and answers.
+//! * [`http`] measures everything but the model. [`hot`] is what `bench/check.sh` counts instructions of.
 //!
-//! Beneath them: [`server`] starts and ends servers, [`wrapper`] those of others, [`endpoints`] both as they are
-//! deployed, [`fake_server`] one without a model; [`client`] speaks HTTP, [`load_tools`] runs wrk and JMeter,
-//! [`workload`] makes texts; [`ladder`] chooses how many are tried; [`latency`], [`tally`] and [`summary`] count,
-//! [`bandwidth`] reads memory, [`metrics`] reads what the server says of itself, [`report`] and [`plot`] write results,
-//! [`machine`] says where.
+//! The parts that these share:
+//!
+//! * [`server`] starts and stops servers, [`wrapper`] those of other engines, [`endpoints`] both as they are deployed.
+//!   [`fake_server`] has no model.
+//! * [`client`] speaks HTTP; [`load_tools`] runs wrk and JMeter; [`workload`] makes texts; [`ladder`] chooses the
+//!   numbers of clients.
+//! * [`latency`], [`tally`] and [`summary`] count; [`bandwidth`] measures memory; [`metrics`] reads the server's
+//!   metrics.
+//! * [`report`] and [`plot`] write results; [`machine`] describes the machine.
 //!
 //! Deliberately absent: any policy of the server. What is measured is what a client sees.
 

@@ -1,6 +1,7 @@
-//! `overload`: several times the load that the server can answer, as an open loop, while a prober asks for its health.
+//! `overload`: several times the load that the server can answer, as an open loop, while another client asks for its
+//! health.
 //!
-//! What must hold: every request gets an answer, 200 or 429; `/ping` stays quick; memory stays within a bound; and
+//! What must hold: every request gets an answer, 200 or 429; `/ping` stays fast; memory stays within a bound; and
 //! afterwards the server is what it was before. A bound that is broken makes the command fail.
 
 use std::net::SocketAddr;

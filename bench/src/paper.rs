@@ -1,6 +1,7 @@
-//! `paper`: the paper case's own workload on whole servers. Ten candidates, 42 tokens in all, prompts of 10 tokens, in
-//! a closed loop at a few numbers of clients: foretype in int8 against the status quo and against an ONNX Runtime
-//! wrapper, all behind nginx.
+//! `paper`: the workload of the paper case on whole servers.
+//!
+//! Ten candidates, 42 tokens in all, prompts of 10 tokens, in a closed loop at a few numbers of clients. foretype in
+//! int8 is compared with PyTorch and with an ONNX Runtime wrapper, all with nginx in front.
 //!
 //! foretype searches for the ten most probable continuations where the others sample ten: both compute ten rows of 32
 //! steps.

@@ -1,9 +1,12 @@
-//! `typeahead`: the work that people who type really cause, on whole servers. foretype against itself without its
-//! memory, and against other engines in the obvious wrapper: the typed text in, ten candidates out, for every key.
+//! `typeahead`: the load of people who type, on whole servers.
 //!
-//! Three measures. One person types a query, and half-way goes on along the first suggestion: the latency of keys that
-//! agree with it. How many people can type like that at once, at the speed of [`crate::people`], with the 99th
-//! percentile of a key within a bound. And how many who agree with nothing: whole held-out queries.
+//! foretype is compared with itself without its caches, and with other engines in a simple wrapper: for every key the
+//! typed text goes in and ten candidates come out.
+//!
+//! There are three measures. The first is the latency of keys that agree with the first suggestion: one person types a
+//! query, and half-way continues along it. The second is how many people can type like that at once, at the speed of
+//! [`crate::people`], with the 99th percentile of a key within a bound. The third is how many who agree with nothing:
+//! they type whole held-out queries.
 
 mod replay;
 mod table;

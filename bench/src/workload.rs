@@ -1,7 +1,6 @@
-//! Texts to send: seeded, and never the same twice, so that no answer comes from a memory of its own question.
+//! Texts to send: seeded, and never the same twice, so that no answer comes from a cache of the same question.
 //!
-//! Texts that begin alike still share what the server keeps of their beginnings, as people's texts do; reports say how
-//! much.
+//! Texts with a common prefix still share the server's prefix cache, as people's texts do; reports say how much.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! From a checkpoint to a bundle: the stages, in order.
 //!
-//! Everything that can be refused is refused before the output folder is touched, except what only the weights' own
-//! values show. No process is started and nothing outside the output folder is written.
+//! All checks come before the output folder is touched, except those that need the values of the weights. A build
+//! starts no process and writes nothing outside the output folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ const DEFAULT_CONTEXT: u32 = 128;
 /// Candidates per position by default.
 const DEFAULT_TOP_K: u32 = 64;
 
-/// What to build and where.
+/// The options of a build.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
     /// The checkpoint folder, as `save_pretrained` writes it.
@@ -243,7 +243,7 @@ fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, B
     Ok(GraphOptions { context, top_k: options.top_k.min(shape.vocab), dtype: options.dtype })
 }
 
-/// What is asked for that an encoder-decoder can't have.
+/// Checks the options that an encoder-decoder can't have.
 fn check_encoder_decoder(options: &BuildOptions, model: &Model) -> Result<(), BuildError> {
     let refused = |asked, why| Err(BuildError::EncoderDecoder { asked, why });
     if model.source_positions().is_none() {

@@ -1,6 +1,6 @@
-//! The one error of [`build`](crate::build()), a sentence that says what was wrong and what would be right.
+//! The error type of [`build`](crate::build()): one sentence that says what was wrong and what would be right.
 //!
-//! Each stage has its own error type beside its code; this one joins them and adds what only a whole build can meet.
+//! Each stage has its own error type beside its code. This type joins them and adds the errors of a whole build.
 
 use std::io;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ pub enum BuildError {
         /// Positions that local attention sees.
         window: u32,
     },
-    /// `top_k` of 0.
+    /// `top_k` is 0.
     #[error("a top-k of 0 was asked for: ask for at least 1")]
     TopK,
     /// foretype's own operators in another precision than theirs.
@@ -84,7 +84,7 @@ pub enum BuildError {
          an encoder-decoder begins with"
     )]
     DecoderStart,
-    /// Whoever asked for the bundle looked at it and doesn't want it.
+    /// The caller inspected the finished bundle and refused it.
     #[error(transparent)]
     Refused(Box<dyn std::error::Error + Send + Sync>),
     /// No token to start a sequence from.
@@ -103,13 +103,13 @@ pub enum BuildError {
         /// The value.
         value: f32,
     },
-    /// Whoever asked for the bundle doesn't want it any more.
+    /// The caller cancelled the build.
     #[error("the build was cancelled: start it again for a bundle")]
     Cancelled,
     /// The bundle is there, but no TensorRT plan of it.
     #[error(transparent)]
     Plan(Box<PlanError>),
-    /// Something that is not a bundle is where the bundle should go.
+    /// The output path holds something that is not a bundle, so the build does not replace it.
     #[error("{0} exists and is not a bundle: name a new or empty folder, or a bundle to replace")]
     Occupied(PathBuf),
     /// The output path names no folder that could be made (`/`, `..`).
@@ -123,7 +123,7 @@ pub enum BuildError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }

@@ -25,7 +25,7 @@ impl<W: Write> Hashed<W> {
         Self { inner, hasher, bytes }
     }
 
-    /// Bytes until now.
+    /// Number of bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -35,7 +35,7 @@ impl<W: Write> Hashed<W> {
         hexadecimal(&self.hasher.clone().finalize())
     }
 
-    /// What it writes to.
+    /// The underlying writer.
     pub fn get_ref(&self) -> &W {
         &self.inner
     }

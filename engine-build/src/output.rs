@@ -1,7 +1,7 @@
-//! The bundle's folder on disk: written under another name, then moved to its own in one step.
+//! The bundle's folder on disk: written under a temporary name, then renamed in one step.
 //!
-//! A reader therefore sees the old bundle or the new one, never a half. What a killed build left is taken up by the
-//! next one for the same place. What goes into the files is not decided here.
+//! A reader therefore sees the old bundle or the new one, never a mixture. The next build of the same output continues
+//! what a killed build left. Other files decide the contents.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -142,7 +142,7 @@ fn check_output(out: &Path) -> Result<PathBuf, BuildError> {
     fs::canonicalize(out).map_err(write_error(out))
 }
 
-/// A name beside `out` that tells what it is and whose.
+/// The path `OUT.ROLE-PID` beside `out`, for this process.
 fn sibling(out: &Path, role: &str) -> Result<PathBuf, BuildError> {
     beside(out, &format!("{role}-{}", std::process::id()))
 }

@@ -1,14 +1,14 @@
-//! Weight matrices in panels: the order in which the CPU kernels read them, so that they are mapped from the file and
-//! used as they are.
+//! Weight matrices in panels: the order in which the CPU kernels read them. They are mapped from the file and used
+//! without a copy.
 //!
-//! A matrix W of inputs x outputs is used as `y = x W`. [`LANES`] outputs make a panel; the last panel is filled up
-//! with zeros.
+//! A matrix W of inputs x outputs is used as `y = x W`. [`LANES`] outputs make a panel; the last panel is padded with
+//! zeros.
 //! * f32: `[panels, inputs, 16]`, element `[p, i, l] = W[i, 16 p + l]`.
 //! * int8: u8 `[panels, ceil(inputs / 4), 16, 4]`, element `[p, j, l, c] = 128 + q[4 j + c, 16 p + l]`, and f32 scales
 //!   `[16 panels]`: `W[i, o]` is about `q[i, o] * scale[o]`, with q in -127..=127.
 //!
-//! A matrix is read once, a block of panels at a time, so that memory does not grow with it. Which matrices are packed
-//! is decided elsewhere.
+//! A matrix is read once, a block of panels at a time, so memory does not grow with it. Other files decide which
+//! matrices are packed.
 
 use std::ops::Range;
 
@@ -33,7 +33,7 @@ const LARGEST: f32 = 127.0;
 /// Elements of a matrix that are in memory at once, 32 MiB; one panel is, whatever its size.
 const BLOCK_ELEMENTS: u64 = 8 << 20;
 
-/// What the weights of packed matrices are stored as.
+/// The storage type of packed matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     F32,

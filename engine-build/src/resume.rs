@@ -1,9 +1,9 @@
-//! A weights file that goes on where a build that was killed had stopped.
+//! A weights file that continues where a killed build stopped.
 //!
-//! Beside the file lies a journal: a line that names the build, then one for each place up to which the file was whole,
-//! with the checksum of everything before it. Nothing in either is believed. The next build of the same name reads the
-//! file again, which its checksum needs anyway, and goes on from the last place whose checksum is right. So it doesn't
-//! matter what a crash left of them.
+//! A journal lies beside the file. Its first line names the build; each further line is a checkpoint: a length of the
+//! file and the checksum of everything up to it. The next build of the same name reads the file again, which its own
+//! checksum needs anyway, and continues at the last checkpoint whose checksum is right. Whatever a crash left in either
+//! file is therefore detected.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};

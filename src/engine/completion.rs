@@ -1,4 +1,4 @@
-//! Completing a typed text: what can be asked for, what can be wrong with it, and the popular queries in its answer.
+//! Completion of a typed text: its request, the checks of the request, and the popular queries in its answer.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use scheduler::Finish;
 /// What to complete, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// What was typed.
+    /// The typed text.
     pub input: String,
     /// Suggestions wanted; 10 if absent.
     pub suggestions: Option<usize>,

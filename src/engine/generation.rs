@@ -1,4 +1,4 @@
-//! Open-ended generation: what can be asked for, and what can be wrong with it.
+//! Open-ended generation: its request, and the checks of the request.
 
 use std::sync::Arc;
 

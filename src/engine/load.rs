@@ -1,4 +1,4 @@
-//! The parts of an engine, read from a bundle.
+//! Reads the parts of an engine from a bundle.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub struct EngineParts {
     pub popular: Option<Popular>,
     /// What a backend can hold.
     pub limits: Limits,
-    /// Loads a backend.
+    /// Loads the backend; each model thread calls it.
     pub load: Loader,
     /// Bytes of the model with all its caches full.
     pub memory_bytes: u64,

@@ -1,7 +1,7 @@
-//! One loaded model, ready to complete: text side, model threads, limits. What HTTP and the command line both call.
+//! One loaded model: tokenizer, blocklist, popular queries, model threads, limits. HTTP and the command line call it.
 //!
-//! `load` reads its parts, `model` is what requests are checked against, `completion` and `generation` make their
-//! tasks, and `running` is a request until it is answered.
+//! `load` reads its parts, and `model` is what requests are checked against. `completion` and `generation` make tasks
+//! of requests, and `running` is a request until it is answered.
 
 mod completion;
 mod generation;
@@ -39,7 +39,7 @@ use crate::error::Error;
 use crate::metrics::{self, Metrics, ModelMetrics};
 use crate::popular::Popular;
 
-/// A loaded model.
+/// A loaded model that answers requests.
 pub struct Engine {
     name: String,
     model: Model,

@@ -1,4 +1,4 @@
-//! What requests are checked against: a model's text side, its limits, and the server's bounds.
+//! What requests are checked against: the model's tokenizer, its limits, and the server's bounds.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Bounds on requests, and how a model is loaded.
+//! The options of an engine: bounds on requests, and how a model is loaded.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub struct RequestOptions {
 }
 
 impl RequestOptions {
-    /// Beams of a search for so many suggestions.
+    /// Number of beams of a search for `suggestions` suggestions.
     pub fn beams(&self, suggestions: usize) -> usize {
         self.beams.unwrap_or(DEFAULT_BEAMS.max(suggestions))
     }

@@ -1,7 +1,7 @@
 //! The arithmetic of evaluation: ranks, means, percentiles, the paired bootstrap. Pure.
 //!
-//! The measures are the literature's: MRR@10 and partial MRR over keystrokes (Park and Chiba 2017), maximum recoverable
-//! length (Kim 2019), and keystrokes saved by a person who accepts the query as soon as it is listed.
+//! The measures come from the literature: MRR@10 and partial MRR over keystrokes (Park and Chiba 2017), and maximum
+//! recoverable length (Kim 2019). Keystrokes saved are those of a person who accepts the query as soon as it is listed.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -55,7 +55,7 @@ pub fn ranks<'a>(
 /// Means over some keystrokes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Keystrokes.
+    /// Number of keystrokes.
     pub keystrokes: usize,
     /// Mean reciprocal rank.
     pub mrr: f64,
@@ -84,7 +84,7 @@ pub fn summarise<'a>(keystrokes: impl Iterator<Item = &'a Keystroke>) -> Summary
     sum
 }
 
-/// What a query's keystrokes come to.
+/// Measures over the keystrokes of one query.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct QueryScore {
     /// Mean reciprocal rank over its keystrokes.

@@ -1,4 +1,4 @@
-//! Replays queries keystroke by keystroke and measures what a person would have got, and what it cost.
+//! Replays queries keystroke by keystroke, and measures the quality of the suggestions and their cost.
 //!
 //! [`replay`] drives a scheduler, without a server or a thread; [`typos`] types with errors; [`metrics`] is the
 //! arithmetic, [`report`] the tables and the plot.

@@ -43,7 +43,7 @@ impl Contender {
     }
 }
 
-/// How to replay.
+/// The options of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
     /// Beams of a search.
@@ -66,15 +66,16 @@ pub struct Replay<'a> {
     pub scheduler: &'a mut Scheduler,
     /// Popular queries, for [`Contender::Popular`].
     pub popular: Option<&'a Popular>,
-    /// How to replay.
+    /// The options of the replay.
     pub options: ReplayOptions,
 }
 
 impl Replay<'_> {
-    /// Types every query and asks after each character but the last. `progress` is called after each query.
+    /// Types every query, and searches after each character except the last. `progress` is called after each query.
+    /// Returns one [`Keystroke`] per search, in order.
     ///
     /// # Errors
-    /// The engine's.
+    /// A forward of the engine failed.
     pub fn run(
         &mut self,
         queries: &[String],

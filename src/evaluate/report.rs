@@ -13,15 +13,15 @@ const LENGTHS: [(usize, usize); 5] = [(1, 3), (4, 6), (7, 10), (11, 16), (17, us
 /// Resamples of the bootstrap.
 const RESAMPLES: usize = 2000;
 
-/// One contender's keystrokes over one set of queries.
+/// The keystrokes of one method over one set of queries.
 pub struct Run {
-    /// Who answered.
+    /// The method that answered.
     pub contender: Contender,
     /// The set's name, such as "unseen".
     pub set: String,
     /// Characters of each query.
     pub lengths: Vec<usize>,
-    /// All keystrokes.
+    /// The measurements of all keystrokes.
     pub keystrokes: Vec<Keystroke>,
 }
 

@@ -1,4 +1,4 @@
-//! Asks the engine what a body of `POST /invocations` wants, and writes its answer, whole or as a stream.
+//! Sends a body of `POST /invocations` to the engine and writes its answer, as one document or as a stream.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A body of JSON Lines, as batch transforms send it: one line of answer for each line, in order, whatever is wrong
-//! with some.
+//! A body of JSON Lines, as batch transforms send it: one line of answer for each line, in order. An error takes the
+//! place of one answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What a body of `POST /invocations` is, by its keys: `requestType` is about sessions, `input` is a typed text to
-//! complete, `inputs` a prompt to continue. Reads; answers nothing.
+//! The kinds of bodies of `POST /invocations`, told apart by their keys: `requestType` opens or closes a session,
+//! `input` is a typed text, `inputs` a prompt. Parses only.
 
 use std::borrow::Cow;
 

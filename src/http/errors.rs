@@ -1,5 +1,5 @@
-//! Errors on the wire: `{"error":{"kind","message"}}` with the status of this one table, or OpenAI's shape on its
-//! routes.
+//! Errors on the wire: `{"error":{"kind","message"}}`, or OpenAI's shape on its routes. One table maps a kind to its
+//! HTTP status.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
@@ -151,7 +151,24 @@ pub(super) async fn path_not_found(request: HttpRequest) -> HttpResponse {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn the_reference_has_a_row_for_every_kind_with_its_status() {
+        let schema = serde_json::to_value(<Kind as utoipa::PartialSchema>::schema()).unwrap();
+        let kinds: Vec<Kind> = serde_json::from_value(schema["enum"].clone()).unwrap();
+        let row =
+            |kind: Kind| format!("| `{}` | {} |", serde_json::json!(kind).as_str().unwrap(), status(kind).as_u16());
+        let rows: BTreeSet<String> = kinds.into_iter().map(row).collect();
+
+        let reference = include_str!("../../docs/api.md").split("\n## Errors\n").nth(1).unwrap();
+        let told = reference.lines().filter(|line| line.starts_with("| `"));
+        let told: BTreeSet<String> =
+            told.map(|line| line.splitn(4, '|').take(3).collect::<Vec<_>>().join("|") + "|").collect();
+        assert_eq!(rows, told, "docs/api.md, Errors");
+    }
 
     #[test]
     fn errors_of_models_say_what_to_do_over_http() {

@@ -1,4 +1,4 @@
-//! JSON Lines: a body into its lines. What a line means is not decided here.
+//! JSON Lines: splits a body into lines, without interpreting them.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! The schema of prompts, as Hugging Face's servers and the Large Model Inference containers speak it: `{"inputs",
-//! "parameters"}`, answered with `generated_text`. Says what it means to the engine; computes nothing.
+//! The schema of prompts, as Hugging Face's servers and the Large Model Inference containers have it: `{"inputs",
+//! "parameters"}`, answered with `generated_text`. Translates to the engine's types; computes nothing.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -303,7 +303,7 @@ impl Reason {
 }
 
 impl Reply {
-    /// An answer as it is sent.
+    /// The body of an answer: the first sequence, and with `style.details` its tokens and the other sequences.
     pub fn new(generation: &Generation, style: Style, answer: &Answer<Generated>) -> Self {
         let mut sequences = answer.result.sequences.iter();
         let first = sequences.next();

@@ -1,4 +1,4 @@
-//! The OpenAPI document, from the handlers' attributes and the wire types.
+//! The OpenAPI document, generated from the handlers' attributes and the wire types.
 
 use actix_web::HttpResponse;
 use actix_web::web::Data;

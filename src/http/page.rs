@@ -1,6 +1,6 @@
-//! The page for people: a search box that completes as they type, with what each key cost. One HTML file, one style and
-//! one script, part of the binary; nothing comes from elsewhere. It asks the same routes as everyone else, and is no
-//! part of the API's document.
+//! The demo page: a search box that completes as a person types, with the cost of each key. One HTML file, one style
+//! and one script, all in the binary. The page asks the same routes as other clients, and is no part of the OpenAPI
+//! document.
 
 use actix_web::web::Data;
 use actix_web::{HttpResponse, Result};

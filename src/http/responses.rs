@@ -1,4 +1,4 @@
-//! The error answers that several routes have, as the document lists them.
+//! The error answers that several routes share, for the OpenAPI document.
 
 use utoipa::IntoResponses;
 
@@ -84,7 +84,7 @@ pub(super) enum ModelErrors {
     /// The model isn't loaded, or this server holds one model only.
     #[response(status = 404)]
     NotFound(ErrorBody),
-    /// Another method.
+    /// 405: the path does not have this method.
     #[response(status = 405)]
     Method(ErrorBody),
 }
@@ -96,7 +96,7 @@ pub(super) enum LoadErrors {
     /// The request or the folder is wrong; the message says how.
     #[response(status = 400)]
     Invalid(ErrorBody),
-    /// There is a model of that name.
+    /// 409: a model of that name is loaded or being loaded.
     #[response(status = 409)]
     Exists(ErrorBody),
     /// The body is too large.

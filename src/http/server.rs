@@ -1,5 +1,5 @@
-//! The server: a listener, the routes, and the models beside them. It runs before a model is loaded, so that `/ping`
-//! can say so.
+//! The server: a listener, the routes and the models. It listens before a model is loaded, so that `/ping` can report
+//! that the model loads.
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;

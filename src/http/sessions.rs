@@ -1,5 +1,5 @@
-//! Sessions as Amazon SageMaker speaks them: headers that open one, name one and close one. Nothing is kept here: a
-//! session is a name, by which the engine knows that a newer request takes the place of an older one.
+//! Sessions as Amazon SageMaker defines them: headers that open, name and close a session. The server keeps no state of
+//! a session: its name tells the engine that a newer request supersedes an older one.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Kind};
 pub const SESSION_HEADER: &str = "X-Amzn-SageMaker-Session-Id";
 /// Names a session that was opened, and when it expires.
 pub const NEW_SESSION_HEADER: &str = "X-Amzn-SageMaker-New-Session-Id";
-/// Names a session that was closed.
+/// Response header with the name of the session that a request closed.
 pub const CLOSED_SESSION_HEADER: &str = "X-Amzn-SageMaker-Closed-Session-Id";
 /// The value of [`SESSION_HEADER`] that asks for a new session.
 const NEW_SESSION: &str = "NEW_SESSION";

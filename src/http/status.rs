@@ -1,4 +1,4 @@
-//! Health, metrics and limits: what a platform asks a container beside its model.
+//! Health, metrics and limits: the routes for the platform of a container.
 
 use actix_web::web::Data;
 use actix_web::{HttpResponse, Result};

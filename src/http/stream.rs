@@ -1,5 +1,5 @@
-//! Answers sent as they are made: what a running request does, turned into bytes by an encoder per schema. The engine's
-//! channel is the only buffer, and dropping the stream, as when the client leaves, stops the work.
+//! Streamed answers: the events of a running request, turned into bytes by an encoder for each schema. The engine's
+//! channel is the only buffer. Dropping the stream, as when the client leaves, cancels the request.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub fn pieces<T: TaskResult>(engine: Arc<Engine>, running: Running<T>) -> impl S
 
 /// Writes pieces in a schema.
 pub trait Encoder<P> {
-    /// Appends what a piece comes to; nothing if it is no news for the client.
+    /// Appends the bytes of a piece to `out`; appends nothing if the piece has no news for the client.
     fn encode(&mut self, piece: P, out: &mut Vec<u8>);
 }
 

@@ -1,5 +1,5 @@
-//! The schema of typed texts: `{"input": ...}`, answered with suggestions. Only its shape; ranges are the engine's
-//! business.
+//! The schema of typed texts: `{"input": ...}`, answered with suggestions. This module checks only the shape; the
+//! engine checks the ranges.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -33,7 +33,7 @@ pub struct Invocation {
     /// accents (`case`), or also typing errors (`auto`); the server's default if absent.
     #[schema(value_type = Option<ToleranceName>)]
     pub tolerance: Option<Tolerance>,
-    /// Whose text this is: a newer request of a session takes the place of an older one that is still being worked on.
+    /// Name of the session. A newer request of the same session supersedes an older one that still runs.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
     pub session: Option<String>,
     /// Send each suggestion as soon as its place is certain.

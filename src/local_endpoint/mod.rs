@@ -1,6 +1,6 @@
-//! Amazon SageMaker's runtime API in front of a server or container on this machine, so that client code written with
-//! an AWS SDK runs against it with nothing but its endpoint URL changed. For trying things out: it checks no
-//! signatures, and no request to a deployed model passes through here.
+//! Amazon SageMaker's runtime API in front of a server or container on this machine. Client code written with an AWS
+//! SDK runs against it once its endpoint URL is changed. For development only: it checks no signatures, and no request
+//! to a deployed model passes through here.
 
 pub mod event_stream;
 

@@ -1,4 +1,4 @@
-//! What can be wrong with the models that a server holds.
+//! The errors of loading and finding a model.
 
 use super::folder::IntakeError;
 use crate::engine::EngineError;

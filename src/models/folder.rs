@@ -1,5 +1,5 @@
-//! What `--model` names: a bundle, a bare Hugging Face checkpoint, or a folder with one of them in it. A checkpoint is
-//! built into a cache on first use and found there afterwards.
+//! The folder that `--model` names: a bundle, a Hugging Face checkpoint, or a folder with one of them in it. A
+//! checkpoint is built into a cache on first use.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ pub enum IntakeError {
     Neither {
         /// The folder.
         path: PathBuf,
-        /// What is in it.
+        /// What the folder holds instead.
         found: String,
     },
     /// The bundle is damaged or of another version.

@@ -1,7 +1,7 @@
-//! The models that a server holds: the one that it was started with, or several, loaded and unloaded by name.
+//! The models of a server: the one that it was started with, or several, loaded and unloaded by name.
 //!
-//! [`registry`] holds models by name, [`folder`] finds or builds the bundle of a folder, [`error`] is what can be
-//! wrong. Loading blocks, so callers keep it off their event loop. Knows no HTTP.
+//! [`registry`] holds models by name, [`folder`] finds or builds the bundle of a folder, [`error`] has the errors.
+//! Loading blocks, so callers keep it off their event loop. No HTTP here.
 
 pub mod error;
 pub mod folder;
@@ -26,7 +26,7 @@ pub enum ModelState {
     Failed(String),
 }
 
-/// The models that a server holds.
+/// The models of a server: one, or several by name.
 #[derive(Clone)]
 pub enum Models {
     /// The one that the server was started with.

@@ -1,5 +1,4 @@
-//! Models by name, loaded on demand within a budget of memory. How a folder becomes an [`Engine`] is the loader's
-//! business.
+//! Models by name, loaded on demand within a memory budget. The loader that is given makes an [`Engine`] of a folder.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -28,7 +27,7 @@ pub struct Registry {
     slots: Mutex<BTreeMap<String, Slot>>,
 }
 
-/// A loaded model.
+/// A model that is loaded.
 #[derive(Clone)]
 pub struct Loaded {
     /// The folder that it came from.

@@ -1,4 +1,4 @@
-//! How far one model's next-token distributions are from another's. Pure.
+//! The divergence between the next-token distributions of two models. Pure.
 
 use bundle::manifest::Quality;
 
@@ -8,7 +8,7 @@ use completion::text::TokenId;
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     positions: u64,
-    /// Positions at which both put the same token first.
+    /// Positions at which both models give the same token the highest logit.
     agreeing: u64,
     /// Sum of the divergences, in nats.
     divergence: f64,
@@ -37,7 +37,7 @@ impl Comparison {
         }
     }
 
-    /// The figures over so many texts, if there were any tokens.
+    /// The figures over `texts` texts; `None` if there were no tokens.
     pub(super) fn quality(&self, texts: u64) -> Option<Quality> {
         let [reference, candidate] = self.surprise.map(|sum| (sum / self.predicted as f64).exp());
         (self.predicted > 0).then(|| Quality {

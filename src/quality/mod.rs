@@ -1,7 +1,7 @@
-//! Builds of int8 bundles, compared with the same model in f32 before they take their place.
+//! Builds int8 bundles, and compares each with the f32 model before it takes its place.
 //!
-//! Both models read the same texts, and at every token their next-token distributions are compared. A bundle that is
-//! beyond the bounds is refused, so that nobody serves a model that quantization broke without having said so.
+//! Both models read the same texts, and their next-token distributions are compared at every token. A bundle beyond the
+//! bounds is refused, so nobody serves a model that quantization broke by accident.
 
 mod comparison;
 
@@ -25,7 +25,7 @@ pub const MAX_KL_NATS: f64 = 0.05;
 /// Largest perplexity in multiples of the f32 model's.
 pub const MAX_PERPLEXITY_RATIO: f64 = 1.05;
 
-/// Texts that are read; of more, so many at even distances, or the most popular ones.
+/// Most texts that are read. Of a longer list, texts at even distances are taken, or the most popular ones.
 const MAX_TEXTS: usize = 200;
 /// Tokens of one forward.
 const CHUNK: usize = 64;
@@ -68,7 +68,7 @@ pub enum QualityError {
     /// A model can't be loaded.
     #[error("int8 can't be compared with f32: {0}")]
     Load(#[from] LoadError),
-    /// A model fails.
+    /// A forward of one of the models failed.
     #[error("int8 can't be compared with f32: {0}")]
     Forward(#[from] BackendError),
 }

@@ -10,6 +10,8 @@ Every fenced block of sh or python has one marker behind its language, which peo
 A block without a marker, or without a language, is an error. Blocks run in a copy of the repository's tree (links), where
 target/release/foretype is the binary under test, path/to/checkpoint is a checkpoint, 127.0.0.1:8080 is a server with the demo
 model, 127.0.0.1:8081 SageMaker's runtime API in front of it, and 127.0.0.1:8082 a server with models by name.
+
+The table of errors in docs/api.md is tried too: see error_table.py.
 """
 
 import os
@@ -23,6 +25,8 @@ import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+
+import error_table
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "bench/*.md", "fuzz/*.md", "models/demo/*.md"]
@@ -111,6 +115,7 @@ class Runner:
         endpoint = self.start(["local-endpoint", "--target", demo, "--port", "0"])
         self.environment["AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME"] = endpoint
         by_name = self.start(["serve", "--multi-model"])
+        self.urls = demo, by_name
         # What documents show, and what is here instead.
         self.instead = {
             "http://127.0.0.1:8080": demo,
@@ -178,6 +183,11 @@ def commands(block):
     return [line for line in lines if line]
 
 
+def check_errors(path, runner):
+    """What is wrong with the table of errors."""
+    return error_table.check(path.read_text(), *runner.urls) if path == ROOT / "docs/api.md" else []
+
+
 def main():
     binary, *names = sys.argv[1:]
     paths = [ROOT / name for name in names] or sorted({path for pattern in DOCUMENTS for path in ROOT.glob(pattern)})
@@ -197,6 +207,9 @@ def main():
                 except (Wrong, subprocess.TimeoutExpired, OSError) as error:
                     failed += 1
                     print(f"FAILED  {block}: {error}", flush=True)
+            for wrong in (wrong for path in paths for wrong in check_errors(path, runner)):
+                failed += 1
+                print(f"FAILED  docs/api.md, errors: {wrong}", flush=True)
         finally:
             runner.close()
     print(f"docs: {passed} passed, {failed} failed")

@@ -1,5 +1,5 @@
-//! docs/tuning.md against the command line: every flag has a row, every row a flag, and names and defaults are the
-//! program's.
+//! docs/tuning.md against the command line: every flag has a row, every row a flag, names and defaults are the
+//! program's, and the other cells are one sentence each.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,12 @@ fn rows() -> BTreeMap<(&'static str, String), (String, String)> {
             command = if line.contains("`build`") { "build" } else { "serve" };
         }
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        if let [_, names, default, does, _, _] = cells[..]
+        if let [_, names, default, does, costs, _] = cells[..]
             && let Some((flag, variable)) = names.split_once(", ")
             && flag.starts_with("`--")
         {
-            assert!(!does.is_empty(), "{line}");
+            let is_sentence = |cell: &str| cell.ends_with('.') && !cell.contains(". ");
+            assert!(is_sentence(does) && is_sentence(costs), "not one sentence a cell: {line}");
             let bare = |text: &str| text.trim_matches('`').to_owned();
             rows.insert((command, bare(flag)), (bare(variable), default.to_owned()));
         }

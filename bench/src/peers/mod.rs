@@ -1,6 +1,7 @@
-//! `peers`: engines side by side. Each gets the same prompts and continues them greedily by the same number of tokens;
-//! all of them take turns round by round in one run, so that a machine that gets slower slows all of them. Engines that
-//! wait are stopped.
+//! `peers`: engines side by side.
+//!
+//! Each engine gets the same prompts and continues them greedily by the same number of tokens. All of them take turns
+//! round by round in one run, so a machine that gets slower slows all of them. Engines that wait are stopped.
 //!
 //! `worker` runs the engines of others, `own` foretype's, `table` writes what was measured.
 

@@ -1,5 +1,6 @@
-//! Which engine a server takes: the one that is asked for, or the quickest that this machine has. [`find`] looks at the
-//! machine; [`choose`] is the rule, and always says why.
+//! Chooses the engine of a server: the one that was asked for, or the fastest that this machine has.
+//!
+//! [`find`] looks at the machine. [`choose`] is the rule, pure, and always gives its reason.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +11,7 @@ use tensorrt::{Flavour, Library, Sm};
 
 use crate::cuda::Driver;
 
-/// What is asked for.
+/// The engine that the caller asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
     /// TensorRT, or TensorRT-RTX, where there is a GPU and the library; ONNX Runtime on the CPU elsewhere.
@@ -24,7 +25,7 @@ pub enum Wanted {
     TensorRtRtx,
 }
 
-/// Where to run.
+/// The device that an engine runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     /// The CPU.
@@ -58,20 +59,20 @@ impl fmt::Display for Device {
 /// A GPU that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// Its name.
+    /// The GPU's name, as the driver reports it.
     pub name: String,
     /// Its architecture.
     pub sm: Sm,
 }
 
-/// What is known before anything is loaded.
+/// The machine and the bundle, as far as known before anything is loaded.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// The GPU that would be used, or why there is none.
     pub gpu: Result<Gpu, String>,
     /// TensorRT's version, or why it can't be used.
     pub tensorrt: Result<String, String>,
-    /// TensorRT-RTX's.
+    /// The version of TensorRT-RTX's library, or why it can't be loaded.
     pub tensorrt_rtx: Result<String, String>,
     /// The bundle's precision; `None` for a checkpoint that is still to be built.
     pub dtype: Option<Dtype>,
@@ -79,7 +80,7 @@ pub struct Facts {
     pub encoder_decoder: bool,
 }
 
-/// An engine.
+/// The engine that was chosen, with its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chosen {
     /// ONNX Runtime on a device.
@@ -97,10 +98,10 @@ impl fmt::Display for Chosen {
     }
 }
 
-/// The rule. `device` is the one that was asked for, if one was.
+/// Chooses the engine and its device, with the reason as a sentence. `device` is the requested one, if any.
 ///
 /// # Errors
-/// What was asked for can't be had, and why.
+/// The requested engine or device is not available; the sentence has the reason.
 pub fn choose(wanted: Wanted, device: Option<Device>, facts: &Facts) -> Result<(Chosen, String), String> {
     let gpu_number = if let Some(Device::Cuda(number)) = device { number } else { 0 };
     let asked = |chosen| Ok((chosen, "it was asked for".to_owned()));
@@ -156,7 +157,7 @@ fn usable(flavour: Flavour, facts: &Facts) -> Result<String, String> {
     }
 }
 
-/// Where to look.
+/// Where to look for libraries.
 #[derive(Clone, Copy, Debug)]
 pub struct Places<'a> {
     /// The CUDA driver; the system's if absent.

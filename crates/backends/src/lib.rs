@@ -3,8 +3,8 @@
 //! * [`onnxruntime`] runs the bundle's graph on the CPU, or on a CUDA device.
 //! * [`tensorrt`] runs a TensorRT plan of the graph on a CUDA device.
 //! * [`device`] is what both share on a CUDA device; [`cuda`] is the driver, its memory and its streams.
-//! * [`readings`] keeps account of encoder outputs, wherever their memory is.
-//! * [`choice`] selects the engine of a server and says why; [`options`] loads it.
+//! * [`readings`] tracks which slot and lane holds which encoder output, on the CPU and on devices.
+//! * [`choice`] selects the engine of a server and gives the reason; [`options`] loads it.
 //!
 //! `unsafe` is where memory meets native code: `onnxruntime/raw.rs`, `onnxruntime/operators/context.rs`,
 //! `onnxruntime/cuda.rs`, `cuda` and `tensorrt`.

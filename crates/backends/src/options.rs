@@ -1,4 +1,4 @@
-//! What each engine is told, and loading the one that was chosen.
+//! The options of each engine, and loading the chosen engine.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub enum BackendOptions {
     OnnxRuntime(onnxruntime::Options),
     /// ONNX Runtime on a CUDA device.
     OnnxRuntimeCuda(onnxruntime::Options, CudaOptions),
-    /// TensorRT.
+    /// TensorRT or TensorRT-RTX, with its options.
     TensorRt(tensorrt::Options),
 }
 
@@ -50,7 +50,7 @@ pub fn load(bundle: &Path, manifest: &Manifest, options: &BackendOptions) -> Res
     }
 }
 
-/// What a bundle's engine will be able to hold and do, without loading it.
+/// The limits and abilities of a bundle's engine, computed without loading it.
 pub fn limits(manifest: &Manifest, options: &BackendOptions) -> Limits {
     match options {
         BackendOptions::OnnxRuntime(options) | BackendOptions::OnnxRuntimeCuda(options, _) => {

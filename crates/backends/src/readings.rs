@@ -1,8 +1,9 @@
-//! What an encoder has read, and which slot and lane has it: what is the same wherever the memory is. Pure.
+//! Bookkeeping of encoder outputs, for host and device memory alike: which slot and which lane holds which source.
+//! Pure.
 //!
-//! The encoder writes what it reads into a slot. The decoder's graph wants the sources of all rows side by side, so
-//! what a row reads is copied to its lane once and stays there until the lane reads another source. The lanes are as
-//! wide as the longest source that is read asks for, not as the longest that there may be.
+//! The encoder writes its outputs into a slot. The decoder's graph wants the sources of all rows side by side, so a
+//! row's source is copied to its lane once and stays there until the lane needs another source. The lanes are as wide
+//! as the longest source in use, not as the longest possible one.
 
 use bundle::manifest::Manifest;
 
@@ -39,7 +40,7 @@ impl SourceShape {
         Some(Self { layers, heads, head_dim, element_bytes, lanes, limits }.with_lanes(lanes))
     }
 
-    /// The same for so many lanes. There are as many slots as there can be rows, and one for warming up.
+    /// The same shape with `lanes` lanes, and one slot more than lanes, for the warm-up.
     #[must_use]
     pub fn with_lanes(self, lanes: usize) -> Self {
         Self { lanes, limits: SourceLimits { slots: lanes + 1, ..self.limits }, ..self }
@@ -61,7 +62,7 @@ impl SourceShape {
     }
 }
 
-/// A source in its slot.
+/// The source that a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
     /// Which it was, of all.
@@ -88,7 +89,7 @@ pub struct Readings {
     slots: Vec<Option<Reading>>,
     /// By lane, the number of the reading that was copied there.
     lanes: Vec<Option<u64>>,
-    /// Readings so far.
+    /// Number of sources read so far.
     count: u64,
     /// The longest source that there may be.
     longest: usize,
@@ -118,7 +119,7 @@ impl Readings {
         self.slots[slot.0] = None;
     }
 
-    /// A source of so many tokens was read into a slot.
+    /// Records that a source of `len` tokens was written into a slot.
     pub fn finish(&mut self, slot: SourceSlot, len: usize) {
         self.count += 1;
         self.slots[slot.0] = Some(Reading { number: self.count, len });
@@ -150,7 +151,7 @@ impl Readings {
         Ok(fills)
     }
 
-    /// What the lanes have is unknown: a copy failed.
+    /// Forgets which sources the lanes hold, because a copy failed.
     pub fn forget_lanes(&mut self) {
         self.lanes.fill(None);
     }

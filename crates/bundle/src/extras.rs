@@ -1,7 +1,6 @@
-//! What a bundle may carry beside the model: a blocklist, and popular queries with their counts.
+//! The optional parts of a bundle: a blocklist, and popular queries with their counts.
 //!
-//! This module reads what people write and says which line is wrong; what the files do when a query is completed is
-//! decided where they are served.
+//! This module parses the files and names the line of an error. The server decides what the parts do to a completion.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ pub const BLOCKLIST_FILE: &str = "blocklist.txt";
 pub const TYPING_FILE: &str = "typing.json";
 /// The popular queries in a bundle: a finite-state map from query to count.
 pub const POPULAR_FILE: &str = "popular.fst";
-/// What popular queries are called beside a checkpoint: lines of query, tab, count.
+/// File name of popular queries beside a checkpoint: lines of query, tab, count.
 pub const POPULAR_SOURCE: &str = "popular.tsv";
 
 /// Why a blocklist or popular queries can't be used.
@@ -36,7 +35,7 @@ pub enum ExtrasError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What it says.
+        /// The text of the line.
         found: String,
     },
     /// A `*` somewhere else than at a term's end.
@@ -46,7 +45,7 @@ pub enum ExtrasError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What it says.
+        /// The text of the line.
         found: String,
     },
     /// The map can't be built.

@@ -1,7 +1,7 @@
-//! The format of a foretype bundle: what the builder writes, and what the server and the backends read.
+//! The format of a foretype bundle, which the builder writes and the server and the backends read.
 //!
 //! - [`manifest`]: `manifest.json`, the names of the other files, and the checks of both.
-//! - [`extras`]: the blocklist and the popular queries that a bundle may carry.
+//! - [`extras`]: the blocklist and the popular queries that a bundle may contain.
 //!
 //! Deliberately absent: how a bundle is built (the crate `engine-build`), and TensorRT plans, which belong to one GPU.
 

@@ -1,7 +1,7 @@
-//! `manifest.json`: what a bundle is, for the server that loads it.
+//! `manifest.json`: the description of a bundle, for the server that loads it.
 //!
-//! It names no absolute path and nothing of the machine that built the bundle. Engines for a particular GPU that are
-//! added to the folder later are not listed: they carry their own versions.
+//! The manifest has no absolute path and nothing about the machine that built the bundle. Engines for a particular GPU
+//! that are added to the folder later are not listed: they carry their own versions.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -69,11 +69,11 @@ pub struct Manifest {
     pub name: String,
     /// The model's family, as transformers' `model_type`: `gpt2`, `gptj`, `llama` and so on.
     pub family: String,
-    /// What wrote the bundle, with its version.
+    /// The program that wrote the bundle, with its version.
     pub tool: String,
     /// Sizes of the graph.
     pub model: ModelInfo,
-    /// Special tokens.
+    /// Ids of special tokens.
     pub tokens: Tokens,
     /// The tokenizer and its kind.
     pub tokenizer: TokenizerInfo,
@@ -81,7 +81,7 @@ pub struct Manifest {
     pub prompt_prefix: String,
     /// Every other file of the bundle.
     pub files: Vec<FileEntry>,
-    /// What the bundle was made from.
+    /// The checkpoint that the bundle was made from.
     pub source: SourceInfo,
     /// How near a quantized model is to the one it was made from, where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,7 +98,7 @@ pub struct ModelInfo {
     pub heads: u32,
     /// Heads of keys and values, and so of a KV cache. Each serves `heads / kv_heads` heads of queries.
     pub kv_heads: u32,
-    /// Size of a head.
+    /// Elements of a head.
     pub head_dim: u32,
     /// Size of the hidden state.
     pub hidden: u32,
@@ -167,13 +167,13 @@ pub enum TokenizerKind {
 pub struct FileEntry {
     /// Path inside the bundle.
     pub path: String,
-    /// Size.
+    /// Size of the file, in bytes.
     pub bytes: u64,
     /// SHA-256, as 64 lowercase hexadecimal digits.
     pub sha256: String,
 }
 
-/// What the bundle was made from.
+/// The checkpoint that the bundle was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceInfo {
@@ -187,7 +187,7 @@ pub struct SourceInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quality {
-    /// Texts.
+    /// Number of texts compared.
     pub texts: u64,
     /// Distributions that were compared: one for each token, and one behind each text.
     pub positions: u64,
@@ -209,7 +209,7 @@ pub enum ManifestError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The manifest is not what this version writes.
@@ -217,13 +217,13 @@ pub enum ManifestError {
     Json {
         /// The manifest.
         path: PathBuf,
-        /// What the parser said.
+        /// The parser's error.
         source: serde_json::Error,
     },
     /// Another format version.
     #[error("the bundle has format {found}, and this version reads format {FORMAT}: build the bundle again")]
     Format {
-        /// Its format.
+        /// The format that the manifest names.
         found: u64,
     },
     /// The manifest's sizes contradict each other.
@@ -237,7 +237,7 @@ pub enum ManifestError {
     Size {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// Size of the file that was found, in bytes.
         found: u64,
         /// The manifest's size.
         expected: u64,
@@ -302,7 +302,7 @@ impl Manifest {
         self.files.iter().find(|entry| entry.path == path)
     }
 
-    /// What the types alone do not say: a server sizes its buffers by these numbers.
+    /// Checks that the types alone do not make: a server sizes its buffers by these numbers.
     fn check(&self) -> Result<(), ManifestError> {
         let ModelInfo {
             layers, heads, kv_heads, head_dim, hidden, context, positions, vocab, vocab_padded, top_k, ..

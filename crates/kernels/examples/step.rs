@@ -1,11 +1,10 @@
-//! Times the kernels of a decoder step of GPT-2's 124M shape, without a graph around them: the floor for everything
-//! above.
+//! Times the kernels of a decoder step of GPT-2's 124M shape without a graph around them: a lower bound for an engine.
 //!
 //! usage: cargo run --release -p foretype-kernels --example step [-- THREADS [PAST...]]
 //!
-//! `LEVEL=avx2` takes another CPU level than the best; `BEAMS=5` lets five rows at a time share their past positions;
-//! `FORMS=f32` leaves int8 out. Forms of the weights take turns. With positions that rows have behind them, it times
-//! steps and chunks of prompts behind so many instead, in turns too.
+//! Environment: `LEVEL=avx2` selects another CPU level than the best. `BEAMS=5` makes groups of five rows share their
+//! past positions. `FORMS=f32` leaves int8 out. The weight formats are timed in turns. With PAST, the example times
+//! decode steps and prompt chunks after that many positions instead, in turns too.
 
 use std::time::Instant;
 

@@ -3,10 +3,10 @@
 use crate::math::{erf, sigmoid, tanh};
 use crate::vector::Vector;
 
-/// What a linear map does with each sum.
+/// The activation that a linear map applies to each sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activation {
-    /// Nothing.
+    /// No activation: `x`.
     #[default]
     None,
     /// `x * (1 + erf(x / sqrt 2)) / 2`.

@@ -1,7 +1,7 @@
-//! The inner loops of attention: `softmax(q K) V` for blocks of queries that share the loads of keys and values, of
-//! adjacent heads.
+//! The inner loops of attention: `softmax(q K) V` for blocks of queries of adjacent heads that share the loads of keys
+//! and values.
 //!
-//! A query's result does not depend on the queries beside it: every product is summed in the same order.
+//! A query's result does not depend on the other queries of its block: every product is summed in the same order.
 
 use crate::math::exp;
 use crate::vector::{LANES, Vector};

@@ -13,7 +13,7 @@ use crate::slots::{self, Table};
 use crate::vector::LANES;
 use crate::workers::Workers;
 
-/// Parts for each thread, so that the others take over the parts of a thread that is delayed.
+/// Parts of the work per thread. With several, other threads can take over the parts of a delayed one.
 const PARTS: usize = 6;
 /// Tokens of one row that a thread takes together: the more, the less often a cache is read.
 const PART: std::ops::RangeInclusive<usize> = 16..=64;
@@ -49,11 +49,11 @@ pub struct Rotary<'a> {
 /// The attention, without its arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
     /// Heads of the cache, a divisor of `heads`.
     pub kv_heads: usize,
-    /// Size of a head.
+    /// Elements of a head.
     pub head_dim: usize,
     /// Factor of every product of query and key.
     pub scale: f32,
@@ -73,7 +73,7 @@ pub struct Arguments<'a> {
     pub slots: &'a [i64],
     /// `[slots, kv_heads, head_dim]`
     pub keys: &'a mut [f32],
-    /// As `keys`.
+    /// The values, in the same layout as `keys`.
     pub values: &'a mut [f32],
 }
 

@@ -1,4 +1,4 @@
-//! The top k of a row of logits, and the logarithm of the sum of their exponentials.
+//! The top k of a row of logits, and its logsumexp.
 
 use crate::isa::{Isa, Op};
 use crate::math::exp;

@@ -1,4 +1,4 @@
-//! Rows of the vocabulary matrix, from the packed order that the head multiplies with: one copy serves both.
+//! The embedding: rows of the vocabulary matrix, read from the packed order that the head uses. One copy serves both.
 
 use crate::layout::{Matrix, PANEL, QUAD, index_f32, index_int8};
 
@@ -7,7 +7,7 @@ use crate::layout::{Matrix, PANEL, QUAD, index_f32, index_int8};
 pub struct Embedding<'a> {
     /// Packed `[hidden, vocab]`.
     pub table: Matrix<'a>,
-    /// Width of a row.
+    /// Elements of a row.
     pub hidden: usize,
     /// Token ids are below this.
     pub vocab: usize,

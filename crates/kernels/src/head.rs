@@ -1,5 +1,4 @@
-//! The vocabulary head: logits of the selected rows, the top k of each, and the logarithm of the sum of their
-//! exponentials.
+//! The vocabulary head: logits of the selected rows, the top k of each row, and its logsumexp.
 
 use crate::best::Scan;
 use crate::kernels::Kernels;

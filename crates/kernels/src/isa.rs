@@ -1,7 +1,8 @@
-//! An instruction set as kernels see it, and a kernel as instruction sets see it.
+//! The traits between kernels and instruction sets: [`Isa`] has the vector operations, [`Op`] is a kernel.
 //!
-//! A kernel is an [`Op`], generic over [`Isa`], all `#[inline(always)]`; `CpuLevel::run` enters it through a function
-//! compiled for the instruction set, into which everything is inlined. A closure is not: it would be compiled without.
+//! A kernel is an [`Op`], generic over [`Isa`], and all `#[inline(always)]`. `CpuLevel::run` enters it through a
+//! function that is compiled for the instruction set and inlines the whole kernel. A closure would not be inlined, and
+//! so would be compiled without the instruction set.
 
 use crate::tile::{F32Tile, Int8Tile};
 use crate::vector::Vector;

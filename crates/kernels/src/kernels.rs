@@ -1,4 +1,4 @@
-//! What the kernels of one engine share.
+//! The state that all kernels of one engine share.
 
 use crate::best::Candidates;
 use crate::cpu::CpuLevel;
@@ -11,7 +11,7 @@ use crate::workers::Workers;
 pub struct Kernels {
     pub(crate) workers: Workers,
     pub(crate) rows: Rows,
-    /// f32 `[threads, queries, positions]`: scores of a block of queries, a stretch for each query.
+    /// f32 `[threads, queries, positions]`: scores of a block of queries.
     pub(crate) scores: Vec<f32>,
     /// By slot of a KV cache: whether a call of the attention writes to it. All false between calls.
     pub(crate) written: Vec<bool>,

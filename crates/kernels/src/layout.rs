@@ -1,8 +1,8 @@
 //! The order of packed weights in memory.
 //!
-//! Outputs go in panels of [`PANEL`]. An f32 matrix is `[panels, inputs, 16]`; an int8 one is bytes `[panels,
-//! ceil(inputs / 4), 16, 4]`, each byte 128 more than the number it stands for, because the instruction that multiplies
-//! four pairs of bytes at once wants one side without a sign. Outputs and inputs that only fill up are zero.
+//! Outputs are grouped in panels of [`PANEL`]. An f32 matrix is `[panels, inputs, 16]`. An int8 matrix is bytes
+//! `[panels, ceil(inputs / 4), 16, 4]`. Each byte is the weight plus 128, because the instruction that multiplies four
+//! pairs of bytes wants one unsigned operand. Padding outputs and inputs are zero.
 
 /// Outputs of a panel.
 pub const PANEL: usize = 16;
@@ -31,7 +31,7 @@ pub fn len_f32(inputs: usize, outputs: usize) -> usize {
     panels(outputs) * inputs * PANEL
 }
 
-/// Length of an int8 matrix, in bytes.
+/// Bytes of a packed int8 matrix `[inputs, outputs]`, padding included.
 pub fn len_int8(inputs: usize, outputs: usize) -> usize {
     panels(outputs) * quads(inputs) * PANEL * QUAD
 }
@@ -49,7 +49,7 @@ pub fn index_int8(inputs: usize, input: usize, output: usize) -> usize {
 /// A matrix `[inputs, outputs]` in packed order.
 #[derive(Clone, Copy, Debug)]
 pub enum Matrix<'a> {
-    /// f32 elements.
+    /// Elements `[panels, inputs, 16]`.
     F32(&'a [f32]),
     /// Bytes, and a factor for each output (zero for those that fill up).
     Int8(&'a [u8], &'a [f32]),

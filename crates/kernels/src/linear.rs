@@ -27,9 +27,9 @@ const MAX_TURNS: usize = 4;
 pub struct Linear<'a> {
     /// Packed `[inputs, outputs]`.
     pub weights: Matrix<'a>,
-    /// Width of `x`.
+    /// Elements of a row of `x`.
     pub inputs: usize,
-    /// Width of `y`.
+    /// Elements of a row of `y`.
     pub outputs: usize,
     /// Normalization of `x`.
     pub norm: Norm<'a>,
@@ -97,11 +97,11 @@ pub(crate) struct Output<'a> {
     /// Row `i` begins at `y[i * stride]`.
     pub(crate) y: &'a mut [f32],
     pub(crate) stride: usize,
-    /// Rows.
+    /// Number of rows.
     pub(crate) count: usize,
     /// In the layout of `y`.
     pub(crate) factor: Option<&'a [f32]>,
-    /// As `factor`.
+    /// Added to the output, or `None`; in the layout of `y`.
     pub(crate) residual: Option<&'a [f32]>,
 }
 

@@ -1,4 +1,4 @@
-//! Hints to the cache.
+//! Prefetch hints to the CPU's caches.
 
 /// Fetches a cache line before it is needed.
 #[inline(always)]

@@ -1,4 +1,5 @@
-//! The rows of a linear map: normalized, for int8 weights quantized, and laid out in the order that tiles read.
+//! Prepares the rows of a linear map: normalizes them, quantizes them for int8 weights, and lays them out as tiles read
+//! them.
 
 use crate::cpu::{CpuLevel, amx};
 use crate::isa::{Isa, Op};
@@ -15,7 +16,7 @@ const LINE: usize = 16;
 /// Normalization of a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Norm<'a> {
-    /// Nothing.
+    /// No normalization.
     #[default]
     None,
     /// `(x - mean) / sqrt(variance + epsilon) * scale + bias`.
@@ -27,7 +28,7 @@ pub enum Norm<'a> {
         /// Added to the variance.
         epsilon: f32,
     },
-    /// `x / sqrt(mean of squares + epsilon) * scale`.
+    /// RMSNorm: `x / sqrt(mean of squares + epsilon) * scale`.
     Rms {
         /// `[inputs]`
         scale: &'a [f32],
@@ -54,7 +55,7 @@ pub(crate) struct Input<'a> {
     /// Row `i` is `x[row(i) * inputs..]`.
     pub(crate) x: &'a [f32],
     pub(crate) inputs: usize,
-    /// Rows.
+    /// Number of rows.
     pub(crate) count: usize,
     pub(crate) row: &'a (dyn Fn(usize) -> usize + Sync),
     pub(crate) norm: Norm<'a>,
@@ -151,13 +152,13 @@ struct Targets {
     scratch: Shared<f32>,
 }
 
-/// A row of a tile.
+/// One row of a tile, as the tile's layout stores it.
 #[derive(Clone, Copy)]
 struct TileRow {
     tile: usize,
     row: usize,
     height: usize,
-    /// As in [`Rows`].
+    /// Whether the layout is AMX's; see [`Rows`].
     amx: bool,
 }
 

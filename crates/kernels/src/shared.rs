@@ -1,4 +1,4 @@
-//! Slices that threads write side by side.
+//! Slices that several threads write at disjoint places.
 
 use std::marker::PhantomData;
 
@@ -29,10 +29,10 @@ impl<T> Shared<T> {
         self.start.wrapping_add(index)
     }
 
-    /// A stretch of the slice, to write.
+    /// The `len` elements from `start` on, to write.
     ///
     /// # Safety
-    /// The slice lives, and nobody else touches the stretch meanwhile.
+    /// The slice lives, and no other thread reads or writes these elements while the result lives.
     ///
     /// # Panics
     /// If it goes beyond the end.

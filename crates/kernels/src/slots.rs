@@ -1,4 +1,4 @@
-//! Checks slots that say which slot of a KV cache holds each position of each row.
+//! Checks the table that says which slot of a KV cache holds each position of each row.
 
 /// Why a table of slots is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub enum SlotError {
         row: usize,
         /// The position.
         position: usize,
-        /// What the table says.
+        /// The table's entry.
         slot: i64,
         /// Number of slots.
         slots: usize,
@@ -20,7 +20,7 @@ pub enum SlotError {
         row: usize,
         /// The other position.
         position: usize,
-        /// What the table says.
+        /// The table's entry.
         slot: i64,
     },
 }

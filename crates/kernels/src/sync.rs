@@ -1,4 +1,4 @@
-//! What `threads` synchronizes with: the standard library, or with `--cfg loom` a model checker's stand-ins.
+//! The atomics and locks of `threads`: the standard library's, or loom's with `--cfg loom`.
 
 #[cfg(not(loom))]
 mod real {
@@ -99,7 +99,7 @@ mod real {
 
 pub(crate) use real::*;
 
-/// What an idle thread does next.
+/// The next action of an idle thread.
 #[cfg_attr(loom, expect(dead_code, reason = "a model never yields"))]
 pub(crate) enum Pause {
     Spin,

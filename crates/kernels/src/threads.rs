@@ -1,7 +1,7 @@
-//! A team of threads that share the parts of one piece of work after another.
+//! A team of threads that shares the parts of one piece of work after another.
 //!
-//! A decoder step is some sixty short pieces, so handing one out must cost about a microsecond: threads that wait spin
-//! for a while before they sleep, and a piece never waits for a thread that has not woken up yet.
+//! A decoder step has about sixty short pieces, so distributing one must cost about a microsecond. Threads that wait
+//! therefore spin before they sleep. A piece never waits for a thread that has not woken up yet.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -22,7 +22,7 @@ pub struct Threads {
 
 type Part<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
-/// What the threads share.
+/// The state that the threads share.
 struct Team {
     /// The current work, valid while `open` or while a thread that saw it open is counted in `active`.
     work: UnsafeCell<Option<(*const Part<'static>, usize)>>,
@@ -37,7 +37,7 @@ struct Team {
     /// Threads that sleep, or are about to.
     asleep: AtomicUsize,
     ended: AtomicBool,
-    /// A part panicked.
+    /// Whether a part of the current piece of work panicked.
     failed: AtomicBool,
     spin: bool,
 }
@@ -83,8 +83,8 @@ impl Threads {
         self.workers.len() + 1
     }
 
-    /// Calls `part(index, thread)` for every index below `parts`, each once, on whichever thread comes to it; `thread`
-    /// is below [`Threads::count`], and no two calls run at once with the same. Returns when all are done.
+    /// Calls `part(index, thread)` once for every index below `parts`, on any thread. `thread` is below
+    /// [`Threads::count`], and no two concurrent calls have the same. Returns when all calls have returned.
     ///
     /// # Panics
     /// If a part panicked.
@@ -149,7 +149,7 @@ impl Drop for Threads {
 }
 
 impl Team {
-    /// A worker's life.
+    /// The loop of worker `number`: waits for pieces of work, and takes parts of them.
     fn serve(&self, number: usize) {
         let mut seen = 0;
         while self.wait(seen) {

@@ -1,7 +1,7 @@
-//! The inner loops: a few rows times a few panels, summed in registers.
+//! The inner loops of linear maps: a few rows times a few panels, summed in registers.
 //!
-//! The order of additions is that of the inputs (int8: exact within a group, then the groups in order), whatever the
-//! tile's size, so a row's result is the same in every tile.
+//! Products are added in the order of the inputs (int8: exactly within a group, then the groups in order), whatever the
+//! tile's size. A row's result is therefore the same in every tile.
 
 use crate::layout::{GROUP, PANEL, QUAD};
 use crate::prefetch::prefetch;
@@ -18,7 +18,7 @@ pub(crate) struct TileOrder {
 }
 
 impl TileOrder {
-    /// What the tile fetches while it reads panels of `lines` cache lines.
+    /// The cache line that the tile prefetches while it reads panels of `lines` cache lines.
     pub(crate) fn fetch(self, lines: usize) -> Fetch {
         if !self.shares_panels {
             return Fetch { ahead: PREFETCH, shift: 0 };
@@ -32,7 +32,7 @@ impl TileOrder {
 /// Which cache line is fetched while another is multiplied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch {
-    /// Bytes from the panel's beginning to the first line that is fetched.
+    /// Bytes from the start of the panel to the first line that is fetched.
     ahead: usize,
     /// One line is fetched for `2^shift` that are multiplied.
     shift: u32,
@@ -78,7 +78,7 @@ pub(crate) struct Int8Tile {
     pub(crate) panels: usize,
     /// `[panels, height, 16]`
     pub(crate) sums: *mut f32,
-    /// AMX ignores it.
+    /// The order of tiles and panels. AMX ignores it.
     pub(crate) order: TileOrder,
 }
 
@@ -88,7 +88,7 @@ pub(crate) const MAX_PANELS: usize = 4;
 pub(crate) const MAX_HEIGHT: usize = 16;
 /// How far ahead weights are fetched, in bytes: about what memory delivers during its latency.
 const PREFETCH: usize = 4096;
-/// Bytes of a cache line: an input of an f32 panel, a quad of an int8 one.
+/// Bytes of a cache line. It holds one input of an f32 panel, or one quad of an int8 panel.
 const CACHE_LINE: usize = 64;
 
 /// Stores the sums of the first `panels` panels, or of all.

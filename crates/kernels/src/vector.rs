@@ -1,4 +1,4 @@
-//! The vector operations that kernels are written in. Each instruction set implements them in `cpu`.
+//! The vector operations that kernels use. Each instruction set implements them in `cpu`.
 
 use crate::layout::PANEL;
 
@@ -15,7 +15,7 @@ pub(crate) trait Vector: Copy {
     type I: Copy;
     /// Four quantized inputs of a row as [`Vector::dot`] takes them, the same in every lane.
     type Quad: Copy;
-    /// Words of four bytes in which [`Vector::quad`] finds them, 1 or 2.
+    /// Words of four bytes from which [`Vector::quad`] loads them, 1 or 2.
     const WORDS: usize;
     /// Vectors' worth of registers that kernels may count on, 32 or fewer.
     const REGISTERS: usize;

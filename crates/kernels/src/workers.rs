@@ -1,4 +1,4 @@
-//! Threads and the instructions that they use.
+//! A team of threads together with the CPU level that its threads use.
 
 use crate::cpu::CpuLevel;
 use crate::threads::Threads;

@@ -1,7 +1,7 @@
 //! The seam between the scheduler and an engine: plain data and one small trait.
 //!
-//! A [`Backend`] owns the weights, `lanes` KV caches and a pool of KV pages. It computes what it is told to compute: it
-//! knows no requests, no text, no time, and decides nothing. One thread owns it (`&mut`), so it holds no lock.
+//! A [`Backend`] owns the weights, `lanes` KV caches and a pool of KV pages. It computes the batches that it is given.
+//! It knows no requests, no text and no time, and decides nothing. One thread owns it (`&mut`), so it holds no lock.
 //!
 //! [`crate::fake`] computes logits from a hash of the KV contents: deterministic, and wrong whenever the KV is wrong.
 
@@ -19,7 +19,7 @@ pub struct Page(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceSlot(pub usize);
 
-/// What the encoder of an encoder-decoder can hold and do.
+/// The limits of the encoder of an encoder-decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceLimits {
     /// Slots: sources that are read at a time.
@@ -30,7 +30,7 @@ pub struct SourceLimits {
     pub slot_bytes: usize,
 }
 
-/// What a backend can hold and do. Fixed for its life.
+/// The limits and abilities of a backend. Fixed for its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// KV caches, and so rows in one step.
@@ -178,7 +178,7 @@ pub fn check_source(slot: SourceSlot, tokens: &[TokenId], limits: &Limits) -> Re
     }
 }
 
-/// What a step computed, in the order of [`Batch::selected`]. Reused from call to call.
+/// The results of a step, in the order of [`Batch::selected`]. Reused from call to call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outputs {
     /// Best next tokens, best first. `[selected, top_k]`
@@ -224,7 +224,7 @@ pub enum KvCopy {
     },
 }
 
-/// Why a backend could not do what it was told.
+/// Why a call of a backend failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// The caller broke the contract of the seam; a bug in the scheduler.
@@ -280,7 +280,7 @@ pub type Loader = std::sync::Arc<dyn Fn() -> Result<Box<dyn Backend>, LoadError>
 
 /// An engine, as the scheduler sees it.
 pub trait Backend: Send {
-    /// What it can hold and do.
+    /// The limits and abilities of the backend.
     fn limits(&self) -> &Limits;
 
     /// One forward: writes the rows' keys and values into their lanes and the selected positions' distributions to

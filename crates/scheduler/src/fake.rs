@@ -1,9 +1,9 @@
 //! A deterministic engine without weights, for tests and for measuring everything around an engine.
 //!
-//! Its "keys and values" are the tokens themselves, and its logits are a hash of what the lane holds. So a scheduler
-//! that loads the wrong page, keeps a stale position or mixes up lanes gets other logits, and the test that compares
-//! them fails. With an encoder, what a lane holds is a hash of the source too, and a row whose keys and values are of
-//! another source than its own is refused.
+//! Its "keys and values" are the tokens themselves, and its logits are a hash of the lane's contents. A scheduler that
+//! loads the wrong page, keeps a stale position or mixes up lanes gets other logits, and the test that compares them
+//! fails. With an encoder, the contents of a lane include a hash of the source. A row whose keys and values belong to
+//! another source is refused.
 
 use crate::backend::{Backend, BackendError, Batch, KvCopy, Limits, Outputs, SourceSlot, check_numbers, check_source};
 use completion::text::TokenId;
@@ -11,7 +11,7 @@ use completion::text::TokenId;
 /// Computes a next-token logit from the tokens up to a position (inclusive) and the candidate.
 pub type LogitFn = Box<dyn Fn(&[u32], u32) -> f32 + Send>;
 
-/// What can be made to go wrong in a step.
+/// A fault that tests can cause in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The engine reports an error.
@@ -48,7 +48,7 @@ pub struct FakeBackend {
     fault: Option<FaultFn>,
     /// Positions computed so far, padding not counted.
     pub positions: u64,
-    /// Forwards so far.
+    /// Number of forwards so far.
     pub forwards: u64,
     /// Sources read so far.
     pub encoded: u64,
@@ -81,7 +81,7 @@ impl FakeBackend {
         (0..self.limits.vocab as u32).map(|next| (self.logit)(path, next)).collect()
     }
 
-    /// What a row reads: the hash of its source, 0 where there is no encoder.
+    /// The source that a row reads, as a hash; 0 where there is no encoder.
     fn source(&self, slot: Option<SourceSlot>) -> Result<u32, BackendError> {
         let Some(slot) = slot else { return Ok(0) };
         self.sources[slot.0].ok_or_else(|| BackendError::Contract(format!("{slot:?} was never filled")))

@@ -1,4 +1,4 @@
-//! A task that is being worked on: what it has cost, and its nodes' places in the prefix cache.
+//! A task that the scheduler works on: its cost so far, and its nodes in the prefix cache.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use completion::{NodeIndex, Task, Wanted};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub u64);
 
-/// What a request cost.
+/// The model work of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Tokens of the typed text.

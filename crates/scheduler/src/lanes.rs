@@ -1,11 +1,11 @@
-//! Which path goes to which lane, so that as little as possible is copied.
+//! Assigns paths to lanes so that few keys and values are copied.
 //!
-//! A lane still holds the keys and values of the path that it worked on last. The beams of a search mostly grow by one
-//! token a step, so most rows find their whole past in some lane. Pure: it plans, the scheduler copies.
+//! A lane still holds the keys and values of its last path. The beams of a search mostly grow by one token a step, so
+//! most rows find their whole past in some lane. Pure: this module plans, the scheduler copies.
 
 use super::prefix_cache::Serial;
 
-/// What the lanes hold.
+/// The contents of all lanes.
 #[derive(Clone, Debug)]
 pub struct Lanes {
     /// By lane: the names of the nodes at positions 0.. whose keys and values are valid.
@@ -13,7 +13,7 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Empty lanes.
+    /// `lanes` lanes that hold nothing.
     pub fn new(lanes: usize) -> Self {
         Self { contents: vec![Vec::new(); lanes] }
     }

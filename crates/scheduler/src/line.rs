@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 /// other replica would compute the request's typed text again.
 const PREFERENCE: Duration = Duration::from_millis(5);
 
-/// What the policy needs to know of a request in the queue.
+/// The properties of a queued request that the policy uses.
 pub trait Waits {
-    /// When it came.
+    /// When the request was received.
     fn received(&self) -> Instant;
     /// The replica that probably has most of its prefixes.
     fn preferred_replica(&self) -> usize;
@@ -33,7 +33,7 @@ pub struct LineLimits {
 /// The requests in the queue. See the module's documentation.
 #[derive(Debug)]
 pub struct Line<T> {
-    /// Oldest first.
+    /// The waiting requests, oldest first.
     items: VecDeque<T>,
     limits: LineLimits,
 }

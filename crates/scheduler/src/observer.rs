@@ -1,4 +1,4 @@
-//! What the threads of a model report while they work. Who counts it, and where, is the caller's choice.
+//! What the threads of a model report while they work. The caller decides who counts it.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub trait ReplicaObserver: Send {
     fn ended(&self, saved: usize, wasted: usize);
 }
 
-/// One model step.
+/// Measurements of one model step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepReport {
     /// Copies of keys and values included.

@@ -4,16 +4,16 @@
 //! jobs follow one after the other, in order of arrival: shared evenly, all of them would end at the time of the last
 //! one. Every [`LONGEST_WAITING_EVERY`]th step begins with the job that waited longest, so that none starves.
 
-/// A job that still needs at most so many positions is cheap.
+/// A job that still needs at most this many positions is cheap.
 pub const CHEAP_POSITIONS: usize = 32;
 
-/// One step of so many begins with the job that waited longest.
+/// Every this many steps, one begins with the job that waited longest.
 pub const LONGEST_WAITING_EVERY: u64 = 8;
 
 /// Longest row that counts as short: beams that grow, not texts that are read.
 pub const SHORT_ROW: usize = 4;
 
-/// What a job's place in the order depends on.
+/// The properties of a job that decide its place in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Its number among all jobs, in order of arrival.

@@ -1,9 +1,9 @@
-//! Packing wanted nodes into the rows of one step. Pure policy.
+//! Packs wanted nodes into the rows of one step. Pure policy.
 //!
-//! A row computes a node and whatever is missing before it. Rows of one step are padded to the longest, so only rows of
-//! similar length go together; what doesn't fit waits for the next forward, where another job has the first turn. Two
-//! rows never compute the same position: what needs a position that another row is computing waits one step and finds
-//! it in the prefix cache.
+//! A row computes a node and its missing ancestors. Rows of one step are padded to the longest, so only rows of similar
+//! length share a step. A node that doesn't fit waits for the next forward, in which another job comes first. Two rows
+//! never compute the same position: a node below a position that another row computes waits one step and then finds it
+//! in the prefix cache.
 
 use rustc_hash::FxHashMap;
 
@@ -14,7 +14,7 @@ use completion::NodeIndex;
 /// Bounds of one step; see [`crate::backend::Limits`].
 #[derive(Clone, Copy, Debug)]
 pub struct PlanLimits {
-    /// Rows.
+    /// Most rows of a step.
     pub rows: usize,
     /// Positions of a lane.
     pub context: usize,
@@ -39,24 +39,24 @@ pub struct Target {
     pub speculative: bool,
 }
 
-/// What one job misses.
+/// The nodes that one job lacks.
 #[derive(Clone, Debug)]
 pub struct Wants {
     /// The job.
     pub job: usize,
-    /// What its place depends on.
+    /// The properties that decide the job's place in the order.
     pub standing: Standing,
     /// At least one: what it waits for, then what it can go on without.
     pub targets: Vec<Target>,
 }
 
 impl Wants {
-    /// What it waits for.
+    /// Nodes that the job waits for.
     fn required(&self) -> &[Target] {
         &self.targets[..self.targets.iter().take_while(|target| !target.speculative).count()]
     }
 
-    /// What it can go on without.
+    /// Speculative nodes, which the job can go on without.
     fn speculative(&self) -> &[Target] {
         &self.targets[self.required().len()..]
     }
@@ -88,9 +88,9 @@ impl PlannedRow {
 #[derive(Clone, Debug)]
 pub struct Plan {
     limits: PlanLimits,
-    /// Its rows.
+    /// The rows of the step.
     pub rows: Vec<PlannedRow>,
-    /// Who wants what: job, node of its search, node of the prefix cache.
+    /// The users of the rows: job, node of its search, node of the prefix cache.
     pub users: Vec<(usize, NodeIndex, NodeId)>,
     /// Where each computed node is: row and offset.
     computed: FxHashMap<NodeId, (usize, usize)>,

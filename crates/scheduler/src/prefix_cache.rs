@@ -1,14 +1,13 @@
-//! The radix prefix cache of everything the model has seen: one node a token path, with its KV page and next-token
-//! distribution.
+//! The prefix cache: a radix tree with one node for each computed token path, which holds its KV page and its
+//! next-token distribution.
 //!
-//! A keystroke's search asks for paths that the keystroke before it asked for too; what the prefix cache still holds
-//! costs no forward. Memory is bounded in bytes. When it is full the least recently used node gives up what it holds,
-//! leaves first: a node's ancestors are always used more recently than the node itself, so a kept page never lies
-//! behind a missing one for long, and whatever was given up is computed again when it is asked for. Nodes that a search
-//! refers to are held by a count; they may lose what they hold, never their place.
+//! A keystroke's search asks for paths that the previous keystroke asked for too; cached ones cost no forward. Memory
+//! is bounded in bytes. A full cache evicts the contents of the least recently used node, leaves first. A node's
+//! ancestors are always used more recently than the node itself, so a page rarely outlives the page before it. Evicted
+//! contents are computed again on demand. A search holds its nodes by a reference count: a held node may lose its
+//! contents, but is never removed.
 //!
-//! The prefix cache holds page numbers, not pages: copying keys and values is the scheduler's business. It is a pure
-//! data structure.
+//! The prefix cache holds page numbers, not pages: the scheduler copies keys and values. Pure data structure.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ use completion::text::TokenId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u32);
 
-/// What a node is called in lanes: never reused, so a stale name matches nothing.
+/// Name of a node in lanes: never reused, so a stale name matches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Serial(u64);
 
@@ -72,7 +71,7 @@ struct Node {
 pub struct PrefixCacheStats {
     /// Nodes in the prefix cache.
     pub nodes: usize,
-    /// Pages in use.
+    /// Number of pages in use.
     pub pages: usize,
     /// Bytes in use: nodes and distributions, and pages in use.
     pub bytes: usize,

@@ -1,4 +1,4 @@
-//! A request on its way to the model and its answer on the way back.
+//! A request to the model threads, and its answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use completion::{SampledToken, Suggestion, Task, TaskOutput};
 
 /// A task to do and where to send what becomes of it.
 pub struct Request {
-    /// What to do.
+    /// The search or sampling to run.
     pub task: Task,
     /// When what was found until then is the answer.
     pub deadline: Instant,
@@ -21,7 +21,8 @@ pub struct Request {
     pub received: Instant,
     /// Set when a newer request of its session has come.
     pub superseded: Superseded,
-    /// The replica that probably has the most of it in its prefix cache; any other may take it while that one is busy.
+    /// Index of the replica that probably has most of the request's prefixes cached. While it is busy, another one may
+    /// take the request.
     pub preferred_replica: usize,
     /// Where parts of the answer go as soon as they are final, if anyone wants them. The channel holds all that can
     /// come.
@@ -35,11 +36,11 @@ pub struct Request {
 pub enum Event {
     /// The next best suggestion.
     Suggestion(Suggestion),
-    /// A sequence has grown.
+    /// A sequence has grown by a token.
     Token {
-        /// Which one.
+        /// Index of the sequence, from 0.
         sequence: usize,
-        /// By what.
+        /// The token that was appended to it.
         token: SampledToken,
     },
 }
@@ -51,7 +52,7 @@ pub enum Finish {
     Complete,
     /// Suggestions or sequences were cut at the length limit.
     Length,
-    /// What was typed has a blocked term; nothing is suggested.
+    /// The typed text has a blocked term; nothing is suggested.
     Blocked,
     /// The deadline passed; these are the best complete queries found until then.
     Deadline,
@@ -66,7 +67,7 @@ pub struct Answer<T> {
     pub result: T,
     /// Why it ended.
     pub finish: Finish,
-    /// What it cost.
+    /// The model work of the request.
     pub usage: Usage,
     /// From receiving the request to taking it on.
     pub queued: Duration,
@@ -88,7 +89,7 @@ pub enum Failure {
     /// The engine's own reason.
     #[error(transparent)]
     Engine(#[from] BackendError),
-    /// A step panicked.
+    /// The engine panicked in a step.
     #[error("the engine panicked; the server's log says where")]
     Panicked,
     /// The thread around the engine panicked.
@@ -124,7 +125,7 @@ pub enum Refusal {
 pub struct Superseded(Arc<AtomicBool>);
 
 impl Superseded {
-    /// Says so.
+    /// Marks the request as superseded.
     pub fn set(&self) {
         // Nothing else is published with it.
         self.0.store(true, Ordering::Relaxed);
@@ -155,7 +156,7 @@ impl Request {
         let _ = self.reply.send(Ok(answer));
     }
 
-    /// Refuses it.
+    /// Answers the request with a refusal.
     pub(crate) fn refuse(self, refusal: Refusal) {
         let _ = self.reply.send(Err(refusal));
     }

@@ -1,8 +1,8 @@
-//! The scheduler: which search nodes of which requests go into the next forward, and what becomes of the results.
+//! The scheduler: which search nodes of which requests go into the next forward, and who gets the results.
 //!
-//! [`Scheduler::step`] is the whole engine: hand every task what the prefix cache already knows; collect what is
-//! missing; pack rows; load, compute, store; hand out the results. Requests share every forward, and two that want the
-//! same path share its row. There is no time and no thread in here: who waits for whom is the caller's business.
+//! [`Scheduler::step`] is the whole engine loop. It supplies every task from the prefix cache, collects missing nodes,
+//! packs rows, loads, computes and stores, and supplies the results. Requests share every forward, and requests for the
+//! same path share its row. There is no time and no thread in here: the caller decides who waits for whom.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use completion::{Distribution, Logits, SearchStats, Task, TaskOutput};
 /// positions, and any node can serve as the context of a half-typed token later without being computed again.
 const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
 
-/// What a step costs beside its rows, in rows, until [`Scheduler::set_forward_cost`] says better.
+/// The fixed cost of a step, in rows, until [`Scheduler::set_forward_cost`] sets a measured one.
 const DEFAULT_FORWARD_COST: f64 = 4.0;
 
-/// What a step did.
+/// The outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stepped {
     /// Jobs that are done.
@@ -50,9 +50,9 @@ pub struct Scheduler {
     positions: u64,
     /// Whether the last step's rows were long.
     was_long: bool,
-    /// What tasks until now were like; the next one is told.
+    /// Statistics of earlier searches, given to each new task.
     search_stats: SearchStats,
-    /// What a step costs beside its rows, in rows.
+    /// The fixed cost of a step, in rows.
     forward_cost: f64,
     /// Positions of one step, padding included.
     step_tokens: usize,
@@ -93,12 +93,12 @@ impl Scheduler {
         }
     }
 
-    /// Takes a task on.
+    /// Adds a task, and returns the id of its job.
     pub fn add(&mut self, task: impl Into<Task>) -> JobId {
         self.take_on(task.into(), false)
     }
 
-    /// Takes a task on that nobody waits for yet. Its steps are kept short, so that a request which comes meanwhile
+    /// Adds a task that no request waits for yet. Its steps are kept short, so that a request which arrives meanwhile
     /// waits little.
     pub fn add_ahead(&mut self, task: impl Into<Task>) -> JobId {
         self.take_on(task.into(), true)
@@ -134,12 +134,12 @@ impl Scheduler {
         Some((job.task, job.usage))
     }
 
-    /// A job's task.
+    /// The task of a job; `None` if the job has ended.
     pub fn task(&self, id: JobId) -> Option<&Task> {
         self.jobs.iter().find(|job| job.id == id).map(|job| &job.task)
     }
 
-    /// What a job has cost until now.
+    /// The model work of a job so far.
     pub fn usage(&self, id: JobId) -> Option<Usage> {
         self.jobs.iter().find(|job| job.id == id).map(|job| job.usage)
     }
@@ -149,7 +149,7 @@ impl Scheduler {
         self.jobs.len()
     }
 
-    /// Positions computed until now, whoever they were for.
+    /// Positions computed so far, for all jobs.
     pub fn positions_computed(&self) -> u64 {
         self.positions
     }
@@ -221,8 +221,7 @@ impl Scheduler {
         self.backend.forward(&self.batch, &mut self.outputs)
     }
 
-    /// Sets what a step costs beside its rows, in rows. The dearer it is, the more a task's rows hold that it doesn't
-    /// wait for but will probably want next.
+    /// Sets the fixed cost of a step, in rows. The higher it is, the more nodes a step computes speculatively.
     pub fn set_forward_cost(&mut self, rows: f64) {
         self.forward_cost = rows.max(0.0);
     }

@@ -1,5 +1,4 @@
-//! The newest request of each session. A session is a person who types: only the newest keystroke's answer is looked
-//! at.
+//! The newest request of each session. A session is a person who types: only the newest keystroke's answer is seen.
 
 use rustc_hash::FxHashMap;
 

@@ -1,8 +1,8 @@
 //! Which slot of the encoder holds which source. Pure policy.
 //!
-//! A source is read once for everybody who asks of it: the samples of one prompt share its slot, and so do requests
-//! with the same prompt. A slot that nobody uses keeps its source until another one needs the room, the least recently
-//! used slot first. Where all slots are used, who comes waits.
+//! A source is encoded once for all its users: the samples of one prompt share its slot, and so do requests with the
+//! same prompt. An unused slot keeps its source until another source needs the slot; the least recently used slot goes
+//! first. Where all slots are in use, a new source waits.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ pub struct SourceName(u64);
 /// A source in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Where it is.
+    /// The encoder's slot that holds the source.
     pub slot: SourceSlot,
-    /// What it is called.
+    /// The source's name.
     pub name: SourceName,
 }
 
@@ -28,7 +28,7 @@ pub struct Held {
 pub struct Sources {
     slots: Vec<Option<Entry>>,
     next_name: u64,
-    /// Counts uses.
+    /// Counter of uses, which orders slots by their last use.
     clock: u64,
 }
 
@@ -41,7 +41,7 @@ struct Entry {
 }
 
 impl Sources {
-    /// So many slots, all empty.
+    /// `slots` empty slots.
     pub fn new(slots: usize) -> Self {
         Self { slots: vec![None; slots], next_name: 0, clock: 0 }
     }

@@ -1,4 +1,4 @@
-//! Building engines: the builder, its configuration, progress, and what comes out.
+//! Building engines: the builder, its configuration, its progress and the serialized engine.
 //!
 //! Everything here stays on the thread that made it; see [`Builder`].
 
@@ -103,7 +103,7 @@ impl Builder {
     }
 }
 
-/// How to build.
+/// The options of a build.
 #[doc(alias = "IBuilderConfig")]
 pub struct BuilderConfig {
     raw: NonNull<TrtConfig>,
@@ -217,7 +217,7 @@ pub trait Progress: Send + Sync + 'static {
     fn start(&self, phase: &str, parent: Option<&str>, steps: u32);
     /// A step of a phase, counted from 0, is done. `false` ends the build.
     fn step(&self, phase: &str, step: u32) -> bool;
-    /// A phase is over.
+    /// Called when a phase ends.
     fn finish(&self, phase: &str);
 }
 

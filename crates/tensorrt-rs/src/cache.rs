@@ -1,4 +1,4 @@
-//! TensorRT-RTX's runtime cache: kernels that it compiled, to be kept from one start to the next.
+//! TensorRT-RTX's runtime cache: compiled kernels, kept from one start to the next.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};

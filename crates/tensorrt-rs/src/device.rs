@@ -1,7 +1,7 @@
-//! The GPU that an engine is built for, asked of CUDA's driver.
+//! The GPU that an engine is built for, as the CUDA driver reports it.
 //!
-//! Three calls, which need neither a CUDA context nor a toolkit. Everything else about CUDA is for whoever runs
-//! engines.
+//! Three driver calls, which need neither a CUDA context nor a toolkit. Callers that run engines bring everything else
+//! about CUDA.
 
 use std::ffi::{c_int, c_uint};
 
@@ -14,7 +14,7 @@ const DRIVER: &str = "libcuda.so.1";
 /// CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
 const COMPUTE_CAPABILITY: [c_int; 2] = [75, 76];
 
-/// The architecture of CUDA's first device, which is the one that TensorRT builds for unless told otherwise.
+/// The architecture of CUDA's first device, for which TensorRT builds by default.
 ///
 /// # Errors
 /// [`Error::NoGpu`]: no driver, or no GPU that it knows.

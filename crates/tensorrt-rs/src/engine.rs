@@ -1,4 +1,4 @@
-//! Engines: what they take and give, and contexts to run them in.
+//! Engines: their input and output tensors, and execution contexts.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

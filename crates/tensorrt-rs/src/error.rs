@@ -1,4 +1,4 @@
-//! What can go wrong: with finding a library ([`LoadError`]), and with a call into one ([`Error`]).
+//! The errors of finding a library ([`LoadError`]), and of a call into one ([`Error`]).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -39,9 +39,9 @@ pub enum LoadError {
     NoSymbol {
         /// The file.
         path: PathBuf,
-        /// What it should have been.
+        /// The flavour that was expected.
         flavour: Flavour,
-        /// What it lacks.
+        /// The symbol that the library lacks.
         symbol: &'static str,
     },
     /// The library's classes are laid out differently from those that this program was compiled for.
@@ -53,9 +53,9 @@ pub enum LoadError {
     WrongVersion {
         /// The file.
         path: PathBuf,
-        /// Which it is.
+        /// The flavour of the library.
         flavour: Flavour,
-        /// Its version.
+        /// The version of the library that was found.
         found: Version,
         /// The oldest that would do.
         oldest: Version,
@@ -71,17 +71,17 @@ pub enum Error {
     /// TensorRT refused.
     #[error("{flavour} refused `{call}`: {messages}", messages = Said(messages))]
     Refused {
-        /// Which one.
+        /// The flavour of the library.
         flavour: Flavour,
         /// Its own name of the call.
         call: &'static str,
-        /// What it logged about it, in order; often empty for lack of memory.
+        /// The messages that the library logged, in order; often empty when memory is short.
         messages: Vec<String>,
     },
     /// The ONNX file can't be turned into a network.
     #[error("{} can't be parsed by {flavour}: {messages}", path.display(), messages = Said(messages))]
     Parse {
-        /// Which one.
+        /// The flavour of the library.
         flavour: Flavour,
         /// The file.
         path: PathBuf,

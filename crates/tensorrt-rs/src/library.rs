@@ -1,4 +1,4 @@
-//! Finding a TensorRT library and loading it: once, for good, with errors that a person can act on.
+//! Finds a TensorRT library and loads it, with errors that say what is missing. A loaded library is never unloaded.
 
 use std::ffi::c_void;
 use std::fmt;

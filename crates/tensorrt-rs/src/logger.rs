@@ -1,7 +1,7 @@
-//! TensorRT's log: to `tracing` (target `tensorrt`), and the latest errors kept, to be attached to the result of a
+//! TensorRT's log: messages go to `tracing` (target `tensorrt`), and the latest errors are kept for the result of a
 //! failed call.
 //!
-//! A library keeps the logger that it first sees, so there is one for each opened library, and it is there for good.
+//! A library keeps the first logger that it sees. So each opened library has one, which is never freed.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_void};

@@ -1,4 +1,4 @@
-//! Networks: what the parser made of an ONNX file, looked at before it is built.
+//! Networks: the parsed form of an ONNX file, to be inspected before it is built.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -65,12 +65,12 @@ impl Network {
         self.parsers.push(parser);
     }
 
-    /// What goes in.
+    /// The input tensors, in the order of the network.
     pub fn inputs(&self) -> Vec<TensorInfo> {
         self.input_tensors().into_iter().map(|tensor| self.info(tensor)).collect()
     }
 
-    /// What comes out.
+    /// The output tensors, in the order of the network.
     pub fn outputs(&self) -> Vec<TensorInfo> {
         let (table, raw) = (self.library().table(), self.raw.as_ptr());
         // SAFETY: the network is alive.
@@ -161,7 +161,7 @@ pub struct Layer<'net> {
 }
 
 impl Layer<'_> {
-    /// What it computes.
+    /// The operation of the layer.
     pub fn kind(&self) -> LayerKind {
         // SAFETY: the network is alive, and the index is that of one of its layers.
         LayerKind(unsafe {

@@ -1,4 +1,4 @@
-//! ONNX files into networks.
+//! The parser: from an ONNX file to a network.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;

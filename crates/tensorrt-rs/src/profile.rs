@@ -1,4 +1,5 @@
-//! Optimization profiles: the shapes that an engine takes, and those that it is made to be quick at. Plain data.
+//! Optimization profiles: the range of shapes that an engine accepts, and the shapes that it is optimized for. Plain
+//! data.
 
 use crate::error::Error;
 use crate::types::{Shape, TensorName};
@@ -59,7 +60,7 @@ pub struct OptimizationProfile {
 }
 
 impl OptimizationProfile {
-    /// Without inputs.
+    /// A profile without inputs.
     pub fn new() -> Self {
         Self::default()
     }

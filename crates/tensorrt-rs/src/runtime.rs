@@ -107,11 +107,11 @@ impl Runtime {
 /// Whether a plan fits this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// It does.
+    /// The plan fits this library and this GPU.
     Valid,
-    /// It does, but one that was built for this GPU would be quicker.
+    /// The plan fits, but one built for this GPU would be faster.
     Slower,
-    /// It doesn't.
+    /// The plan does not fit, for this reason.
     Invalid(Invalidity),
 }
 

@@ -1,4 +1,4 @@
-//! The shim's table, as bindgen reads it from `shim/shim.h`, and where it comes from.
+//! The shim's function table for each flavour, as bindgen reads it from `shim/shim.h`.
 //!
 //! `bindings.rs` is generated: `tools/tensorrt_bindings.sh` writes it, and `make lint` fails where it is out of date.
 

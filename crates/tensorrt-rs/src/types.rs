@@ -18,7 +18,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Both.
+    /// Both flavours.
     pub const ALL: [Self; 2] = [Self::Enterprise, Self::Rtx];
 
     /// `tensorrt` or `tensorrt-rtx`: as in flags and file names.
@@ -113,9 +113,9 @@ pub enum Severity {
     Error,
     /// The call worked, but not as it might be meant.
     Warning,
-    /// News.
+    /// Information about normal operation.
     Info,
-    /// Everything else.
+    /// Details for debugging.
     Verbose,
 }
 

@@ -1,7 +1,7 @@
-//! What an encoder-decoder has beside a decoder: the encoder's attention, and the decoder's over what the encoder read.
+//! The additional parts of an encoder-decoder: the encoder's attention, and the decoder's attention over its outputs.
 //!
-//! A source is encoded once. What is kept of it are the keys and values of every decoder layer's cross-attention, which
-//! are outputs of the encoder's graph and inputs of the decoder's.
+//! A source is encoded once. The keys and values of every decoder layer's cross-attention are kept; they are outputs of
+//! the encoder's graph and inputs of the decoder's.
 
 use super::attention::Heads;
 use super::projection::Linear;
@@ -12,7 +12,7 @@ use crate::onnx::{Attribute, Dim, Element, Value};
 /// The name of the only dimension of a source's tensors that is known at run time.
 const SOURCE: &str = "source";
 
-/// What the decoder reads of the sources of its rows.
+/// The encoder outputs that the decoder reads for its rows.
 #[derive(Debug)]
 pub(crate) struct SourceKv {
     /// By layer: keys and values, `[B, H, T, D]` each.

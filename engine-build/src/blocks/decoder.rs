@@ -16,7 +16,7 @@ pub(crate) enum Order {
     ParallelShared,
 }
 
-/// What a layer is made of.
+/// The parts of a layer.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerPlan {
     /// For the names of nodes, and put before those of the normalizations: `h.3.`.

@@ -1,4 +1,4 @@
-//! What every decoder step begins with: the token inputs, positions, the attention mask, and the embeddings.
+//! The start of every decoder step: the token inputs, positions, the attention mask, and the embeddings.
 
 use super::Builder;
 use crate::error::WeightsError;
@@ -7,7 +7,7 @@ use crate::onnx::{Attribute, Dim, Element, Value};
 /// The inputs of a step, and what all layers derive from them once.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// i64 `[B, S]`.
+    /// Token ids, i64 `[B, S]`.
     pub(crate) input_ids: Value,
     /// i64 `[B]`: positions of each row that the cache already holds.
     pub(crate) past_len: Value,

@@ -1,4 +1,4 @@
-//! The end of the graph: from hidden states at the selected positions to logits, top-k and the normalizer.
+//! The end of the graph: from hidden states at the selected positions to logits, top-k and logsumexp.
 
 use super::{Builder, Step, Vocabulary};
 use crate::error::WeightsError;

@@ -52,7 +52,7 @@ impl Activation {
 /// Whether a feed-forward network's inner layer is gated.
 #[derive(Clone, Debug)]
 pub(crate) enum Gate {
-    /// `act(up(x))`.
+    /// Without a gate: `act(up(x))`.
     None,
     /// The first `inner` outputs of `up`, activated, times the other `inner`: one product does both.
     First { inner: u32 },

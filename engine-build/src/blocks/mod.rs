@@ -1,12 +1,12 @@
-//! Building blocks of decoder graphs: what the families share.
+//! Building blocks of decoder graphs, shared by the families.
 //!
-//! Every block appends ONNX nodes and returns values; shapes stand beside them, with B = batch, S = tokens per row, R =
-//! selected positions, C = context (positions of the KV cache), T = tokens of a source, E = hidden, H = heads of
-//! queries, D = head size, V = padded vocabulary. Which blocks make up a model, and in which order, is the family's own
-//! file.
+//! Every block appends ONNX nodes and returns values. Shapes stand beside them, with these letters: B = batch, S =
+//! tokens per row, R = selected positions, C = context (positions of the KV cache), T = tokens of a source. E = hidden
+//! size, H = query heads, D = head size, V = padded vocabulary. The family's own file decides which blocks make up a
+//! model, and in which order.
 //!
-//! In an f16 graph the matrices, the attention and the KV cache are f16; the residual stream, every normalization and
-//! the logits stay f32, because those are where f16 overflows or loses the small differences that ranking is made of.
+//! In an f16 graph the matrices, the attention and the KV cache are f16. The residual stream, every normalization and
+//! the logits stay f32: there f16 overflows, or loses the small differences that decide the ranking.
 
 mod attention;
 mod cross;
@@ -37,17 +37,17 @@ use crate::error::WeightsError;
 use crate::onnx::{Attribute, Element, Graph, Source, Value};
 use bundle::manifest::Dtype;
 
-/// What a layer is given beside the residual stream.
+/// The inputs of a layer beside the residual stream.
 #[derive(Debug)]
 pub(crate) struct Layer<'a> {
-    /// Counted from 0.
+    /// Number of the layer, from 0.
     pub(crate) index: u32,
     pub(crate) step: &'a Step,
     /// Its cache before the step.
     pub(crate) past: &'a Cache,
     /// Turns queries and keys, in models that have it.
     pub(crate) rotary: Option<&'a RotaryTables>,
-    /// What its cross-attention reads, in models that have one.
+    /// The inputs of its cross-attention, in models that have one.
     pub(crate) source: Option<&'a SourceKv>,
 }
 

@@ -1,7 +1,7 @@
 //! Linear maps: one `MatMul` with a matrix `[from, to]`, and an `Add` where there is a bias.
 //!
-//! However a checkpoint stores a map, the graph has this one form. Maps of the same input are stacked into one while
-//! the weights are written, because at small batches each product costs mostly its own start.
+//! The graph has this one form for every storage format of a checkpoint. Maps of the same input are concatenated into
+//! one when the weights are written, because at small batches the fixed cost of a product dominates.
 
 use super::Builder;
 use crate::checkpoint::{Interleaved, Stacked};

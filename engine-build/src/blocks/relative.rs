@@ -1,7 +1,7 @@
 //! Relative position biases: a number for each head and bucket of distances, added to every query-key product.
 //!
-//! Near distances have buckets of their own; farther ones share them, in steps that grow, up to a distance from which
-//! on all share the last.
+//! Near distances have buckets of their own. Farther ones share buckets of growing width; all distances beyond a limit
+//! share the last.
 
 use super::{Builder, Step};
 use crate::error::WeightsError;
@@ -102,7 +102,7 @@ impl Builder<'_> {
         Ok(self.graph.node("Gather", &[&table, &buckets], &[Attribute::Int("axis", 0)]))
     }
 
-    /// What stands where nothing may be seen: finite, because infinities make NaN in some fused kernels.
+    /// The bias of invisible positions: finite, because infinities give NaN in some fused kernels.
     pub(super) fn hidden_slot(&mut self) -> Value {
         let low = if self.compute() == Element::F16 { -60_000.0 } else { -1e30 };
         self.graph.scalar(low, Element::F32)

@@ -1,7 +1,7 @@
-//! Rotary position embeddings: pairs of a head's elements, turned by angles that grow with the position.
+//! Rotary position embeddings: pairs of a head's elements, rotated by angles that grow with the position.
 //!
-//! The angles' cosines and sines are constants of the graph with a row per position, so nothing is computed from
-//! positions at run time but an index. Where a family's configuration keeps its settings is not known here.
+//! The cosines and sines of the angles are constants of the graph with a row per position. At run time the graph only
+//! looks a position up. This file does not know where a family's configuration has its settings.
 
 use super::{Builder, Step};
 use crate::onnx::{Attribute, Source, Value};

@@ -1,4 +1,4 @@
-//! The matrix with a row per token id: as token embedding at one end of the graph, as head at the other.
+//! The matrix with a row per token id: the token embedding at the start of the graph, and the head at its end.
 
 use super::Builder;
 use crate::checkpoint::{Tensor, Weights};

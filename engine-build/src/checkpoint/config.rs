@@ -9,7 +9,7 @@ use thiserror::Error;
 /// Larger than any dimension of a real model, and small enough that products of two cannot overflow.
 const DIMENSION_LIMIT: u64 = 1 << 24;
 
-/// What is wrong with `config.json`, or what about it is not supported.
+/// An error in `config.json`, or a setting that is not supported.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The folder has no such file.
@@ -18,7 +18,7 @@ pub enum ConfigError {
     /// The file is not JSON.
     #[error("{file} is not JSON: {source}")]
     Json {
-        /// Which file.
+        /// Name of the file.
         file: &'static str,
         /// Where it stops being JSON.
         source: serde_json::Error,
@@ -32,29 +32,29 @@ pub enum ConfigError {
     /// A field of the wrong type.
     #[error("{file} gives `{field}` as {found}: it should be {expected}")]
     FieldType {
-        /// Which file.
+        /// Name of the file.
         file: &'static str,
         /// The field.
         field: String,
-        /// What it holds, shortened.
+        /// The value of the field, shortened.
         found: String,
-        /// What it may hold.
+        /// The kind of value that the field needs.
         expected: &'static str,
     },
     /// `model_type` or `architectures` names something else.
     #[error("config.json describes {found}, which is not supported: supported are {supported}")]
     Architecture {
-        /// What it names.
+        /// The architecture or type that the file names.
         found: String,
-        /// What it may name.
+        /// The architectures that are supported.
         supported: String,
     },
     /// The activation function has no counterpart here.
     #[error("the activation function `{found}` is not supported: supported are {supported}")]
     Activation {
-        /// What the file names.
+        /// The activation function that the file names.
         found: String,
-        /// What it may name.
+        /// The activation functions that are supported.
         supported: String,
     },
     /// An encoder-decoder's decoder.
@@ -65,9 +65,9 @@ pub enum ConfigError {
     Unsupported {
         /// The field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         found: String,
-        /// What it may be.
+        /// The values that are supported.
         supported: &'static str,
     },
     /// Heads too many and too large.
@@ -83,13 +83,13 @@ pub enum ConfigError {
     Indivisible {
         /// The field that should be a multiple.
         whole: &'static str,
-        /// Its value.
+        /// The value of the field.
         size: u32,
         /// The field that it should be a multiple of.
         part: &'static str,
-        /// Its value.
+        /// The value of the divisor.
         by: u32,
-        /// Why.
+        /// Why one must divide the other.
         reason: &'static str,
     },
     /// Rotary embeddings turn pairs of a head's elements.
@@ -108,9 +108,9 @@ pub enum ConfigError {
     TokenRange {
         /// The field.
         field: &'static str,
-        /// Its id.
+        /// The id of the token.
         id: u32,
-        /// `vocab_size`.
+        /// The size of the vocabulary, `vocab_size`.
         vocab: u32,
     },
 }
@@ -118,7 +118,7 @@ pub enum ConfigError {
 /// A JSON object whose fields can be asked for by type.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
-    /// For errors.
+    /// Name of the file, for error messages.
     file: &'static str,
     fields: Map<String, Value>,
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with the weights of a checkpoint.
+//! Errors of a checkpoint's weights.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::folder::FileError;
 /// The index of a checkpoint's shards.
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
-/// What is wrong with the weights.
+/// An error in the weights.
 #[derive(Debug, Error)]
 pub enum WeightsError {
     /// A file cannot be read.
@@ -35,7 +35,7 @@ pub enum WeightsError {
     Truncated {
         /// The file.
         file: String,
-        /// Its size.
+        /// Size of the file, in bytes.
         bytes: u64,
         /// The size its header asks for.
         expected: u64,
@@ -45,7 +45,7 @@ pub enum WeightsError {
     TrailingBytes {
         /// The file.
         file: String,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
     /// The length prefix is beyond the format's limit.
@@ -58,12 +58,12 @@ pub enum WeightsError {
         /// The limit.
         limit: u64,
     },
-    /// The header is not the JSON it should be.
+    /// A header that is not the JSON of the safetensors format.
     #[error("the header of {file} is not valid safetensors JSON: {source}")]
     HeaderJson {
         /// The file.
         file: String,
-        /// What the parser said.
+        /// The parser's error.
         source: serde_json::Error,
     },
     /// The index is not the JSON it should be.
@@ -91,9 +91,9 @@ pub enum WeightsError {
     /// A tensor has another shape than the configuration implies.
     #[error("the tensor {tensor} has the shape {found:?}, but config.json implies {expected:?}")]
     Shape {
-        /// The tensor.
+        /// Name of the tensor.
         tensor: String,
-        /// Its shape.
+        /// The tensor's shape.
         found: Vec<u64>,
         /// The shape the configuration implies.
         expected: Vec<u64>,

@@ -1,6 +1,6 @@
 //! Files of a checkpoint folder, read with limits and with errors that name the file.
 //!
-//! Links are followed: the Hugging Face cache is made of them. Nothing here knows what the files mean.
+//! Symbolic links are followed: the Hugging Face cache consists of them. This file does not interpret the contents.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -25,7 +25,7 @@ pub enum FileError {
     DanglingLink {
         /// The link.
         path: PathBuf,
-        /// Where it points.
+        /// The target of the link.
         target: PathBuf,
     },
     /// A file of no bytes.
@@ -39,7 +39,7 @@ pub enum FileError {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// Size of the file, in bytes.
         bytes: u64,
     },
     /// The operating system refused.
@@ -47,7 +47,7 @@ pub enum FileError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What it said.
+        /// The operating system's error.
         source: io::Error,
     },
 }

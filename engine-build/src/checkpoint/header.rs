@@ -1,7 +1,7 @@
-//! The header of one safetensors file: which tensors it has, of which type and shape, and where.
+//! The header of one safetensors file: its tensors with their types, shapes and offsets.
 //!
-//! The JSON and its offsets are checked by Hugging Face's own `safetensors` crate. What is checked here is what that
-//! crate only checks on a whole file in memory: the length prefix and the size of the file. No tensor data is read.
+//! Hugging Face's `safetensors` crate checks the JSON and its offsets. This file checks what that crate only checks on
+//! a whole file in memory: the length prefix and the size of the file. No tensor data is read.
 
 use std::fs::File;
 use std::io::Read;

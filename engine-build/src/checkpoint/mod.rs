@@ -1,6 +1,6 @@
 //! Reading a Hugging Face checkpoint: `config.json` and the safetensors weights.
 //!
-//! What a family makes of the fields and tensors is in `families`; the tokenizer's files are in `tokenizer`.
+//! `families` interprets the fields and tensors; the tokenizer's files are in `tokenizer`.
 
 pub(crate) mod config;
 pub(crate) mod error;

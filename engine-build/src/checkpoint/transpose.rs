@@ -1,8 +1,8 @@
-//! Matrices that are stored with a row per output, read as the graph wants them: with a row per input.
+//! Transposes matrices that are stored with a row per output into the graph's order, a row per input.
 //!
-//! Several matrices of the same inputs can be stacked into one, and rows that are stored head by head can be put into
-//! the order query, key, value. A band of columns is transposed at a time, so memory stays flat whatever the matrix's
-//! size; the price is one positioned read per row and band. Nothing here knows what a matrix is for.
+//! Several matrices with the same inputs can be concatenated, and rows that are stored head by head can be put into the
+//! order query, key, value. One band of columns is transposed at a time, so memory does not grow with the matrix; the
+//! price is one positioned read per row and band.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
-//! The weights of a checkpoint: which tensors there are over all shards, and their values in pieces.
+//! The weights of a checkpoint: the tensors of all shards, and their values in pieces.
 //!
-//! Data is read with plain positioned reads, in pieces, so that memory stays flat whatever the model's size and a file
-//! that shrinks under the reader is an error and not a fault. Nothing here knows what a tensor is for.
+//! Data is read in pieces by positioned reads. Memory therefore does not grow with the model, and a file that shrinks
+//! during the read gives an error instead of a fault. This file does not know what a tensor is for.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;

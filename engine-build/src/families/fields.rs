@@ -1,4 +1,4 @@
-//! Fields that the configurations of several families have in common, with their checks.
+//! Configuration fields that several families share, with their checks.
 
 use crate::blocks::Activation;
 use crate::checkpoint::Config;

@@ -1,5 +1,5 @@
-//! What GPT-2 and its nearest relatives have in common: the fields that say their shape, under names of each one's own,
-//! and the make-up of a layer.
+//! What GPT-2 and its closest relatives share: the fields of their shape, under each family's own names, and the
+//! structure of a layer.
 
 use super::Shape;
 use super::fields::{activation, head_dim, named};
@@ -10,7 +10,7 @@ use crate::checkpoint::Config;
 use crate::error::{ConfigError, WeightsError};
 use crate::onnx::Value;
 
-/// What a family calls the fields; the first name that is there counts.
+/// A family's names of the fields; the first name that is present counts.
 pub(super) struct Names {
     pub(super) hidden: &'static [&'static str],
     pub(super) heads: &'static [&'static str],
@@ -22,7 +22,7 @@ pub(super) struct Names {
     pub(super) tied: bool,
 }
 
-/// What the fields say.
+/// The values of the fields.
 #[derive(Debug)]
 pub(super) struct Gpt {
     pub(super) shape: Shape,

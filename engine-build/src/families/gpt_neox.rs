@@ -1,6 +1,7 @@
-//! GPT-NeoX (`GPTNeoXForCausalLM`, also Pythia): rotary embeddings over a part of each head, halves paired; attention
-//! and feed-forward network side by side or one after the other, each behind its own LayerNorm; queries, keys and
-//! values from one map that stores them head by head.
+//! GPT-NeoX (`GPTNeoXForCausalLM`, also Pythia): rotary embeddings over a part of each head, halves paired.
+//!
+//! Attention and feed-forward network are parallel or sequential, each after its own LayerNorm. Queries, keys and
+//! values come from one map that stores them head by head.
 
 use super::fields::{activation, head_dim, named};
 use super::rope::{Defaults, frequencies};

@@ -1,5 +1,5 @@
-//! GPT-J (`GPTJForCausalLM`): rotary embeddings over a part of each head, neighbours paired; attention and feed-forward
-//! network side by side behind one LayerNorm; no biases in attention; a head with a bias.
+//! GPT-J (`GPTJForCausalLM`): rotary embeddings over a part of each head, neighbours paired. Attention and feed-forward
+//! network are parallel after one LayerNorm. Attention has no biases; the head has one.
 
 use super::gpt::{Gpt, Maps, Names};
 use super::rope::plain_frequencies;

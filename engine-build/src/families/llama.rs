@@ -31,7 +31,7 @@ struct Biases {
     mlp: bool,
 }
 
-/// What sets a family apart from the others of this file.
+/// The differences between the families of this file.
 struct Difference {
     /// Heads of keys and values where the configuration does not say; without this, as many as of queries.
     kv_heads: Option<u32>,
@@ -47,13 +47,13 @@ pub(super) fn read(config: &Config) -> Result<Box<dyn Family>, ConfigError> {
     read_with(config, &Difference { kv_heads: None, bias, window: None })
 }
 
-/// Reads Mistral's.
+/// Reads the configuration of a Mistral model.
 pub(super) fn read_mistral(config: &Config) -> Result<Box<dyn Family>, ConfigError> {
     let bias = Biases { qkv: false, attention_out: false, mlp: false };
     read_with(config, &Difference { kv_heads: Some(8), bias, window: config.dimension_opt("sliding_window")? })
 }
 
-/// Reads Qwen2's.
+/// Reads the configuration of a Qwen2 model.
 pub(super) fn read_qwen2(config: &Config) -> Result<Box<dyn Family>, ConfigError> {
     let bias = Biases { qkv: true, attention_out: false, mlp: false };
     let windowed = config.flag_or("use_sliding_window", false)?;

@@ -1,8 +1,8 @@
-//! The model families: which fields and tensors each has, and how the blocks make up its graph.
+//! The model families: which fields and tensors each has, and which blocks make up its graph.
 //!
-//! A family is a file here that implements [`Family`], and a line in [`FAMILIES`]; nothing else of the program knows
-//! one from another. `docs/adding-a-family.md` goes through it. `rope`, `gpt` and `fields` read what several
-//! configurations share.
+//! A family is a file here that implements [`Family`], and a line in [`FAMILIES`]; no other part of the program
+//! distinguishes families. `docs/adding-a-family.md` is the guide. `rope`, `gpt` and `fields` read the settings that
+//! several configurations share.
 
 mod fields;
 mod gpt;
@@ -23,7 +23,7 @@ use crate::error::{ConfigError, WeightsError};
 use crate::onnx::{Graph, Value};
 use bundle::manifest::Dtype;
 
-/// What the caller chooses about a graph, within the model's limits.
+/// The caller's choices for a graph, within the model's limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GraphOptions {
     /// Positions of the KV cache.
@@ -86,23 +86,23 @@ pub(crate) trait Family: Debug {
         None
     }
 
-    /// The residual stream's beginning, f32 `[B, S, E]`, from the tokens' rows of the embedding, f32.
+    /// The input of the first layer, f32 `[B, S, E]`, from `rows`, the embedding rows of the tokens, f32.
     fn embed(&self, _builder: &mut Builder, _step: &Step, rows: Value) -> Result<Value, WeightsError> {
         Ok(rows)
     }
 
-    /// What reads a source before this decoder writes, in an encoder-decoder.
+    /// The encoder, in an encoder-decoder.
     fn encoder(&self) -> Option<&dyn Encoder> {
         None
     }
 
-    /// What the self-attention of every layer is told of each slot: whether it may be seen, bool `[B, 1, S, C]`, or
-    /// what is added to its products, `[B, H, S, C]` in the computing precision.
+    /// The attention mask of every layer: which positions are visible, bool `[B, 1, S, C]`, or a bias that is added to
+    /// the query-key products, `[B, H, S, C]` in the computing precision.
     fn mask(&self, _builder: &mut Builder, step: &Step) -> Result<Value, WeightsError> {
         Ok(step.mask.clone())
     }
 
-    /// What layer `index`, counted from 0, is made of.
+    /// The parts of layer `index`, counted from 0.
     fn plan(&self, index: u32) -> LayerPlan;
 
     /// One layer: the residual stream f32 `[B, S, E]` before and behind it, and its present cache.
@@ -187,7 +187,7 @@ impl Model {
         self.family.encoder().map(Encoder::positions)
     }
 
-    /// The graph that reads sources, checked likewise, if the model is an encoder-decoder: input `input_ids`, outputs
+    /// The encoder's graph, checked like the decoder's, if the model is an encoder-decoder: input `input_ids`, outputs
     /// `cross_k_LAYER` and `cross_v_LAYER`.
     pub(crate) fn encoder_graph(&self, weights: &Weights, dtype: Dtype) -> Result<Option<Graph>, WeightsError> {
         self.family.encoder().map(|encoder| encoder_graph(&*self.family, encoder, weights, dtype)).transpose()

@@ -1,5 +1,5 @@
-//! OPT (`OPTForCausalLM`): learned positions that begin at row 2, LayerNorm before each block or (350M) behind it, and
-//! embeddings that may be narrower than the layers, with a projection at each end.
+//! OPT (`OPTForCausalLM`): learned positions that begin at row 2. LayerNorm comes before each block, or after it
+//! (350M). The embeddings may be narrower than the layers, with a projection at each end.
 
 use super::fields::{activation, head_dim, named};
 use super::{Family, Head, Shape};

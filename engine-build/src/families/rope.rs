@@ -1,4 +1,5 @@
-//! The settings of rotary embeddings, wherever a version of transformers writes them, and the angles they stand for.
+//! The settings of rotary embeddings, in all formats that versions of transformers write, and the angles that follow
+//! from them.
 //!
 //! Supported are the types `default`, `linear` and `llama3`. The others change with the length of the text (`dynamic`)
 //! or scale attention, too (`yarn`, `longrope`).
@@ -139,7 +140,8 @@ mod tests {
         assert_eq!(linear.expect("supported"), [0.5, 0.05]);
     }
 
-    /// The settings of Llama 3.1. A pair whose wavelength is 8192 / 2.5 is half way: (1 / 8 + 1) / 2 of its speed.
+    /// With the settings of Llama 3.1, a pair whose wavelength is 8192 / 2.5 positions lies half-way between the bands.
+    /// Its frequency is multiplied by (1 / 8 + 1) / 2.
     #[test]
     fn llama3_slows_what_is_slow() {
         let bands = Bands { factor: 8.0, low: 1.0, high: 4.0, original: 8192.0 };

@@ -1,9 +1,8 @@
-//! T5 (`T5ForConditionalGeneration`): an encoder reads a source, a decoder writes behind a start token. The first
-//! generation (ReLU, a tied head behind a scale) and version 1.1 with its offspring FLAN-T5 and UL2 (a gated network, a
-//! head of its own).
+//! T5 (`T5ForConditionalGeneration`): an encoder reads a source, and a decoder generates text after a start token.
 //!
-//! RMSNorm, no biases, query-key products as they are, and a bias by relative position that the layers of a stack
-//! share.
+//! Two generations are supported: the first (ReLU, a tied head with a scale before it), and version 1.1 with its
+//! descendants FLAN-T5 and UL2 (a gated network, a separate head). Both have RMSNorm, no biases, unscaled query-key
+//! products, and a relative position bias that the layers of a stack share.
 
 use super::fields::{Named, heads_width, named};
 use super::{Encoder, Family, Head, Shape};
@@ -24,7 +23,7 @@ const MAX_POSITIONS: u32 = 16_384;
 
 #[derive(Debug)]
 struct T5 {
-    /// The decoder's.
+    /// The shape of the decoder.
     shape: Shape,
     encoder_layers: u32,
     /// Width of the feed-forward networks.

@@ -1,8 +1,7 @@
-//! `Attention`: heads cut out of rows, turned by their positions, written into the cache and attended over.
+//! `Attention`: splits rows into heads, applies rotary embeddings, writes the cache and attends over it.
 //!
-//! The caches of a rewritten graph are `[places, kv_heads, head_dim]`, and its input `kv_places`, i64 `[B, context]`,
-//! says which place each position of a row is in. It is one table for all layers, so either all of them are rewritten
-//! or none.
+//! The caches of a rewritten graph are `[places, kv_heads, head_dim]`. Its input `kv_places`, i64 `[B, context]`, maps
+//! each position of a row to a place. All layers share this table, so either all of them are rewritten or none.
 
 use super::forms::Forms;
 use super::rewriter::{Fused, Rewriter, attribute, input, int, text};
@@ -21,7 +20,7 @@ struct Heads {
     rotary: Option<Rotary>,
 }
 
-/// What turns queries and keys.
+/// The position embedding of queries and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rotary {
     cosines: String,

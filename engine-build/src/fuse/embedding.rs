@@ -1,4 +1,4 @@
-//! `Embedding`: the rows of the token ids, and with them those of their positions.
+//! `Embedding`: the rows of the token ids plus, where the graph has them, the rows of their positions.
 
 use super::rewriter::{Fused, Rewriter, input, int, other_input};
 use super::step;
@@ -71,7 +71,7 @@ fn positions_added(r: &Rewriter, tokens: &str, width: u64) -> Option<Positions> 
     })
 }
 
-/// What is added to positions, and the largest position.
+/// The offset that is added to positions, and the largest position.
 pub(crate) fn offset_positions(r: &Rewriter, indices: &str) -> Option<(u64, i64)> {
     if let Some(last) = step::clipped_positions(r, indices) {
         return Some((0, last));

@@ -1,7 +1,6 @@
-//! Which values are rows of the model, and how wide: a shape inference for exactly the values that operators take in.
+//! Shape inference for the values that fused operators can read: rows of the residual stream, and their widths.
 //!
-//! Computed once, on the graph before it is rewritten; values keep their names. A value without a form is one that is
-//! left alone.
+//! Computed once, on the graph before it is rewritten; values keep their names. A value without a form is not fused.
 
 use std::collections::HashMap;
 

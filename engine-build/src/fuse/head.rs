@@ -1,4 +1,4 @@
-//! `Head`: from the selected rows to logits, the best of them, and the logarithm of the sum of their exponentials.
+//! `Head`: from the selected rows to logits, their top k, and their logsumexp.
 
 use super::norm::Norm;
 use super::rewriter::{Fused, Rewriter, input, int};
@@ -9,7 +9,7 @@ use crate::packing::Panels;
 /// Logits of padding are below this.
 const PAD_BELOW: f32 = -1e29;
 
-/// What becomes the operator.
+/// The nodes that become the operator.
 struct Found {
     /// `[B, S, E]`, before selection and normalization.
     x: String,
@@ -23,7 +23,7 @@ struct Found {
     slots: Vec<usize>,
 }
 
-/// What is added to the logits of real ids.
+/// The bias of the logits of real ids.
 enum Bias {
     None,
     Stored(String),

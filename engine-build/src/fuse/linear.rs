@@ -1,6 +1,6 @@
-//! `Linear`: a product with a stored matrix, and what is done to its input and its results on the way.
+//! `Linear`: a product with a stored matrix, together with the operations on its input and its results.
 //!
-//! `y = activation(norm(x) W + bias) * factor + residual`, each part only where the graph has it, and in this order.
+//! `y = activation(norm(x) W + b) * factor + residual`, each part only where the graph has it, and in this order.
 
 use super::forms::Forms;
 use super::norm::Norm;

@@ -1,16 +1,18 @@
 //! Rewrites a finished ONNX graph into the operators of the domain `foretype`, which foretype's own CPU runtime
 //! implements.
 //!
-//! One pass over the nodes, whatever family made them: what is recognised becomes `Embedding`, `Linear`, `Attention` or
-//! `Head` (or their int8 forms) over packed weights, and what isn't stays as it is and stays right. The rewritten graph
-//! has the same inputs and outputs, but for its KV caches once its attention is rewritten (see `attention`).
+//! The rewrite is one pass over the nodes, for graphs of all families. Recognised patterns become `Embedding`,
+//! `Linear`, `Attention` or `Head` (or their int8 forms) over packed weights. All other nodes stay unchanged. The
+//! rewritten graph has the same inputs and outputs, except for its KV caches once its attention is rewritten (see
+//! `attention`).
 //!
-//! - `rewriter`: the nodes by what they produce and use; parameters and their packed forms; what is unused is dropped.
+//! - `rewriter`: the index of the nodes; parameters and their packed forms; removal of unused nodes.
 //! - `forms`: which values are rows of the residual stream, and how wide. `step`: positions and the mask.
-//! - `embedding`, `linear`, `attention`, `head`: one pattern each; `norm`: what `Linear` and `Head` take in.
+//! - `embedding`, `linear`, `attention`, `head`: one pattern each. `norm`: the normalizations that `Linear` and `Head`
+//!   include.
 //!
-//! A value is taken into an operator only if nothing else uses it. Deliberately absent: f16 graphs, which are
-//! TensorRT's.
+//! A value is fused into an operator only if nothing else uses it. Deliberately absent: f16 graphs, which are for
+//! TensorRT.
 
 mod attention;
 mod embedding;

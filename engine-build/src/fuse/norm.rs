@@ -1,4 +1,4 @@
-//! Normalizations that `Linear` and `Head` do themselves: each user of one computes it again, which costs less than a
+//! Normalizations inside `Linear` and `Head`: each user of a normalization computes it again, which costs less than a
 //! node.
 
 use super::rewriter::{Rewriter, attribute, input, int};

@@ -1,7 +1,7 @@
-//! A graph's nodes by what they produce and use, and the ways to look at and change them.
+//! An index of a graph's nodes by the values that they produce and use, with lookups and edits.
 //!
-//! A node that replaces others stands where the last of them stood: what it uses has been computed there, and what uses
-//! it comes after.
+//! A node that replaces others takes the place of the last of them. All its inputs are computed before that place, and
+//! all users of its output come after it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -39,7 +39,7 @@ pub(crate) struct Rewriter {
     /// A slot for each time that a value is an input.
     users: HashMap<String, Vec<usize>>,
     outputs: HashSet<String>,
-    /// By name.
+    /// Index of each parameter, by its name.
     parameters: HashMap<String, usize>,
     constants: HashMap<String, usize>,
     /// What stands in for the parameter of this number: packed matrices and their scales.

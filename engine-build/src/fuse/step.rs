@@ -1,15 +1,15 @@
-//! The inputs of a step, and what `blocks` derives from them: positions and the causal mask. The fused operators derive
-//! these themselves, from `past_len`, so it has to be exactly them.
+//! The inputs of a step, and the values that `blocks` derives from them: positions and the causal mask. The fused
+//! operators derive both themselves from `past_len`, so this file accepts exactly these forms.
 
 use super::rewriter::{Rewriter, attribute, input};
 
-/// i64 `[B, S]`.
+/// The input with the token ids, i64 `[B, S]`.
 pub(crate) const INPUT_IDS: &str = "input_ids";
-/// i64 `[B]`.
+/// The input with the number of cached positions of each row, i64 `[B]`.
 pub(crate) const PAST_LEN: &str = "past_len";
 /// i64 `[B, context]`, of graphs whose attention is rewritten: the place of each position.
 pub(crate) const PLACES: &str = "kv_places";
-/// i64 `[R]`.
+/// The input with the positions whose logits are wanted, i64 `[R]`.
 pub(crate) const SELECT: &str = "select";
 
 /// The largest position, if the value is the position of each token, at most that: `Min(past_len[b] + s, last)`, `[B,

@@ -1,4 +1,4 @@
-//! Values that only rearrange the rows of another: where each of their elements lies in those rows.
+//! Values that only rearrange the rows of another value: where each of their elements lies in those rows.
 
 use super::forms::{Forms, Rows};
 use super::rewriter::{Rewriter, attribute, input, int};
@@ -16,7 +16,7 @@ pub(crate) enum Axis {
     },
 }
 
-/// A value by the rows `[B, S, width]` that its elements are taken from.
+/// A value described as a strided view of rows `[B, S, width]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) source: String,

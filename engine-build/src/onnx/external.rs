@@ -1,8 +1,8 @@
 //! The external weights file: every parameter of a graph, streamed from the checkpoint.
 //!
-//! Large tensors are always external, whatever the model's size: one path to test, memory that does not grow with the
-//! model, no 2 GiB limit (protobuf's), and a file that runtimes can map. Nothing here chooses layout or precision; the
-//! graph did, and `packing` knows the layouts.
+//! Large tensors are always external, whatever the model's size. There is one path to test, memory does not grow with
+//! the model, protobuf's limit of 2 GiB does not apply, and runtimes can map the file. Layout and precision are decided
+//! elsewhere: in the graph and in `packing`.
 
 use std::collections::HashMap;
 use std::io::Write;

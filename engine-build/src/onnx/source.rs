@@ -1,4 +1,4 @@
-//! Where the bytes of a parameter come from.
+//! Where the bytes of a parameter come from: the checkpoint, or the builder.
 
 use crate::checkpoint::{Stacked, Tensor};
 

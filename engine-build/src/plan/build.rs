@@ -1,4 +1,4 @@
-//! From a bundle's graph to a plan.
+//! Builds a TensorRT plan from a bundle's graph.
 
 use std::fs;
 use std::io::Write;
@@ -23,7 +23,7 @@ use bundle::manifest::{Dtype, Manifest, ModelInfo};
 /// The hidden size below which TensorRT-RTX 1.7.1 was seen to crash, for SM75.
 const LEAST_HIDDEN: u32 = 32;
 
-/// What to build a plan for.
+/// The options of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanOptions {
     /// GPUs; none stands for the one in this machine. TensorRT knows no others.
@@ -199,7 +199,7 @@ fn optimization_profile(
     Ok(profile)
 }
 
-/// What a graph has that TensorRT has to recognize.
+/// Counts of the forms in a graph that TensorRT has to recognize.
 struct Marks {
     attentions: usize,
     cache_updates: usize,

@@ -1,4 +1,4 @@
-//! Why there is no plan, or none that fits: one sentence that names both sides.
+//! Why there is no plan, or none that fits: one sentence with what is needed and what was found.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,9 +30,9 @@ pub enum PlanError {
     /// Architectures were named that the library can't build for here.
     #[error("TensorRT builds for the GPU that it runs on, {here}, and not for {asked}: leave out --sm, or build there")]
     OtherGpu {
-        /// The GPU here.
+        /// The architecture of this machine's GPU.
         here: String,
-        /// What was asked for.
+        /// The architectures that were asked for.
         asked: String,
     },
     /// A model that is known to crash the builder.
@@ -49,7 +49,7 @@ pub enum PlanError {
     /// TensorRT read the graph otherwise than it is meant.
     #[error("TensorRT misread the graph: {0}; this is a defect of the graph's builder, please report it")]
     Misread(String),
-    /// Whoever asked for the plan doesn't want it any more.
+    /// The caller cancelled the build.
     #[error("the build was cancelled: start it again for a plan")]
     Cancelled,
     /// A plan, or the folder of plans, can't be read or written.
@@ -57,7 +57,7 @@ pub enum PlanError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A record is broken.
@@ -65,7 +65,7 @@ pub enum PlanError {
     Record {
         /// The record.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in the record.
         reason: String,
     },
     /// A plan does not fit.
@@ -73,50 +73,50 @@ pub enum PlanError {
     Misfit {
         /// The plan.
         path: PathBuf,
-        /// Why.
+        /// Why the plan does not fit.
         misfit: Misfit,
     },
     /// There is none at all.
     #[error("there is no {plan} in {}, and this machine needs one by {builder} for {gpu}: build it", engines.display())]
     None {
-        /// What is missing.
+        /// The plan that is missing.
         plan: &'static str,
         /// The folder of plans.
         engines: PathBuf,
-        /// Flavour and version here.
+        /// The flavour and version of this machine's library.
         builder: String,
-        /// The GPU here.
+        /// The architecture of this machine's GPU.
         gpu: String,
     },
 }
 
-/// What a plan is, against what is needed.
+/// A property of a plan that differs from what is needed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Misfit {
-    /// Another library.
+    /// The plan was built by another version of the library.
     #[error("was built by {built_by}, and this machine has {here}")]
     Builder {
-        /// The plan's.
+        /// The library that built the plan.
         built_by: String,
-        /// The machine's.
+        /// The library of this machine.
         here: String,
     },
-    /// Another GPU.
+    /// The plan was built for another GPU.
     #[error("is for {built_for}, and this machine's GPU is {here}")]
     Gpu {
-        /// The plan's.
+        /// The architectures that the plan was built for.
         built_for: String,
-        /// The machine's.
+        /// The architecture of this machine's GPU.
         here: String,
     },
     /// Too small profiles.
     #[error("takes up to {has_lanes} rows of {has_chunk} tokens, and {lanes} of {chunk} are asked for")]
     Shapes {
-        /// The plan's rows.
+        /// Most rows of the plan.
         has_lanes: u32,
         /// The plan's tokens per row.
         has_chunk: u32,
-        /// Rows asked for.
+        /// Rows that were asked for.
         lanes: u32,
         /// Tokens per row asked for.
         chunk: u32,
@@ -142,17 +142,17 @@ pub enum Misfit {
     /// Cut off, or written over.
     #[error("has {found} bytes, and its record says {expected}")]
     Size {
-        /// The plan's.
+        /// Size of the plan's file, in bytes.
         found: u64,
-        /// The record's.
+        /// Size in the plan's record, in bytes.
         expected: u64,
     },
-    /// Changed.
+    /// The plan's file differs from its record.
     #[error("has the SHA-256 {found}, and its record says {expected}")]
     Checksum {
-        /// The plan's.
+        /// Checksum of the plan's file.
         found: String,
-        /// The record's.
+        /// Checksum in the plan's record.
         expected: String,
     },
 }

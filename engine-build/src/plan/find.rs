@@ -1,4 +1,4 @@
-//! The plan that fits a machine.
+//! Finds the plan that fits a machine.
 
 use std::path::{Path, PathBuf};
 
@@ -9,20 +9,20 @@ use super::part::Part;
 use super::record::{PlanRecord, records};
 use bundle::manifest::Manifest;
 
-/// What a machine and a server need of a plan.
+/// The requirements of a machine and a server on a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanNeeds {
     /// The library that will run it.
     pub flavour: Flavour,
-    /// Its version.
+    /// Version of the library.
     pub version: Version,
-    /// The GPU.
+    /// Architecture of the GPU.
     pub architecture: Sm,
     /// The graph to run.
     pub part: Part,
     /// Rows in one step, if the server insists on a number; otherwise as many as the plan takes.
     pub lanes: Option<u32>,
-    /// Tokens of one row in one step, likewise.
+    /// Tokens of one row in one step, if the server needs a number; otherwise as many as the plan takes.
     pub chunk: Option<u32>,
 }
 
@@ -31,12 +31,12 @@ pub struct PlanNeeds {
 pub struct FoundPlan {
     /// The record's file.
     pub path: PathBuf,
-    /// What it says.
+    /// The plan's record.
     pub record: PlanRecord,
 }
 
-/// Looks for a plan of the bundle with this manifest in a folder of plans. Of several that fit, the one that takes
-/// least is the quickest.
+/// Finds a plan of the bundle with this manifest in a folder of plans. Of several that fit, the one with the smallest
+/// maximum shapes is taken, because it is the fastest.
 ///
 /// # Errors
 /// Why the plan that comes closest doesn't fit; no plan at all.

@@ -1,12 +1,12 @@
 //! TensorRT plans of a bundle: engines for particular GPUs, beside the graph that they are built from.
 //!
-//! A plan is `engines/FLAVOUR-VERSION-smA+B.plan`, with a record (`.json`) beside it; that of an encoder ends with
-//! `-encoder.plan`. They are not in the manifest, because they come and go: a plan fits only the TensorRT version and
-//! the GPUs that it was built for, and is built again from the graph elsewhere.
+//! A plan is `engines/FLAVOUR-VERSION-smA+B.plan`, with a record (`.json`) beside it; the file of an encoder's plan
+//! ends with `-encoder.plan`. The manifest does not list plans. A plan fits only the TensorRT version and the GPUs that
+//! it was built for, and is built again from the graph elsewhere.
 //!
 //! - [`Part`]: which graph a plan is of.
-//! - [`PlanShapes`]: the batches and lengths that a plan takes: a prefill profile and a decode profile.
-//! - [`build_plan`]: graph to plan. [`PlanRecord`]: what is known of a plan.
+//! - [`PlanShapes`]: the batches and lengths that a plan accepts: a prefill profile and a decode profile.
+//! - [`build_plan`]: graph to plan. [`PlanRecord`]: the description of a plan.
 //! - [`find_plan`] and [`read_plan`]: the plan that fits a machine, or one sentence for each that doesn't.
 
 mod build;

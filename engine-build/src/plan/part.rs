@@ -1,4 +1,4 @@
-//! Which of a bundle's graphs a plan is of.
+//! Which of a bundle's graphs a plan is of: the decoder's or the encoder's.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,7 @@ impl Part {
         [self.graph(), weights].iter().filter_map(|name| manifest.file(name)).cloned().collect()
     }
 
-    /// What the names of its plans end with.
+    /// The ending of the names of its plans.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Decoder => "",

@@ -1,4 +1,4 @@
-//! A plan's record: a small JSON file beside it, written last, so that a plan with a record is whole.
+//! A plan's record: a small JSON file beside it. It is written last, so a plan with a record is complete.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -19,7 +19,7 @@ pub const ENGINES: &str = "engines";
 /// The format that this version reads and writes.
 const FORMAT: u32 = 1;
 
-/// What is known of a plan.
+/// The description of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanRecord {
@@ -39,7 +39,7 @@ pub struct PlanRecord {
     pub plan: FileEntry,
     /// The graph and the weights that it was built from, as in the manifest then.
     pub graph: Vec<FileEntry>,
-    /// What wrote the record, with its version.
+    /// The program that wrote the record, with its version.
     pub tool: String,
 }
 

@@ -1,4 +1,4 @@
-//! Which batches and lengths a plan takes, and which it is made to be quick at.
+//! The batches and lengths that a plan accepts, and those that it is optimized for.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ pub const PREFILL_PROFILE: usize = 0;
 /// Index of the profile for one token per row.
 pub const DECODE_PROFILE: usize = 1;
 
-/// The length of a source that plans are quickest at.
+/// The length of a source that plans are optimized for, in tokens.
 const USUAL_SOURCE: u32 = 64;
 
 /// The smallest number, the one to be quick at, and the largest.
@@ -19,7 +19,7 @@ const USUAL_SOURCE: u32 = 64;
 pub struct Range {
     /// Taken from here on.
     pub min: u32,
-    /// Quickest here.
+    /// The size that the plan is optimized for.
     pub opt: u32,
     /// Taken up to here.
     pub max: u32,
@@ -75,9 +75,9 @@ impl FromStr for Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileShapes {
-    /// Rows.
+    /// Range of rows.
     pub batch: Range,
-    /// Tokens per row.
+    /// Range of tokens per row.
     pub tokens: Range,
     /// Selected positions of a batch.
     pub select: Range,
@@ -87,7 +87,7 @@ pub struct ProfileShapes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanShapes {
-    /// Any length.
+    /// Shapes of steps with any number of tokens per row.
     pub prefill: ProfileShapes,
     /// One token per row.
     pub decode: ProfileShapes,

@@ -1,4 +1,4 @@
-//! A `tokenizer.json` of GPT-2's kind from the older files: `vocab.json`, `merges.txt` and those of added tokens.
+//! Makes a `tokenizer.json` of GPT-2's kind from the older files: `vocab.json`, `merges.txt` and those of added tokens.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,11 @@ fn added_tokens(folder: &Folder, settings: &[u8]) -> Result<BTreeMap<u32, (Strin
     Ok(tokens)
 }
 
-/// Adds the tokens in the order of their ids, and `<|endoftext|>` as a special token where the vocabulary has it.
+/// Adds `tokens` (id to text and whether it is special) to the tokenizer, in the order of their ids. Marks
+/// `<|endoftext|>` as special where only the vocabulary has it.
+///
+/// # Errors
+/// The tokenizer refuses a token, or gives it another id than the file.
 fn add_tokens(tokenizer: &mut Tokenizer, tokens: &BTreeMap<u32, (String, bool)>) -> Result<(), TokenizerError> {
     for (&expected, (token, special)) in tokens {
         let added = AddedToken::from(token.clone(), *special).normalized(!special);

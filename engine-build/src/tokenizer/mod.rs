@@ -1,7 +1,7 @@
-//! The tokenizer's files: taken as they are, or made from `vocab.json` and `merges.txt`; and what kind it is.
+//! The tokenizer's files: copied, or made from `vocab.json` and `merges.txt`; and the kind of the tokenizer.
 //!
-//! Nothing here encodes text. Whether completion is exact for a kind is the server's business; this only says, in the
-//! manifest, whether GPT-2's rules hold.
+//! Nothing here encodes text. The manifest gets a flag that says whether GPT-2's rules hold; the server decides whether
+//! completion is exact.
 
 mod legacy;
 
@@ -18,7 +18,7 @@ use bundle::manifest::{TOKENIZER_FILE, TokenizerInfo, TokenizerKind};
 /// The token that GPT-2 both starts and ends with.
 pub(crate) const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// What is wrong with the tokenizer.
+/// An error in the tokenizer's files.
 #[derive(Debug, Error)]
 pub enum TokenizerError {
     /// A file cannot be read.
@@ -47,7 +47,7 @@ pub enum TokenizerError {
     Invalid {
         /// The file or files.
         file: &'static str,
-        /// What the reader said.
+        /// The reader's error.
         reason: String,
     },
     /// The tokenizer has ids that the model has no embedding for.
@@ -58,9 +58,9 @@ pub enum TokenizerError {
     Vocabulary {
         /// The largest id.
         id: u32,
-        /// Its token.
+        /// The token with the largest id.
         token: String,
-        /// `vocab_size`.
+        /// The size of the vocabulary, `vocab_size`.
         vocab: u32,
     },
     /// An added token's id does not follow from the vocabulary.
@@ -107,7 +107,7 @@ impl TokenizerFiles {
         self.tokenizer.token_to_id(END_OF_TEXT)
     }
 
-    /// What the manifest says about the tokenizer.
+    /// The tokenizer's entry in the manifest.
     pub(crate) fn info(&self) -> TokenizerInfo {
         let reason = self.difference_from_gpt2();
         let add_prefix_space = match self.tokenizer.get_pre_tokenizer() {

@@ -1,4 +1,4 @@
-//! The answer with completions, whole or in chunks.
+//! The answer with completions, as one document or in chunks.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -80,7 +80,7 @@ pub struct CompletionUsage {
     pub prompt_tokens: usize,
     /// Tokens of the sequences.
     pub completion_tokens: usize,
-    /// Both.
+    /// Sum of `prompt_tokens` and `completion_tokens`.
     pub total_tokens: usize,
 }
 

@@ -1,5 +1,5 @@
-//! OpenAI's schema of completions, and its errors. Says what it means to the engine; computes nothing. Chats aren't
-//! spoken here.
+//! OpenAI's schema of completions, and its errors. Translates to the engine's types; computes nothing. Chat is not
+//! supported.
 
 mod answer;
 mod errors;

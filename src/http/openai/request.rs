@@ -1,4 +1,4 @@
-//! The request for completions: what may be asked, what is refused, and what it comes to.
+//! The request for completions: its fields, the checks of its fields, and its translation to the engine's types.
 
 use std::collections::BTreeMap;
 

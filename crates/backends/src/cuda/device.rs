@@ -1,4 +1,4 @@
-//! A device and its context.
+//! A CUDA device and its primary context.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ const NAME_BYTES: usize = 256;
 /// A device's memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemoryInfo {
-    /// What can be taken.
+    /// Memory that can be allocated, in bytes.
     pub free: usize,
-    /// All of it.
+    /// Total memory of the device, in bytes.
     pub total: usize,
 }
 

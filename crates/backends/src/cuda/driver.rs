@@ -1,4 +1,5 @@
-//! The driver's functions, found by name in its library, and the one place where their results become errors.
+//! The CUDA driver's functions, looked up by name in its library. Their result codes become errors here and nowhere
+//! else.
 //!
 //! Every function is called as NVIDIA's documentation of the driver API describes it; the signatures are those of its
 //! header `cuda.h`, version 12 and later.
@@ -43,7 +44,7 @@ pub enum DriverError {
     /// The library can't be loaded.
     #[error("the CUDA driver {} can't be loaded: {reason}", path.display())]
     Missing {
-        /// What was looked for.
+        /// The path or name of the library that was looked for.
         path: PathBuf,
         /// The loader's words.
         reason: String,
@@ -59,7 +60,7 @@ pub enum DriverError {
         /// The function.
         function: &'static str,
     },
-    /// A call failed.
+    /// A call of the driver failed.
     #[error(transparent)]
     Call(#[from] CudaError),
 }
@@ -90,7 +91,7 @@ pub(super) struct Copy3dSide {
     pub(super) height: usize,
 }
 
-/// Declares the table of functions and how it is filled, so that a name is written once.
+/// Declares [`Functions`], the table of driver functions, and the code that looks each of them up by its name.
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*);)*) => {
         /// The driver's functions. All return a `CUresult`.

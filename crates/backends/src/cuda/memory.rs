@@ -1,4 +1,4 @@
-//! Memory of the device, and host memory that the device can reach.
+//! Device memory, and pinned host memory that the device can read and write.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -105,7 +105,7 @@ impl<T: Element> Pinned<T> {
         Ok(Self { stream: Arc::clone(stream), start, len, free_at: AtomicU64::new(0) })
     }
 
-    /// Elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
     }

@@ -1,10 +1,10 @@
-//! CUDA devices through the driver that is on the machine, if there is one: memory, one stream, graphs.
+//! CUDA devices through the driver of this machine, if there is one: memory, one stream, graphs.
 //!
 //! The library is loaded at run time, so the same binary starts without it. `driver` is the fenced part with the C
-//! functions; `device`, `memory` and `stream` are what engines use. Nothing here knows models.
+//! functions; engines use `device`, `memory` and `stream`. This module knows no models.
 //!
-//! Everything on a [`Stream`] runs in order and later. [`Pinned`] memory, which the device reads and writes meanwhile,
-//! can't be touched before [`Stream::synchronize`]; device memory is freed only after it.
+//! Work on a [`Stream`] runs in order and asynchronously. The host must not touch [`Pinned`] memory that queued work
+//! uses before [`Stream::synchronize`] returns. Device memory is freed only after a synchronization.
 
 mod device;
 mod driver;

@@ -1,4 +1,4 @@
-//! A stream: work for a device, in order, and graphs of captured work.
+//! A CUDA stream, and CUDA graphs captured from its work.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct Extent {
     pub width: usize,
     /// Rows of a slice.
     pub height: usize,
-    /// Slices.
+    /// Number of slices.
     pub depth: usize,
 }
 
@@ -135,7 +135,7 @@ impl Stream {
         })
     }
 
-    /// Copies so many elements behind `offset` bytes of `from` into `to`, behind its first `start` elements.
+    /// Copies `elements` elements from byte `offset` of `from` to element `start` of `to`.
     ///
     /// # Errors
     /// The driver's.

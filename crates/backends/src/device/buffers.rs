@@ -1,4 +1,4 @@
-//! The memory of a step: inputs, results and their staging, at fixed addresses.
+//! The memory of a step: inputs, results and their pinned staging copies, at fixed addresses.
 
 use std::sync::Arc;
 
@@ -38,9 +38,9 @@ impl Shapes {
 /// Upper bounds of a step's extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Rows.
+    /// Most rows of a run.
     pub lanes: usize,
-    /// Tokens of a row.
+    /// Most tokens of a row.
     pub chunk: usize,
     /// Selected positions.
     pub selected: usize,
@@ -74,7 +74,7 @@ impl Sizes {
         self.source_len_at() + aligned(self.lanes)
     }
 
-    /// First element of `input_ids`.
+    /// Index of the first element of `input_ids` `[lanes, chunk]` in the i64 input buffer.
     fn ids_at(&self) -> usize {
         self.select_at() + aligned(self.selected)
     }
@@ -94,7 +94,7 @@ impl Sizes {
     }
 }
 
-/// So many numbers, and so many more that what comes behind them is aligned.
+/// `numbers` i64 elements, rounded up so that the next array is aligned.
 fn aligned(numbers: usize) -> usize {
     (numbers * size_of::<i64>()).next_multiple_of(ALIGNMENT) / size_of::<i64>()
 }
@@ -117,9 +117,9 @@ pub struct Results {
 
 /// The memory. Rows are right-padded with token 0.
 pub struct Buffers {
-    /// Lanes and pages.
+    /// KV caches of the lanes, and the pool of KV pages.
     pub kv: DeviceKv,
-    /// What an encoder has read, in models that have one.
+    /// Encoder outputs, in models with an encoder.
     pub sources: Option<DeviceSources>,
     sizes: Sizes,
     /// `past_len` `[lanes]`, `source_len` `[lanes]`, `select` `[selected]`, `input_ids` `[rows, longest]`, each

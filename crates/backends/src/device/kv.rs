@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cuda::{CudaError, DeviceMemory, Extent, Region, Stream};
 use scheduler::backend::{BackendError, KvCopy};
 
-/// What engines want their tensors' addresses to be multiples of, in bytes.
+/// Alignment of tensors' addresses that engines want, in bytes.
 pub(super) const ALIGNMENT: usize = 256;
 
 /// The extents of the caches.
@@ -52,7 +52,7 @@ impl KvShape {
         self.context * self.head_bytes()
     }
 
-    /// Rows of one tensor: a lane's head each, and so many more that the next tensor is aligned.
+    /// Rows of one tensor: one for each head of each lane, rounded up so that the next tensor is aligned.
     fn rows(&self) -> usize {
         let rows = self.lanes * self.heads;
         let is_aligned = |rows: &usize| (rows * self.row_bytes()).is_multiple_of(ALIGNMENT);
@@ -78,7 +78,7 @@ impl KvShape {
     }
 }
 
-/// Lanes and pages.
+/// KV caches of the lanes, and the pool of KV pages, in device memory.
 pub struct DeviceKv {
     shape: KvShape,
     stream: Arc<Stream>,

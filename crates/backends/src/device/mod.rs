@@ -1,10 +1,10 @@
-//! What every engine on a CUDA device has in common: KV caches, pages and sources in the device's memory, staging, one
+//! What all engines on a CUDA device share: KV caches, KV pages and encoder outputs in device memory, staging, one
 //! stream.
 //!
-//! A [`Runner`] is the engine proper: it puts one run on the stream, over [`Buffers`] at fixed addresses. Around it, a
-//! step is one upload, one run, one download of top-k and logsumexp, and one of the logits rows that somebody asked
-//! for. KV copies are only put on the stream: the next step comes behind them, and so are the copies that bring the
-//! lanes what their rows read of sources.
+//! A [`Runner`] is one engine: it enqueues one run on the stream, over [`Buffers`] at fixed addresses. A step is one
+//! upload, one run, one download of top-k and logsumexp, and one download of the requested logits rows. KV copies are
+//! only enqueued: the next step follows them on the same stream. Copies of encoder outputs into the lanes are enqueued
+//! too.
 
 mod buffers;
 mod kv;
@@ -31,8 +31,8 @@ pub trait Runner: Send {
     /// The engine's. Nothing of the run is on the stream then, or the stream has failed, too.
     fn run(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError>;
 
-    /// Puts the reading of a source of so many tokens on the stream: it is where [`DeviceSources`] says, and goes into
-    /// a slot. Engines without an encoder have nothing to add to this.
+    /// Enqueues one run of the encoder: it reads a source of `len` tokens at [`DeviceSources::ids`] and writes a slot.
+    /// The default is for engines without an encoder.
     ///
     /// # Errors
     /// As [`Runner::run`].
@@ -84,7 +84,7 @@ impl<R: Runner> DeviceBackend<R> {
         Ok(())
     }
 
-    /// What comes before work that uses staging memory.
+    /// Prepares for work that uses staging memory: makes the device current and waits for queued copies.
     fn settle(&mut self) -> Result<(), BackendError> {
         self.stream().device().make_current()?;
         if self.is_unsettled {

@@ -1,7 +1,7 @@
-//! What an encoder has read, in the device's memory: slots that it writes to, and the lanes that the decoder reads.
+//! Encoder outputs in device memory: the slots that the encoder writes, and the lanes that the decoder reads.
 //!
-//! Which lane gets what is [`Readings`]' to say, as on the CPU. Every tensor has the same address whatever the length
-//! of a source and the width of the lanes, so that what an engine was told once stays true.
+//! [`Readings`] decides which lane gets which slot, as on the CPU. The address of a tensor depends neither on the
+//! length of a source nor on the width of the lanes, so an engine is given each address once.
 
 use std::sync::Arc;
 
@@ -34,14 +34,14 @@ impl SourceShape {
     }
 }
 
-/// Slots and lanes.
+/// Encoder outputs in device memory: the slots, and the lanes that the decoder reads.
 pub struct DeviceSources {
     shape: SourceShape,
     readings: Readings,
     stream: Arc<Stream>,
     /// `[slots, 2 * layers]` tensors `[heads, len, head_dim]`, in the order k0, v0, k1, v1, ...; each begins aligned.
     slots: DeviceMemory,
-    /// `[2 * layers]` tensors `[lanes, heads, width, head_dim]`, likewise.
+    /// `[2 * layers]` tensors `[lanes, heads, width, head_dim]`, in the same order, each aligned.
     lanes: DeviceMemory,
     /// `[1, tokens]`
     ids: DeviceMemory,
@@ -86,7 +86,7 @@ impl DeviceSources {
         self.readings.len(slot)
     }
 
-    /// Where the encoder finds a source, i64 `[1, len]`.
+    /// Address of the encoder's input, a source as i64 `[1, len]`.
     pub fn ids(&self) -> u64 {
         self.ids.address()
     }
@@ -96,7 +96,7 @@ impl DeviceSources {
         self.slots.address() + self.slot_offset(slot.0, tensor) as u64
     }
 
-    /// Where the decoder finds a tensor, `[lanes, heads, width, head_dim]`; by the same order.
+    /// Address of tensor `tensor` of the lanes, `[lanes, heads, width, head_dim]`, in the order of the slots.
     pub fn in_lanes(&self, tensor: usize) -> u64 {
         self.lanes.address() + (tensor * self.shape.lane_tensor_bytes()) as u64
     }
@@ -114,7 +114,7 @@ impl DeviceSources {
         self.stream.upload(&self.ids, &mut self.staged_ids, tokens.len())
     }
 
-    /// The encoder has read so many tokens into a slot.
+    /// Records that the encoder wrote a source of `len` tokens into a slot.
     pub(super) fn finish(&mut self, slot: SourceSlot, len: usize) {
         self.readings.finish(slot, len);
     }

@@ -1,11 +1,11 @@
-//! ONNX Runtime on a CUDA device: the way for GPUs where TensorRT can't be had.
+//! ONNX Runtime on a CUDA device, for GPUs without TensorRT.
 //!
-//! The library has to be ONNX Runtime's GPU build; one without the CUDA provider is refused, and nothing falls back to
-//! the CPU in silence: nodes for which the provider has no kernel are ONNX Runtime's to place, and its log names them.
-//! Everything is bound in device memory at fixed addresses and runs on our stream. Steps of decoding replay ONNX
-//! Runtime's own CUDA graphs where it can capture them, one for each number of rows.
+//! This needs ONNX Runtime's GPU build; a library without the CUDA provider is refused. ONNX Runtime places nodes for
+//! which the provider has no kernel on the CPU, and its log names them. All tensors are bound in device memory at fixed
+//! addresses, and runs go to our stream. Decode steps replay ONNX Runtime's own CUDA graphs where it can capture them,
+//! one for each number of rows.
 //!
-//! Beside `raw` the other place with `unsafe` here: bindings over device memory.
+//! This file and `raw` are the `unsafe` parts of this module: bindings over device memory.
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::cuda::{CudaError, Driver, DriverError, Stream};
 use crate::device::{Buffers, DeviceBackend, DeviceKv, KvShape, Runner, Shapes, Sizes};
 use scheduler::backend::{Backend, BackendError};
 
-/// What is particular to a CUDA device.
+/// The options that are particular to a CUDA device.
 #[derive(Clone, Debug, Default)]
 pub struct CudaOptions {
     /// The device, from 0.
@@ -42,7 +42,7 @@ pub struct CudaOptions {
 /// Why a bundle can't be run on a CUDA device.
 #[derive(Debug, thiserror::Error)]
 pub enum CudaLoadError {
-    /// As on the CPU.
+    /// The model can't be loaded, for a reason that applies to the CPU too.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// There is no usable driver.

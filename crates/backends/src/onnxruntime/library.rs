@@ -1,6 +1,6 @@
-//! Finding and loading the ONNX Runtime library: once per process, with errors a person can act on.
+//! Finds and loads the ONNX Runtime library, once per process, with errors that say what is missing.
 //!
-//! The library is loaded at run time, so the same binary starts on a machine without it and can say what is missing.
+//! The library is loaded at run time, so the same binary starts on a machine without it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -30,7 +30,7 @@ pub enum LibraryError {
     WrongVersion {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the library that was found.
         found: String,
     },
 }

@@ -1,8 +1,8 @@
 //! ONNX Runtime on the CPU: the bundle's graph over in-place KV caches.
 //!
-//! `library` finds and loads the library, `operators` computes the fused operators of bundles for the CPU, `raw` is the
-//! fenced part that binds memory, `kv` holds lanes and pages, `sources` what an encoder has read. This file puts a
-//! batch into the bound memory, runs the graph and reads the results.
+//! `library` finds and loads the library. `operators` computes the fused operators of bundles for the CPU. `raw` is the
+//! fenced part that binds memory. `kv` holds lanes and pages, `sources` the encoder outputs. This file copies a batch
+//! into the bound memory, runs the graph and reads the results.
 
 pub mod cuda;
 mod kv;
@@ -36,7 +36,7 @@ use scheduler::backend::{
 /// dropped and made again as needed.
 const MAX_BINDINGS: usize = 256;
 
-/// What to load and how much of the machine to give it.
+/// The bundle to load, and the share of the machine for it.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The ONNX Runtime library; without it, it is looked for beside the binary.
@@ -91,7 +91,7 @@ pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box
     })
 }
 
-/// What a bundle's engine will be able to hold and do, without loading it.
+/// The limits and abilities of a bundle's engine, computed without loading it.
 pub fn limits(manifest: &Manifest, options: &Options) -> Limits {
     dimensions(manifest, options).1
 }

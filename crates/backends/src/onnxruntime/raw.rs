@@ -2,8 +2,8 @@
 //!
 //! `ort`'s own `IoBinding` copies borrowed tensors on `bind_input` (and deadlocks doing it in 2.0.0-rc.15), and can't
 //! bind one buffer as input and output. An in-place KV cache needs exactly that, so this module binds through ONNX
-//! Runtime's C API. Nothing outside of it is `unsafe`; every public function checks its arguments against the sizes it
-//! was made with.
+//! Runtime's C API. Nothing outside of it is `unsafe`; every public function checks its arguments against the sizes
+//! that the object was made with.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ffi::{CStr, CString, c_void};

@@ -1,7 +1,7 @@
-//! The encoder of an encoder-decoder: its session, the slots with what it has read, and what the rows of a forward see
-//! of them.
+//! The encoder of an encoder-decoder: its session, the slots with its outputs, and the lanes that a forward reads them
+//! from.
 //!
-//! The encoder writes straight into a slot. Which lane gets what of it is [`Readings`]' to say.
+//! The encoder writes directly into a slot. [`Readings`] decides which lane gets which slot.
 
 use std::ffi::CString;
 

@@ -1,4 +1,4 @@
-//! The encoder's context: one, whose shapes and outputs' addresses change from source to source.
+//! The encoder's execution context: one for all sources; its shapes and output addresses change from source to source.
 
 use tensorrt::{Context, ContextOptions, DevicePtr, Engine, Error, ScratchMemory, TensorName};
 

@@ -1,4 +1,4 @@
-//! What an engine will take of a device's memory, and what fits.
+//! How much device memory an engine takes, and whether it fits.
 
 use crate::device::{KvShape, Sizes};
 use crate::readings::SourceShape;
@@ -8,7 +8,7 @@ use crate::readings::SourceShape;
 pub struct Needs {
     /// Caches and pages.
     pub kv: KvShape,
-    /// What an encoder has read, in models that have one.
+    /// Shape of the encoder outputs, in models with an encoder.
     pub sources: Option<SourceShape>,
     /// Inputs and results.
     pub sizes: Sizes,
@@ -45,7 +45,7 @@ fn advice(fits: &Option<usize>) -> String {
 }
 
 impl Needs {
-    /// Bytes for so many lanes.
+    /// Bytes of device memory with `lanes` lanes.
     fn bytes(&self, lanes: usize) -> usize {
         let kv = KvShape { lanes, ..self.kv };
         let sizes = Sizes { lanes, selected: lanes.max(self.sizes.chunk), ..self.sizes };

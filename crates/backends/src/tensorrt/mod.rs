@@ -1,12 +1,12 @@
 //! TensorRT: a plan of the bundle's graph, run on a CUDA device.
 //!
-//! `plan` finds the plan that fits the machine or has it built, `runner` holds the engine's contexts and CUDA graphs,
-//! `encoder` the context that reads sources, `tensors` says what an engine has to take and give, `memory` what fits.
-//! Caches, staging and the step itself are [`crate::device`]'s. The crate `tensorrt-rs` loads the library, of either
-//! flavour, at run time; where it was compiled without TensorRT's headers it says so.
+//! `plan` finds or builds the plan for this machine. `runner` holds the decoder's contexts and CUDA graphs, `encoder`
+//! the encoder's context. `tensors` lists the tensors that an engine must have; `memory` checks what fits. Caches,
+//! staging and the step itself are in [`crate::device`]. The crate `tensorrt-rs` loads either flavour of the library at
+//! run time. A build without TensorRT's headers reports that it has no TensorRT.
 //!
-//! `unsafe` is where TensorRT is told addresses and streams (`runner`, `encoder`), and where a plan becomes an engine
-//! (`plan`).
+//! `unsafe` is where addresses and streams are given to TensorRT (`runner`, `encoder`), and where a plan is
+//! deserialized (`plan`).
 
 mod encoder;
 mod memory;
@@ -31,7 +31,7 @@ use crate::device::{Buffers, DeviceBackend, DeviceKv, DeviceSources, KvShape, Si
 use crate::readings::SourceShape;
 use scheduler::backend::{Backend, Limits};
 
-/// What to load, and on which device.
+/// The bundle to load, and the device for it.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// TensorRT or TensorRT-RTX.
@@ -45,7 +45,7 @@ pub struct Options {
     pub device: usize,
     /// Rows of one forward; fewer if the plan takes fewer.
     pub lanes: usize,
-    /// Tokens of one row in one forward, likewise.
+    /// Tokens of one row in one forward; fewer if the plan takes fewer.
     pub chunk: usize,
     /// Device memory of the KV page pool, in bytes.
     pub pool_bytes: usize,
@@ -127,7 +127,7 @@ fn library(options: &Options) -> Result<Library, LoadError> {
     Ok(library)
 }
 
-/// What an engine will be able to hold and do if a plan is built for these options.
+/// The limits and abilities of an engine whose plan is built for these options.
 pub fn limits(manifest: &Manifest, options: &Options) -> Limits {
     dimensions(manifest, options, &plan::wanted(options, manifest)).limits
 }

@@ -1,4 +1,4 @@
-//! The plan that fits the machine: the bundle's own, one that was built here before, or one that is built now.
+//! The plan for this machine: the bundle's own, one that was built here before, or one that is built now.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -102,7 +102,7 @@ impl From<Unbuilt> for LoadError {
     }
 }
 
-/// Tells the log how a build gets on.
+/// Logs the progress of a build.
 struct Announced;
 
 impl Progress for Announced {

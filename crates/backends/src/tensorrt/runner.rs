@@ -1,10 +1,11 @@
-//! The decoder's contexts, and the place that tells TensorRT addresses and streams; the encoder's is beside it.
+//! The decoder's execution contexts, and the code that gives TensorRT addresses and streams. The encoder's is in
+//! `encoder`.
 //!
-//! One context for prefill changes its shapes from run to run. Decoding has a context of its own for each number of
-//! rows, and each width of the sources where there are any: nothing changes in it but the content of its memory, so
-//! from its second run on it is a captured CUDA graph. Where an engine can't be captured its runs are put on the stream
-//! one by one, which is slower and otherwise the same. All contexts, the encoder's too, share their scratch memory:
-//! they run one after the other, on one stream.
+//! Prefill has one context, whose shapes change from run to run. Decoding has one context for each number of rows, and
+//! for each width of the sources in an encoder-decoder. Only the contents of a decode context's memory change, so it
+//! replays a captured CUDA graph from its second run on. An engine that can't be captured is enqueued run by run, which
+//! is slower and gives the same results. All contexts share their scratch memory, because they run one after the other
+//! on one stream.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ struct Prepared {
     graph: Option<Graph>,
     context: Context,
     shapes: Option<Shapes>,
-    /// Runs so far.
+    /// Number of runs so far.
     runs: u64,
 }
 

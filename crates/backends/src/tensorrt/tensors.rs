@@ -1,4 +1,4 @@
-//! What an engine of a bundle's graph takes and gives. Addresses are set by name, for these types.
+//! The input and output tensors of an engine of a bundle's graph. Addresses are set by name, for these types.
 
 use bundle::manifest::{Dtype, ModelInfo};
 use engine_build::plan::Part;

@@ -1,9 +1,9 @@
 //! Byte-pair merges, and when two neighbouring tokens are what they give.
 //!
-//! Everything rests on two facts about merges applied in the order of their ranks, leftmost first: a sequence of tokens
-//! is the encoding of its bytes exactly if every two neighbours are the encoding of theirs, and the last token of a
-//! byte string fixes all the tokens before it (the `bpe` crate of `github/rust-gems`, README, "Novel Algorithm"; also
-//! Hayase 2025). Both are checked by brute force in the tests.
+//! Everything rests on two facts about merges applied in the order of their ranks, leftmost first. First, a sequence of
+//! tokens is the encoding of its bytes exactly if every two neighbours are the encoding of theirs. Second, the last
+//! token of a byte string determines all the tokens before it. The source is the `bpe` crate of `github/rust-gems`,
+//! README, "Novel Algorithm"; also Hayase 2025. The tests check both by brute force.
 //!
 //! This module works inside one pre-token: it knows nothing of how a text is split into them.
 

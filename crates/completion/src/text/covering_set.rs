@@ -4,7 +4,7 @@
 //! typed one. The covering set of a typed text P holds, for every text X that starts with P, the shortest beginning of
 //! X's encoding that spells all of P (Phan 2024, arXiv 2410.09303; Hayase 2025, "ByteSampler"). It is the encoding of P
 //! itself, and sequences `c . t` where the context `c` spells the beginning of P and the token `t` the rest and usually
-//! more. The members exclude each other: the probabilities of their beginnings add up to P's.
+//! more. The members exclude each other: their probabilities add up to P's.
 //!
 //! This module scores nothing and calls no model. The same tokens never come twice, and no member is missing; what may
 //! come in excess is a `t` that ends inside a character, as [`CanonicalBpe`] says.

@@ -1,10 +1,10 @@
 //! GPT-2's pre-tokenizer as a small nondeterministic automaton that reads a text from left to right.
 //!
 //! The regex is `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, and it looks ahead in two
-//! places. A run of white space gives its last character away when text follows (`"a b"` is `"a"`, `" "`, `" b"`), and
-//! an apostrophe at the start of a pre-token is alone or a contraction depending on up to two letters behind it. A
-//! reader who can't look ahead guesses instead: each guess is a [`PreTokenState`], it lives in a [`PreTokenStates`]
-//! beside the other guesses, and it dies at the first character that proves it wrong.
+//! places. A run of white space loses its last character to the text that follows: `"a b"` is `"a"`, `" "`, `" b"` with
+//! two spaces. An apostrophe at the start of a pre-token is alone or a contraction, depending on up to two letters
+//! after it. A reader who can't look ahead guesses instead: each guess is a [`PreTokenState`], it lives in a
+//! [`PreTokenStates`] beside the other guesses, and it dies at the first character that proves it wrong.
 //!
 //! This module knows characters only: nothing of bytes, tokens or merges. Contractions are followed as tokens, in
 //! `canonical`, because there are only seven of them.

@@ -1,6 +1,6 @@
 //! Every way to spell a text's bytes with tokens so that the sequence is still the beginning of a canonical one.
 //!
-//! At each byte there are very few: the guesses about what follows the text leave one sequence each, because the last
+//! At each byte there are few: the guesses about what follows the text leave one sequence each, because the last
 //! token of a byte string fixes the ones before it. So the work is linear in the text's length, times the few tokens
 //! that match at a byte.
 //!

@@ -1,7 +1,7 @@
 //! How people type what they mean: a noisy channel between a query and the characters that were typed.
 //!
-//! A query `q` is typed as `t` with the probability `p(t | q)`: single characters are left out, added, swapped or hit
-//! beside the right key, and a person may type all of a text in another case, width or without accents. The search
+//! A query `q` is typed as `t` with the probability `p(t | q)`. Single characters are left out, added, swapped or hit
+//! beside the right key. A person may also type all of a text in another case, width or without accents. The search
 //! ([`crate::search`]) multiplies that with the model's `p(q)`.
 //!
 //! | module | holds |

@@ -3,8 +3,8 @@
 //! A tile of weights is 16 quads of a panel; a tile of rows has the inputs of a row side by side. The results equal
 //! those of [`tile`](crate::tile) bit for bit: integers within a group, then the groups in order.
 //!
-//! Rust has no stable intrinsics for tiles, so the instructions are written out. Compilers use these registers only
-//! where they are told to, so nothing else in the process changes them; the system keeps them for each thread.
+//! Rust has no stable intrinsics for tiles, so this file uses inline assembly. Compilers never allocate tile registers
+//! by themselves, so no other code of the process changes them. The operating system saves them for each thread.
 
 use std::mem::MaybeUninit;
 
@@ -13,7 +13,7 @@ use crate::prefetch::prefetch_far;
 use crate::tile::{Int8Tile, MAX_HEIGHT, MAX_PANELS};
 use crate::vector::{LANES, Vector};
 
-/// Rows from which AMX is quicker than vectors.
+/// Rows from which AMX is faster than vectors.
 const MIN_ROWS: usize = 13;
 /// Inputs that one instruction multiplies: bytes of a tile's row.
 const DEPTH: usize = 64;
@@ -158,7 +158,8 @@ fn fetch(weights: [*const u8; MAX_PANELS], panel_bytes: usize, ahead: usize) {
     }
 }
 
-/// Rows times four panels over `steps` times 64 inputs.
+/// Multiplies `height` rows by four panels over `steps` tiles of 64 inputs, and stores the i32 sums in `products`.
+/// Bytes of the rows are signed, bytes of the weights unsigned.
 ///
 /// # Safety
 /// The thread has [`Tiles`] of this height; `rows` and each panel's weights are valid for `steps` tiles; `products` has

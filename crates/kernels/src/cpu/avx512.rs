@@ -9,7 +9,7 @@ use crate::vector::{LANES, Vector};
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
 
-/// Enters `op` with the instruction set switched on.
+/// Runs `op` compiled with AVX-512 and VNNI.
 ///
 /// # Safety
 /// The machine has the features named here; `op`'s own conditions hold.

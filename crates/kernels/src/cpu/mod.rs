@@ -1,4 +1,4 @@
-//! The CPU levels: which instructions this machine has, and how a kernel runs on them.
+//! The CPU levels: which instructions this machine has, and how a kernel is compiled and entered for each of them.
 
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_amx.rs")]
 pub(crate) mod amx;
@@ -10,10 +10,10 @@ mod portable;
 
 use crate::isa::{Isa, Op};
 
-/// The instructions that kernels use, from the least to the most.
+/// The vector instructions that kernels are compiled for, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CpuLevel {
-    /// What the compiler makes of plain Rust.
+    /// Plain Rust, compiled for the target's base instruction set.
     Portable,
     /// AVX2 with FMA.
     Avx2,

@@ -11,12 +11,12 @@ pub(super) fn is_available() -> bool {
 /// As in `amx.rs`.
 pub(crate) const MAX_TILES: usize = 1;
 
-/// Never any.
+/// Always `None`: no tile on this architecture.
 pub(crate) fn height(_rows: usize, _inputs: usize) -> Option<usize> {
     None
 }
 
-/// Cannot exist.
+/// Has no values, because this architecture has no tiles.
 pub(crate) enum Tiles {}
 
 impl Tiles {

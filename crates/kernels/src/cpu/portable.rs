@@ -1,4 +1,4 @@
-//! Plain Rust, for every other machine: arrays of 16, which the compiler turns into the vectors of the target.
+//! Plain Rust for all other machines: arrays of 16, which the compiler turns into the vectors of the target.
 
 use crate::isa::Isa;
 use crate::tile::{F32Tile, Int8Tile, f32_tile, int8_tile};

@@ -1,7 +1,7 @@
-//! What a step costs beside its rows: measured once, when an engine is loaded.
+//! Measures the fixed cost of a step relative to its rows, once, when an engine is loaded.
 //!
-//! A small CPU computes every row for itself; a GPU, or a model whose weights don't fit a cache, computes a dozen in
-//! the time of one. How far a search computes ahead of what it waits for depends on it. The answers don't.
+//! A small CPU computes every row by itself. A GPU, or a model whose weights don't fit a cache, computes a dozen rows
+//! in the time of one. How many nodes a search computes speculatively depends on this ratio. The answers don't.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use completion::text::TokenId;
 
 /// Rows of the larger of the two steps that are compared.
 const MANY: usize = 16;
-/// Forwards of each kind, at least and at most; the quickest counts.
+/// Forwards of each kind, at least and at most; the fastest counts.
 const REPEATS: std::ops::RangeInclusive<usize> = 3..=15;
 /// Time for the steps of one kind, beyond the least number: a large model should not start later for this.
 const BUDGET: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! Whether the engines work, and the watchdog that notices a step which doesn't come back.
+//! Whether the engines work, and the watchdog that notices a step that takes too long.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -29,7 +29,7 @@ struct Replica {
     hangs: bool,
 }
 
-/// What is known of each replica. The model is as healthy as the worst of them.
+/// The health of each replica. The model is as healthy as the worst of them.
 pub(super) struct Board {
     replicas: Mutex<Vec<Replica>>,
     /// By replica: when its forward began, in milliseconds since `epoch`, plus one; 0 while it doesn't compute.

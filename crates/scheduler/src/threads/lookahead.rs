@@ -1,5 +1,4 @@
-//! Work of an idle replica for a keystroke that may come: the search for the typed text and the next character of its
-//! first suggestion.
+//! Lookahead of an idle replica: the search for the typed text plus the next character of its first suggestion.
 
 use std::time::{Duration, Instant};
 
@@ -22,14 +21,14 @@ pub(super) struct Lookahead {
     job: Option<JobId>,
 }
 
-/// What there is to do.
+/// The lookahead of an idle replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
-    /// Nothing.
+    /// No lookahead is possible or wanted.
     Nothing,
-    /// Something, from this instant on.
+    /// A lookahead may start at this instant.
     From(Instant),
-    /// Something that has begun.
+    /// A lookahead is running.
     Running,
 }
 
@@ -38,7 +37,7 @@ impl Lookahead {
         Self { enabled, answered: None, answered_at: Instant::now(), job: None }
     }
 
-    /// What there is to do while no request is.
+    /// The state of the lookahead, for a replica without requests.
     pub(super) fn pending(&self) -> Pending {
         match (&self.answered, self.job) {
             (Some(_), _) => Pending::From(self.answered_at + REST),

@@ -1,9 +1,9 @@
-//! The threads around the policy: a pool of model threads behind one bounded queue.
+//! The threads around the policy: a pool of model threads with one bounded queue.
 //!
-//! [`pool`] owns the threads. Each lives as `replica` says, and runs `worker`, the loop around a scheduler.
-//! Requests come through the `queue`, or, while the loop is in its `parking` place, from the thread that brings
-//! them. `lookahead` is an idle replica's work, [`health`] what is known of the engines, [`calibrate`] the timing of
-//! an engine that was just loaded.
+//! [`pool`] owns the threads. `replica` is the life of one thread, and `worker` its loop around a scheduler. Requests
+//! come through the `queue`; while the loop is parked (`parking`), the thread that brings a request enters the loop
+//! itself. `lookahead` is the work of an idle replica, [`health`] the state of the engines, [`calibrate`] the timing of
+//! a new engine.
 
 mod active;
 pub mod calibrate;

@@ -1,4 +1,4 @@
-//! Bounds on what waits and runs.
+//! Limits of the queue and of running requests.
 
 use std::time::Duration;
 

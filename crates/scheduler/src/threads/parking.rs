@@ -1,13 +1,13 @@
 //! Where a model thread leaves its loop while it waits, so that the thread that brings a request can answer it.
 //!
-//! A search that the prefix cache has all of takes microseconds. Waking the model thread for it, and being woken again,
-//! takes several times as long. No engine computes here: a request that misses something stays with the loop, and the
-//! model thread is called.
+//! A search whose nodes are all cached takes microseconds. Waking the model thread for it, and being woken again, takes
+//! several times as long. No engine computes here: a request that lacks a node stays with the loop, and the model
+//! thread is woken.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What can be parked.
+/// A loop that can be parked.
 pub(super) trait Parked {
     /// Whether it may be visited.
     fn has_room(&self) -> bool;

@@ -1,8 +1,8 @@
-//! The model threads: each the only owner of an engine, all behind one bounded queue.
+//! The model threads: each is the only owner of an engine, and all share one bounded queue.
 //!
-//! A thread loads its engine, proves it with steps, and works. When the engine fails for good, the thread says so, has
-//! everyone who waits told, and loads the engine once more; a second failure is final, because then it is the
-//! machine's.
+//! A thread loads its engine, tests it with a few steps, and works. When the engine fails for good, the thread reports
+//! it, answers every waiting request with the failure, and loads the engine once more. A second failure is final,
+//! because then the machine is at fault.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -39,7 +39,7 @@ pub enum PoolError {
 /// engine that computes while the process ends would use libraries that are being torn down.
 pub struct Pool {
     queue: Arc<Queue>,
-    /// By replica.
+    /// The parking place of each replica's loop, by replica.
     parking: Vec<Arc<Parking<Loop>>>,
     board: Arc<Board>,
     threads: Vec<JoinHandle<()>>,
@@ -93,12 +93,12 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Queues a request, or answers it at once, on this thread: if its preferred replica waits for something to do and
-    /// has all that it needs in memory.
+    /// Queues a request. If its preferred replica is parked and has all of its nodes cached, this thread answers it
+    /// instead.
     ///
     /// # Errors
-    /// [`Refusal::Unhealthy`] if no engine is running. A full queue is told through the request's own channel, because
-    /// it may be another request that has to give way.
+    /// [`Refusal::Unhealthy`] if no engine is running. A full queue is reported through the channel of the request that
+    /// is refused, which may be an older one.
     pub fn submit(&self, request: Request) -> Result<(), Refusal> {
         match self.health() {
             Health::Ready => match self.visit(request) {

@@ -1,4 +1,4 @@
-//! The bounded queue between the HTTP threads and the model threads: the [`crate::line`] line behind a lock.
+//! The bounded queue between the HTTP threads and the model threads: [`crate::line`] in a mutex.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -15,17 +15,17 @@ struct State {
     called: Vec<bool>,
     /// Why nothing more is accepted.
     closed: Option<Refusal>,
-    /// When running requests have to come to an end.
+    /// When running requests must end, if the server is being stopped.
     stop_by: Option<Instant>,
 }
 
-/// What a replica gets from the queue.
+/// The result of asking the queue for a request.
 pub(super) enum Taken {
-    /// Something to do.
+    /// The request to work on.
     Request(Box<Request>),
-    /// Nothing, for now.
+    /// No request for now.
     Nothing,
-    /// Nothing any more.
+    /// No request any more: the queue is closed and empty.
     Closed,
 }
 
@@ -120,7 +120,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Ends those whose waiting is over. What waits behind a busy replica is told in time.
+    /// Ends waiting requests that were cancelled, superseded or are past their deadline, while replicas are busy.
     pub(super) fn withdraw(&self) {
         let over = self.lock().line.withdraw(Instant::now());
         end(over);
@@ -141,7 +141,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// When running requests have to come to an end, if that was said.
+    /// When running requests must end, if the server is being stopped.
     pub(super) fn stop_by(&self) -> Option<Instant> {
         self.lock().stop_by
     }

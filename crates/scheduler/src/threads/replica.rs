@@ -1,4 +1,4 @@
-//! The life of one model thread: it loads its engine, proves it, works, and loads it once more after a failure.
+//! The life of one model thread: it loads its engine, tests it, works, and loads it once more after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -25,7 +25,7 @@ use crate::scheduler::{Scheduler, Stepped};
 pub(super) enum End {
     /// The queue is closed and empty.
     Closed,
-    /// The engine can't go on. Everyone it was working for has been told.
+    /// The engine can't go on. Its requests have been answered with the failure.
     Failed(Failure),
 }
 

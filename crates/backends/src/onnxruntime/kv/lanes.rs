@@ -1,4 +1,4 @@
-//! A cache for each lane and a pool of pages, with copies between them: what graphs of ONNX's own operators need.
+//! One KV cache for each lane and a pool of pages, with copies between them, for graphs of ONNX's own operators.
 
 use super::{KvShape, endpoints};
 use crate::onnxruntime::raw::{Element, Memory};
@@ -15,7 +15,7 @@ pub struct Lanes<T: Element> {
 }
 
 impl<T: Element> Lanes<T> {
-    /// Zeroed caches.
+    /// KV caches and pages of this shape, zeroed.
     pub fn new(shape: KvShape) -> Self {
         let lane = shape.heads * shape.context * shape.head_dim;
         let tensors = (0..shape.tensors()).map(|_| Memory::zeroed(shape.lanes * lane)).collect();

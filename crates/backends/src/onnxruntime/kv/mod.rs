@@ -1,9 +1,9 @@
 //! The KV caches of the lanes and the pool of KV pages, in host memory.
 //!
-//! - `lanes`: a stretch of memory for each lane, as the graph of ONNX's own operators wants it; loading and storing a
-//!   page copies.
-//! - `places`: positions wherever there is room, and a table that says where, for foretype's own attention; loading and
-//!   storing a page only counts who refers to a place, and rows that begin alike read the same memory.
+//! - `lanes`: contiguous memory for each lane, for graphs of ONNX's own operators. Loading and storing a page copies
+//!   keys and values.
+//! - `places`: slots of one position each and a table from positions to slots, for foretype's own attention. Loading
+//!   and storing a page only changes reference counts. Rows with a common prefix read the same memory.
 
 mod lanes;
 mod places;
@@ -77,7 +77,7 @@ impl<T: Element> Kv<T> {
         }
     }
 
-    /// The dimensions of each of them in a forward of so many rows.
+    /// The dimensions of each of these tensors in a forward of `rows` rows.
     pub fn dims(&self, rows: usize) -> Vec<i64> {
         let KvShape { heads, context, head_dim, .. } = self.shape;
         let dims = match &self.layout {

@@ -1,9 +1,9 @@
-//! Positions wherever there is room, and who refers to each.
+//! Reference-counted slots ("places") for the keys and values of single positions.
 //!
-//! A place holds the keys and values of one position, of all layers. Lanes and pages refer to places: loading a page
-//! into a lane and storing a position in a page copy a reference. Before a forward writes to a place that anybody else
-//! refers to, its lane gets another one, so what is shared never changes. There is a place for every position of every
-//! lane and for every page, so there is always one to get.
+//! A place holds the keys and values of one position, of all layers. Lanes and pages refer to places. Loading a page
+//! into a lane, and storing a position as a page, copy a reference. Before a forward writes to a place with other
+//! references, its lane gets another place, so shared contents never change. There are as many places as lanes times
+//! positions plus pages, so a free place always exists.
 
 use super::{KvShape, endpoints};
 use crate::onnxruntime::raw::{Element, Memory};
@@ -20,7 +20,7 @@ pub struct Places<T: Element> {
 }
 
 impl<T: Element> Places<T> {
-    /// Zeroed places.
+    /// Places for this shape, zeroed.
     pub fn new(shape: KvShape) -> Self {
         let references = References::new(shape);
         let elements = references.counts.len() * shape.position_elements();
@@ -158,7 +158,7 @@ mod tests {
         prop_oneof![2 => copy, 1 => write]
     }
 
-    /// What is in a lane's position: what was written there.
+    /// The contents of a lane's position.
     fn held(places: &Places<f32>, lane: usize, position: usize) -> f32 {
         places.tensors[0].as_slice()[places.references.place(Lane(lane), position) as usize]
     }

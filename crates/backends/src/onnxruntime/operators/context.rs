@@ -1,9 +1,9 @@
-//! The fenced part: tensors of a node as slices.
+//! The fenced part: the tensors of a node as slices.
 //!
-//! `ort`'s own way to a node's tensors builds a typed value, with its type described on the heap, for each: a
-//! microsecond, sixty nodes a step, three tensors a node. This goes through the C API, checks element type and length,
-//! and allocates nothing. Every lifetime is that of the call, or for constants that of the session, which drops its
-//! nodes before its initializers.
+//! `ort`'s own access to a node's tensors builds a typed value on the heap for each tensor. That costs a microsecond,
+//! for three tensors in each of sixty nodes of a step. This module uses the C API, checks element type and length, and
+//! allocates nothing. Tensors live as long as the call; constants live as long as the session, which drops its nodes
+//! before its initializers.
 
 use std::ptr;
 
@@ -133,7 +133,7 @@ impl<'a, 'k> Info<'a, 'k> {
         usize::try_from(value).map_err(|_| ort::Error::new(format!("the attribute `{name}` is {value}")))
     }
 
-    /// Several sizes.
+    /// The integer attribute `name` as `N` sizes.
     pub(super) fn sizes<const N: usize>(&self, name: &str) -> Result<[usize; N], ort::Error> {
         let values = self.0.get::<Vec<i64>>(name).unwrap_or_default();
         let sizes: Vec<usize> = values.iter().filter_map(|value| usize::try_from(*value).ok()).collect();

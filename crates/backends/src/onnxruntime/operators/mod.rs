@@ -1,8 +1,8 @@
-//! The operators of the domain `foretype`, which bundles for the CPU are written in: ONNX Runtime keeps the graph, its
-//! memory and the order of its nodes, and the crate `foretype-kernels` computes them.
+//! The operators of the domain `foretype`, which bundles for the CPU use. ONNX Runtime owns the graph, its memory and
+//! the order of its nodes; the crate `foretype-kernels` computes the operators.
 //!
-//! What each operator takes and gives is in `engine-build`'s `fuse` module, which writes them. `context` is the fenced
-//! part that gets at tensors; every other file is one operator or two.
+//! The inputs and outputs of each operator are in `engine-build`'s `fuse` module, which writes them. `context` is the
+//! fenced part that reads and writes tensors; every other file is one operator or two.
 
 mod attention;
 mod context;
@@ -18,7 +18,7 @@ use ort::value::TensorElementType;
 
 use self::context::{Call, Info};
 
-/// What the operators of one session share. Nodes run one after the other, so nobody ever waits for the lock.
+/// State shared by the operators of one session. Nodes run one after the other, so the lock is never contended.
 type Team = Arc<Mutex<Kernels>>;
 
 /// All operators, computed by `kernels`.

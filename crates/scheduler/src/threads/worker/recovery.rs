@@ -1,4 +1,4 @@
-//! What a loop does when its engine fails, panics, or computes what is no number: everyone gets an answer.
+//! What a loop does when its engine fails, panics, or computes NaN: every request gets an answer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,7 +20,7 @@ impl Loop {
         failure
     }
 
-    /// Refuses the requests for which the engine computed what is no number, and finds out whether it still works.
+    /// Refuses the requests for which the engine computed NaN or infinity, and tests whether it still works.
     pub(super) fn fail(&mut self, jobs: &[JobId]) -> Result<(), Failure> {
         tracing::error!(requests = jobs.len(), "the engine computed NaN or infinity");
         for &job in jobs {

@@ -1,4 +1,5 @@
-//! What an HTTP thread does with a parked loop: it hands in its request, and answers it if the prefix cache has all.
+//! How an HTTP thread enters a parked loop: it submits its request, and answers it if the prefix cache has all of its
+//! nodes.
 
 use super::super::parking::Parked;
 use super::Loop;

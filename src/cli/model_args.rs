@@ -69,7 +69,7 @@ pub struct ModelArgs {
     #[arg(long, env = "FORETYPE_MAX_CHARACTERS", value_name = "N", default_value_t = 1000)]
     max_characters: usize,
     /// What a typed text may be taken to mean if its request doesn't say.
-    #[arg(long, env = "FORETYPE_TOLERANCE", value_enum, default_value = "auto")]
+    #[arg(long, env = "FORETYPE_TOLERANCE", value_enum, default_value = "off")]
     tolerance: ToleranceChoice,
     /// Weight of the bundle's popular queries against the model, 0 to 1.
     #[arg(long, env = "FORETYPE_POPULAR_WEIGHT", value_name = "SHARE", default_value_t = 0.3)]

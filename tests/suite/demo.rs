@@ -35,6 +35,44 @@ fn the_demo_suggests_what_a_person_would_type() {
 }
 
 #[test]
+fn the_demo_knows_what_is_meant() {
+    let server = TestServer::with(demo_engine());
+    let ask = |typed: &str, tolerance: &str| {
+        let body = serde_json::json!({ "input": typed, "tolerance": tolerance }).to_string();
+        let answer = server.post(&body);
+        assert_eq!(answer.status, 200, "{typed}");
+        answer.json()
+    };
+    let meant = [
+        ("wirless char", "auto", "wireless char"),
+        ("Wireless Char", "case", "wireless char"),
+        ("WIRELESS CHAR", "auto", "wireless char"),
+        ("lithum ion", "auto", "lithium ion"),
+        ("battrey man", "auto", "battery man"),
+        ("TTL:(heta exch", "auto", "TTL:(heat exch"),
+        ("heat exchnager", "auto", "heat exchanger"),
+        ("solra pan", "auto", "solar pan"),
+        ("\u{ff4c}\u{ff49}\u{ff54}\u{ff48}\u{ff49}\u{ff55}\u{ff4d}", "case", "lithium"),
+    ];
+    for (typed, tolerance, expected) in meant {
+        let json = ask(typed, tolerance);
+        let first = &json["suggestions"][0];
+        assert_eq!(first["meant"], expected, "{typed}: {first}");
+        assert!(first["text"].as_str().unwrap().starts_with(expected) && first["edits"] == 1, "{typed}: {first}");
+        assert!(first.get("completion").is_none() && json["typed_probability"].as_f64().unwrap() < 1e-3, "{json}");
+        let off = ask(typed, "off");
+        let extends = |suggestion: &serde_json::Value| suggestion["text"].as_str().unwrap().starts_with(typed);
+        assert!(off["suggestions"].as_array().unwrap().iter().all(extends), "{typed}: {off}");
+    }
+    // What is right stays first, and codes are typed as they are meant.
+    for typed in ["wireless char", "heat pump $PRE3", "TTL:(lens"] {
+        let first = &ask(typed, "auto")["suggestions"][0];
+        assert!(first["edits"] == 0 && first["meant"] == typed, "{typed}: {first}");
+    }
+    assert_eq!(server.post(r#"{"input": "lens", "tolerance": "some"}"#).status, 400);
+}
+
+#[test]
 fn keystrokes_share_work_and_answers_do_not_depend_on_it() {
     let (warm, runtime) = (demo_engine(), tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
     let complete = |engine: &foretype::engine::Engine, input: &str| {

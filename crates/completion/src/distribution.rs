@@ -58,6 +58,11 @@ impl Distribution {
         row.chain(self.best().filter(|_| self.row.is_none()))
     }
 
+    /// The log-probabilities of the whole vocabulary, if they are known. `[vocab]`
+    pub fn row(&self) -> Option<&[f32]> {
+        self.row.as_deref()
+    }
+
     /// What was subtracted from the logits to get log-probabilities.
     pub fn logsumexp(&self) -> f32 {
         self.logsumexp

@@ -315,12 +315,11 @@ impl Search {
         if highest < floor.least {
             return;
         }
+        let Some(row) = next.row() else { return };
         let listed: FxHashSet<u32> = next.best().map(|(token, _)| token).collect();
-        let least = (floor.least - start) as f32;
-        let unlisted = text.tokens_in_order().filter_map(|token| {
-            let log_prob = next.log_prob(token.0).filter(|&p| p >= least && p <= bound)?;
-            (is_near(token, log_prob, &floor) && !listed.contains(&token.0)).then_some((token.0, log_prob))
-        });
+        let (least, bound) = ((floor.least - start) as f32, bound);
+        let unlisted = (0u32..).zip(row).filter(|&(_, &p)| p >= least && p <= bound).map(|(token, &p)| (token, p));
+        let unlisted = unlisted.filter(|&(token, p)| is_near(TokenId(token), p, &floor) && !listed.contains(&token));
         let tokens = unlisted.collect();
         self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
     }

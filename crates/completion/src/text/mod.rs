@@ -214,11 +214,6 @@ impl Text {
         self.unknown_words.get_or_init(|| UnknownWords::new(&self.vocabulary))
     }
 
-    /// All tokens that have bytes, in the order of their bytes.
-    pub fn tokens_in_order(&self) -> impl Iterator<Item = TokenId> {
-        self.vocabulary.in_order().map(|(token, _)| token)
-    }
-
     /// What typing errors cost.
     pub fn costs(&self) -> &Arc<Costs> {
         &self.costs

@@ -10,8 +10,11 @@ use super::{Line, Typed};
 
 /// Cells of a row: by edits `e` and by how many characters more were typed than meant, from `-e` to `e`.
 const CELLS: usize = 9;
-/// The cell of `-e`, by edits `e`, less `-e`: `cells[CENTRE[e] + offset]`.
-const CENTRE: [isize; 3] = [0, 2, 6];
+
+/// The cell of so many edits and so many characters more typed than meant.
+fn cell(edits: usize, offset: isize) -> usize {
+    (edits * (edits + 1)).saturating_add_signed(offset)
+}
 
 /// Everything typed was used up: what that cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,7 +32,7 @@ pub struct Finished {
 struct Row {
     /// Characters of the text so far.
     read: usize,
-    /// The cost of each cell; infinite where there is no way. See [`CENTRE`].
+    /// The cost of each cell; infinite where there is no way. See [`cell`].
     cells: [f32; CELLS],
     /// The cells one character before, for characters that were swapped.
     before: [f32; CELLS],
@@ -82,14 +85,14 @@ impl Row {
         let is_editable = may_be_edited(raw);
         let mut next = [f32::INFINITY; CELLS];
         let mut keep = |edits: usize, offset: isize, cost: f32| {
-            let cell = &mut next[(CENTRE[edits] + offset) as usize];
+            let cell = &mut next[cell(edits, offset)];
             if cost < *cell && cost <= budget {
                 *cell = cost;
             }
         };
         for edits in 0..=max_edits {
             for offset in -(edits as isize)..=edits as isize {
-                let index = (CENTRE[edits] + offset) as usize;
+                let index = cell(edits, offset);
                 let Some(at) = self.read.checked_add_signed(offset) else { continue };
                 let cost = self.cells[index];
                 if cost.is_finite() {
@@ -125,12 +128,12 @@ impl Row {
     fn add_extras(&mut self, typed: &Line, Limits { max_edits, budget, costs }: Limits<'_>) {
         for edits in 0..max_edits {
             for offset in -(edits as isize)..=edits as isize {
-                let cost = self.cells[(CENTRE[edits] + offset) as usize];
+                let cost = self.cells[cell(edits, offset)];
                 let at = self.read.checked_add_signed(offset).filter(|_| cost.is_finite());
                 let Some((at, key)) = at.and_then(|at| Some((at, typed.editable(at)?))) else { continue };
                 let doubled = at > 0 && typed.characters[at - 1] == key;
                 let cost = cost + if doubled { costs.doubled } else { costs.extra };
-                let cell = &mut self.cells[(CENTRE[edits + 1] + offset + 1) as usize];
+                let cell = &mut self.cells[cell(edits + 1, offset + 1)];
                 if cost < *cell && cost <= budget {
                     *cell = cost;
                 }
@@ -146,7 +149,7 @@ impl Row {
             if offset.unsigned_abs() > edits {
                 continue;
             }
-            let cell = &mut self.cells[(CENTRE[edits] + offset) as usize];
+            let cell = &mut self.cells[cell(edits, offset)];
             let cost = std::mem::replace(cell, f32::INFINITY);
             if cost.is_finite() && cheapest.is_none_or(|(least, _)| cost < least) {
                 cheapest = Some((cost, edits as u8));
@@ -160,7 +163,7 @@ impl Row {
         let cells =
             (0..=2usize).flat_map(|edits| (-(edits as isize)..=edits as isize).map(move |offset| (edits, offset)));
         cells.filter_map(|(edits, offset)| {
-            let cost = self.cells[(CENTRE[edits] + offset) as usize];
+            let cost = self.cells[cell(edits, offset)];
             cost.is_finite().then(|| (self.read.saturating_add_signed(offset), cost))
         })
     }
@@ -170,7 +173,7 @@ impl Row {
         let mut cheapest = (f32::INFINITY, 0);
         for edits in 0..=max_edits {
             for offset in -(edits as isize)..=edits as isize {
-                let cost = self.cells[(CENTRE[edits] + offset) as usize];
+                let cost = self.cells[cell(edits, offset)];
                 if cost < cheapest.0 {
                     cheapest = (cost, self.read.saturating_add_signed(offset));
                 }
@@ -287,7 +290,8 @@ impl Alignment {
 
     /// Whether a way that goes on may have one more edit.
     pub fn may_be_edited(&self, typed: &Typed) -> bool {
-        let fewer = CENTRE.get(typed.max_edits).map_or(0, |&centre| centre as usize - typed.max_edits);
+        // The cells of fewer edits come first.
+        let fewer = typed.max_edits * typed.max_edits;
         [&self.plain, &self.styled].iter().any(|row| row.cells[..fewer].iter().any(|cost| cost.is_finite()))
     }
 

@@ -3,15 +3,18 @@
 //! Errors are drawn by the shares of Dhakal et al. 2018 ("Observations on Typing from 136 Million Keystrokes", CHI):
 //! 1.65 substitutions, 0.80 omissions and 0.67 insertions in 100 characters. A tenth of the errors are swapped
 //! neighbours instead, which that study counts as two substitutions. Wrong and extra letters are neighbours of the right
-//! key in three of five cases and any letter in the others.
+//! key in three of five cases and any letter in the others. Codes, such as `$PRE3` and `IPC:H04L`, are typed right: an
+//! error there makes another code, which no one can tell from the right one.
 
 use comfy_table::{Table, presets};
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 use super::metrics::{Keystroke, mean, paired_bootstrap, percentile};
 use super::replay::{Contender, Replay};
 use completion::typing::keyboard::Layout;
+use completion::typing::words;
 use scheduler::backend::BackendError;
 
 /// Where a list is asked for, as a share of the characters behind the last error.
@@ -153,10 +156,12 @@ fn mistype(query: &str, style: Style, rng: &mut StdRng) -> Vec<Mistyped> {
     if characters.len() < 6 || most < 2 + 2 * errors {
         return Vec::new();
     }
-    let mut places: Vec<usize> = (0..errors).map(|_| rng.random_range(1..most)).collect();
+    let words = words::classify(query);
+    let possible: Vec<usize> = (1..most).filter(|&at| !words.characters[at].is_code).collect();
+    let mut places: Vec<usize> = possible.choose_multiple(rng, errors).copied().collect();
     places.sort_unstable();
-    if places.windows(2).any(|pair| pair[1] - pair[0] < 2) {
-        places[1] = (places[0] + 2).min(characters.len() - 2);
+    if places.len() < errors || places.windows(2).any(|pair| pair[1] - pair[0] < 2) {
+        return Vec::new();
     }
     let mut typed = characters.clone();
     let mut grown = 0isize;

@@ -56,7 +56,8 @@ fn is_shown(typed: &str, whole: &str) -> bool {
         Some(rest) => whole[typed.trim_end().len()..].contains("  ") || rest.contains("  "),
         None => whole.contains("  "),
     };
-    adds && !doubled && !whole.ends_with(' ') && !whole.is_empty()
+    let begins = !whole.starts_with(' ') || typed.starts_with(' ');
+    begins && adds && !doubled && !whole.ends_with(' ') && !whole.is_empty()
 }
 
 #[test]
@@ -117,13 +118,15 @@ fn probabilities_are_relative_to_all_readings() {
             // The covering set's probability has texts that are longer than those of the enumeration.
             let exact = typed_mass(&text, typed, &all, &model).ln();
             let others = posterior(&text, typed, Tolerance::Auto, &all);
-            let others = others.iter().filter(|(whole, _)| !whole.starts_with(typed)).map(|(_, joint)| *joint);
+            let others = others.iter().filter(|(whole, _)| !whole.starts_with(typed));
+            let others =
+                others.filter(|(whole, _)| !whole.starts_with(' ') && !whole.contains("  ")).map(|(_, joint)| *joint);
             let expected = crate::distribution::log_add(exact, log_sum(others.collect::<Vec<_>>().into_iter()));
             worst = worst.max((search.readings_log_prob - expected).abs());
         }
     }
     // The search counts beginnings of texts, also where the model goes on to tokens that no text has.
-    assert!(worst < 3e-2, "{worst}");
+    assert!(worst < 6e-2, "{worst}");
 }
 
 #[test]

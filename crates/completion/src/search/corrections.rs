@@ -76,6 +76,14 @@ struct Extension {
     is_exact: bool,
 }
 
+/// Tokens that may follow a step, with their log-probabilities.
+struct Extensions<'a> {
+    tokens: Vec<(u32, f32)>,
+    /// Whether they may go on with the text as it stands.
+    is_exact: bool,
+    floor: &'a Floor,
+}
+
 /// How the text of a step and one more token became the typed text.
 struct Aligned {
     alignment: Alignment,
@@ -119,7 +127,7 @@ impl Windows {
         let from = level.saturating_sub(MOST_EDITS);
         let window = |length: usize| {
             let to = level + length + MOST_EDITS;
-            let typed = typing.folded.get(from..to);
+            let typed = typing.folded.characters.get(from..to);
             typed.map_or(CharacterSet::MAX, |typed| typed.iter().fold(0, |set, &c| set | character_set(c)))
         };
         Self { by_length: std::array::from_fn(window), first: window(FIRST), least_loss }
@@ -140,7 +148,7 @@ impl Search {
         let (Some(typing), Some(prefix)) = (&self.typing, self.prefix_of(&[])) else { return 0.0 };
         let nodes = self.opening_beginnings(joints);
         let joint = |at: usize| nodes.iter().filter(|node| node.0 == at).map(|node| node.1).reduce(f64::max);
-        let exact = ExactReading::new(&self.typed, self.text.channel(), joint);
+        let exact = ExactReading::new(&self.typed, self.text.channel().unknown, self.text.unknown_words(), joint);
         let lift = exact.lift(self.typed.len(), typed);
         let mut best = vec![f64::NEG_INFINITY; typing.len() + 1];
         best[typing.len()] = typed + lift;
@@ -262,82 +270,59 @@ impl Search {
         let is_exact = step.alignment.is_exact();
         let floor = Floor::new(&corrections.best, corrections.level, range);
         let fitting = self.fitting_tokens(typing, step, start - floor.least);
-        for &token in &fitting {
-            if let Some(log_prob) = next.log_prob(token.0) {
-                let Some(bytes) = self.token_bytes(&step.prefix.text, token) else { continue };
-                let budget = (start + f64::from(log_prob) - floor.least) as f32;
-                if let Some((alignment, aligned)) = self.align(typing, step, bytes, budget) {
-                    let extension = Extension { token, log_prob, is_exact };
-                    self.extend_step(corrections, typing, step, extension, Aligned { alignment, aligned });
-                }
-            }
-        }
+        let lowest = f64::from(step.alignment.cheapest(typing).0) + floor.least - start;
+        let known = fitting.iter().filter_map(|token| Some((token.0, next.log_prob(token.0)?)));
+        let known: Vec<(u32, f32)> = known.filter(|&(_, log_prob)| f64::from(log_prob) >= lowest).collect();
+        self.extend_by(typing, corrections, step, Extensions { tokens: known, is_exact, floor: &floor });
         if step.alignment.finished().is_some() {
             // Every token fits behind a reading.
             return self.extend_finished(typing, corrections, step, &next, &fitting);
         }
-        if !step.alignment.may_be_edited(typing) {
-            return;
+        if step.alignment.may_be_edited(typing) {
+            self.extend_by_edits(typing, corrections, step, &next, &fitting);
         }
-        let floor = Floor::new(&corrections.best, corrections.level, range);
-        let least_edit = f64::from(typing.costs.least_edit());
-        let start = start - f64::from(step.alignment.cheapest(typing).0) - least_edit;
-        let windows = Windows::new(typing, corrections.level, f64::from(typing.costs.least_loss()));
-        let text = Arc::clone(&self.text);
-        let is_near = |token: u32, log_prob: f32| {
-            let length = text.token_length(TokenId(token)).min(LENGTHS - 1);
-            let missing = floor.by_length[length] - start - f64::from(log_prob);
-            missing <= 0.0
-                && windows.loss(text.folded(), TokenId(token), length) <= least_edit - missing
-                && fitting.binary_search(&TokenId(token)).is_err()
-        };
-        let mut near: Vec<(u32, f32)> = next.best().filter(|&(token, p)| is_near(token, p)).collect();
-        let near_best = near.first().map_or(f64::NEG_INFINITY, |&(_, log_prob)| f64::from(log_prob));
-        let bound = next.unlisted_bound().map_or(f64::NEG_INFINITY, f64::from);
-        self.best_dropped = self.best_dropped.max((start + bound).min(floor.least));
-        if start + bound >= floor.least {
-            let least = (floor.least - start) as f32;
-            let unlisted = next.known().filter(|&(_, p)| p >= least && f64::from(p) <= bound);
-            let listed: FxHashSet<u32> = next.best().map(|(token, _)| token).collect();
-            near.extend(unlisted.filter(|&(token, p)| is_near(token, p) && !listed.contains(&token)));
-        }
-        let budget = (step.joint + step.lift + bound.max(near_best) - floor.least) as f32;
-        self.extend_by(typing, corrections, step, near, budget);
     }
 
-    /// Adds the steps that tokens lead to. Ways that cost more than `budget` are dropped.
-    fn extend_by(
+    /// Extends a step by tokens that need one more edit: by the listed ones first, because they raise what the others
+    /// must reach. `fitting` are those that need none.
+    fn extend_by_edits(
         &mut self,
         typing: &Typed,
         corrections: &mut Corrections,
         step: &Step,
-        mut tokens: Vec<(u32, f32)>,
-        budget: f32,
+        next: &Distribution,
+        fitting: &[TokenId],
     ) {
+        let least_edit = f64::from(typing.costs.least_edit());
+        let start = step.score(typing) - least_edit;
+        let windows = Windows::new(typing, corrections.level, f64::from(typing.costs.least_loss()));
         let text = Arc::clone(&self.text);
-        let is_whole = step.aligned == step.prefix.text.len();
-        tokens.sort_unstable_by_key(|&(token, _)| text.place(TokenId(token)));
-        let mut walk = TokenWalk::new(typing, step.alignment, budget);
-        for (token, log_prob) in tokens {
-            let extension = Extension { token: TokenId(token), log_prob, is_exact: false };
-            let Some(bytes) = self.token_bytes(&step.prefix.text, extension.token) else { continue };
-            let aligned = if is_whole {
-                walk.align(bytes).map(|(alignment, length)| (alignment, step.aligned + length))
-            } else {
-                self.align(typing, step, bytes, budget)
-            };
-            if let Some((alignment, aligned)) = aligned {
-                self.extend_step(corrections, typing, step, extension, Aligned { alignment, aligned });
-            }
+        let range = self.text.channel().range_nats;
+        let is_near = |token: TokenId, log_prob: f32, floor: &Floor| {
+            let length = text.token_length(token).min(LENGTHS - 1);
+            let missing = floor.by_length[length] - start - f64::from(log_prob);
+            missing <= 0.0
+                && windows.loss(text.folded(), token, length) <= least_edit - missing
+                && fitting.binary_search(&token).is_err()
+        };
+        let floor = Floor::new(&corrections.best, corrections.level, range);
+        let tokens = next.best().filter(|&(token, p)| is_near(TokenId(token), p, &floor)).collect();
+        self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
+        let Some(bound) = next.unlisted_bound() else { return };
+        let floor = Floor::new(&corrections.best, corrections.level, range);
+        let highest = start + f64::from(bound);
+        self.best_dropped = self.best_dropped.max(highest.min(floor.least));
+        if highest < floor.least {
+            return;
         }
-    }
-
-    /// The alignment behind a step and a token, with the bytes that are aligned; `None` if no way is left.
-    fn align(&self, typing: &Typed, step: &Step, bytes: &[u8], budget: f32) -> Option<(Alignment, usize)> {
-        let mut alignment = step.alignment;
-        let pending = &step.prefix.text[step.aligned..];
-        let aligned = step.aligned + alignment.push_bytes(typing, pending, bytes, budget);
-        (!alignment.is_dead()).then_some((alignment, aligned))
+        let listed: FxHashSet<u32> = next.best().map(|(token, _)| token).collect();
+        let least = (floor.least - start) as f32;
+        let unlisted = text.tokens_in_order().filter_map(|token| {
+            let log_prob = next.log_prob(token.0).filter(|&p| p >= least && p <= bound)?;
+            (is_near(token, log_prob, &floor) && !listed.contains(&token.0)).then_some((token.0, log_prob))
+        });
+        let tokens = unlisted.collect();
+        self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
     }
 
     /// The tokens that go on with what was typed without one more edit, from any place that the step's alignment has
@@ -349,7 +334,7 @@ impl Search {
         let reached: Vec<(usize, f32)> = step.alignment.reached(typing).collect();
         for (level, _) in reached.into_iter().filter(|&(_, cost)| f64::from(cost) <= budget) {
             rest.clear();
-            rest.extend(&typing.folded[level..]);
+            rest.extend(&typing.folded.characters[level..]);
             tokens.extend(folded.fitting(rest.as_bytes()));
             if !rest.is_ascii() || step.aligned < step.prefix.text.len() {
                 tokens.extend(folded.parts());
@@ -370,14 +355,44 @@ impl Search {
         fitting: &[TokenId],
     ) {
         let floor = Floor::new(&corrections.best, corrections.level, self.text.channel().range_nats);
-        let start = step.joint + step.lift - f64::from(step.alignment.cheapest(typing).0);
+        let start = step.score(typing);
         let bound = next.unlisted_bound().map_or(f64::NEG_INFINITY, f64::from);
         self.best_dropped = self.best_dropped.max((start + bound).min(floor.least));
         let is_near = |log_prob: f32| start + f64::from(log_prob) >= floor.least;
         let is_new = |token: u32| fitting.binary_search(&TokenId(token)).is_err();
-        let known = next.known().filter(|&(token, log_prob)| is_near(log_prob) && is_new(token));
-        let known: Vec<(u32, f32)> = known.collect();
-        self.extend_by(typing, corrections, step, known, f32::INFINITY);
+        let tokens = next.known().filter(|&(token, log_prob)| is_near(log_prob) && is_new(token)).collect();
+        self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
+    }
+
+    /// Adds the steps that tokens lead to.
+    fn extend_by(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step, extensions: Extensions<'_>) {
+        let Extensions { mut tokens, is_exact, floor } = extensions;
+        let most = tokens.iter().map(|token| token.1).fold(f32::NEG_INFINITY, f32::max);
+        let budget = (step.joint + step.lift + f64::from(most) - floor.least) as f32;
+        let text = Arc::clone(&self.text);
+        let is_whole = step.aligned == step.prefix.text.len();
+        tokens.sort_unstable_by_key(|&(token, _)| text.place(TokenId(token)));
+        let mut walk = TokenWalk::new(typing, step.alignment, budget);
+        for (token, log_prob) in tokens {
+            let extension = Extension { token: TokenId(token), log_prob, is_exact };
+            let Some(bytes) = self.token_bytes(&step.prefix.text, extension.token) else { continue };
+            let aligned = if is_whole {
+                walk.align(bytes).map(|(alignment, length)| (alignment, step.aligned + length))
+            } else {
+                self.align(typing, step, bytes, budget)
+            };
+            if let Some((alignment, aligned)) = aligned {
+                self.extend_step(corrections, typing, step, extension, Aligned { alignment, aligned });
+            }
+        }
+    }
+
+    /// The alignment behind a step and a token, with the bytes that are aligned; `None` if no way is left.
+    fn align(&self, typing: &Typed, step: &Step, bytes: &[u8], budget: f32) -> Option<(Alignment, usize)> {
+        let mut alignment = step.alignment;
+        let pending = &step.prefix.text[step.aligned..];
+        let aligned = step.aligned + alignment.push_bytes(typing, pending, bytes, budget);
+        (!alignment.is_dead()).then_some((alignment, aligned))
     }
 
     /// Completes a query that ends behind a step.
@@ -411,7 +426,10 @@ impl Search {
             return;
         }
         let Some(bytes) = self.token_bytes(&prefix.text, token) else { return };
-        if prefix.text.last() == Some(&b' ') && bytes.first() == Some(&b' ') {
+        // No query begins with a space, and a second one in a row makes no distinct query.
+        let before =
+            prefix.text.last().copied().unwrap_or_else(|| if self.typed.starts_with(' ') { b'x' } else { b' ' });
+        if before == b' ' && bytes.first() == Some(&b' ') {
             return;
         }
         let Some(rule) = self.text.follow(&prefix.rule, token) else { return };

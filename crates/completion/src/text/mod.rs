@@ -41,6 +41,7 @@ use self::folded_tokens::FoldedTokens;
 use self::inexact::InexactTokenizer;
 pub use self::vocabulary::{TokenId, Vocabulary};
 use crate::typing::channel::{Channel, Costs};
+use crate::typing::unknown_words::UnknownWords;
 
 /// How the end of the typed text, where a token may be half typed, is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -105,6 +106,7 @@ pub struct Text {
     costs: Arc<Costs>,
     /// Made when it is first needed.
     folded: OnceLock<FoldedTokens>,
+    unknown_words: OnceLock<UnknownWords>,
 }
 
 enum Tokenizer {
@@ -167,8 +169,18 @@ impl Text {
         let tokens = (0..vocabulary.len() as u32).map(TokenId);
         let lengths = tokens.map(|token| vocabulary.bytes(token).map_or(0, characters)).collect();
         let (prompt, channel) = (vec![start], Channel::default());
-        let (costs, folded) = (Arc::new(channel.costs()), OnceLock::new());
-        let mut text = Self { roles, lengths, vocabulary, tokenizer, prompt, blocklist: None, channel, costs, folded };
+        let mut text = Self {
+            roles,
+            lengths,
+            vocabulary,
+            tokenizer,
+            prompt,
+            blocklist: None,
+            costs: Arc::new(channel.costs()),
+            channel,
+            folded: OnceLock::new(),
+            unknown_words: OnceLock::new(),
+        };
         let tokens = text.encode(prefix);
         if tokens.is_empty() != prefix.is_empty() {
             return Err(TextError::Prompt(prefix.to_owned()));
@@ -195,6 +207,16 @@ impl Text {
     /// The place of a token in the order of tokens' bytes.
     pub fn place(&self, token: TokenId) -> Option<u32> {
         self.vocabulary.place(token)
+    }
+
+    /// How words are spelled that the model doesn't know.
+    pub fn unknown_words(&self) -> &UnknownWords {
+        self.unknown_words.get_or_init(|| UnknownWords::new(&self.vocabulary))
+    }
+
+    /// All tokens that have bytes, in the order of their bytes.
+    pub fn tokens_in_order(&self) -> impl Iterator<Item = TokenId> {
+        self.vocabulary.in_order().map(|(token, _)| token)
     }
 
     /// What typing errors cost.

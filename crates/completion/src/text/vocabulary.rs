@@ -82,6 +82,11 @@ impl Vocabulary {
         self.places.get(token.0 as usize).copied().flatten()
     }
 
+    /// All tokens that have bytes, with them, in the order of their bytes.
+    pub fn in_order(&self) -> impl Iterator<Item = (TokenId, &[u8])> {
+        self.spans.iter().map(|span| (span.token, self.bytes_of(span)))
+    }
+
     /// The token with exactly these bytes; the one with the lowest id where several have them.
     pub fn token(&self, bytes: &[u8]) -> Option<TokenId> {
         let span = self.spans.get(self.lower_bound(bytes))?;

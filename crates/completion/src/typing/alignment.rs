@@ -3,9 +3,10 @@
 //! Damerau and Levenshtein's alignment with at most two edits. There are two rows: one compares characters as they are,
 //! the other their folded forms and has paid for the style of the whole text from the start.
 
-use super::Typed;
 use super::channel::Costs;
 use super::fold::folded;
+use super::words::may_be_edited;
+use super::{Line, Typed};
 
 /// Cells of a row: by edits `e` and by how many characters more were typed than meant, from `-e` to `e`.
 const CELLS: usize = 9;
@@ -36,6 +37,22 @@ struct Row {
     last: char,
 }
 
+/// A character of the text, in the form that a row compares, and as it is.
+#[derive(Clone, Copy)]
+struct Read {
+    c: char,
+    raw: char,
+}
+
+/// What ways may have.
+#[derive(Clone, Copy)]
+struct Limits<'a> {
+    max_edits: usize,
+    /// The most nats.
+    budget: f32,
+    costs: &'a Costs,
+}
+
 /// An alignment. See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alignment {
@@ -47,10 +64,10 @@ pub struct Alignment {
 }
 
 impl Row {
-    fn start(typed: &[char], cost: f32, max_edits: usize, costs: &Costs) -> Self {
+    fn start(typed: &Line, cost: f32, max_edits: usize, costs: &Costs) -> Self {
         let mut row = Self { read: 0, cells: [f32::INFINITY; CELLS], before: [f32::INFINITY; CELLS], last: '\0' };
         row.cells[0] = cost;
-        row.add_extras(typed, max_edits, f32::INFINITY, costs);
+        row.add_extras(typed, Limits { max_edits, budget: f32::INFINITY, costs });
         row
     }
 
@@ -60,7 +77,9 @@ impl Row {
     }
 
     /// Adds a character of the text. Ways that cost more than `budget` are dropped.
-    fn push(&mut self, typed: &[char], c: char, max_edits: usize, budget: f32, costs: &Costs) {
+    fn push(&mut self, typed: &Line, Read { c, raw }: Read, limits: Limits<'_>) {
+        let Limits { max_edits, budget, costs } = limits;
+        let is_editable = may_be_edited(raw);
         let mut next = [f32::INFINITY; CELLS];
         let mut keep = |edits: usize, offset: isize, cost: f32| {
             let cell = &mut next[(CENTRE[edits] + offset) as usize];
@@ -74,20 +93,23 @@ impl Row {
                 let Some(at) = self.read.checked_add_signed(offset) else { continue };
                 let cost = self.cells[index];
                 if cost.is_finite() {
-                    let key = typed.get(at).copied();
-                    if key == Some(c) {
+                    let matches = typed.matches(at, c, raw);
+                    if matches {
                         keep(edits, offset, cost);
                     }
-                    if edits < max_edits {
-                        keep(edits + 1, offset - 1, cost + costs.omitted);
-                        if let Some(key) = key.filter(|&key| key != c) {
+                    if edits < max_edits && is_editable {
+                        if typed.may_lack_before(at) {
+                            keep(edits + 1, offset - 1, cost + costs.omitted);
+                        }
+                        if let Some(key) = typed.editable(at).filter(|_| !matches) {
                             keep(edits + 1, offset, cost + costs.substitution(c, key));
                         }
                     }
                 }
                 let cost = self.before[index];
-                let swapped = cost.is_finite() && edits < max_edits && self.last != c;
-                if swapped && at >= 1 && typed.get(at - 1..=at) == Some(&[c, self.last][..]) {
+                let swapped = is_editable && cost.is_finite() && edits < max_edits && self.last != c;
+                let is_pair = || typed.editable(at - 1) == Some(c) && typed.editable(at) == Some(self.last);
+                if swapped && at >= 1 && is_pair() {
                     keep(edits + 1, offset, cost + costs.swapped);
                 }
             }
@@ -96,17 +118,17 @@ impl Row {
         self.cells = next;
         self.last = c;
         self.read += 1;
-        self.add_extras(typed, max_edits, budget, costs);
+        self.add_extras(typed, limits);
     }
 
     /// Adds the ways in which more was typed than the text has here.
-    fn add_extras(&mut self, typed: &[char], max_edits: usize, budget: f32, costs: &Costs) {
+    fn add_extras(&mut self, typed: &Line, Limits { max_edits, budget, costs }: Limits<'_>) {
         for edits in 0..max_edits {
             for offset in -(edits as isize)..=edits as isize {
                 let cost = self.cells[(CENTRE[edits] + offset) as usize];
                 let at = self.read.checked_add_signed(offset).filter(|_| cost.is_finite());
-                let Some((at, &key)) = at.and_then(|at| Some((at, typed.get(at)?))) else { continue };
-                let doubled = at > 0 && typed[at - 1] == key;
+                let Some((at, key)) = at.and_then(|at| Some((at, typed.editable(at)?))) else { continue };
+                let doubled = at > 0 && typed.characters[at - 1] == key;
                 let cost = cost + if doubled { costs.doubled } else { costs.extra };
                 let cell = &mut self.cells[(CENTRE[edits + 1] + offset + 1) as usize];
                 if cost < *cell && cost <= budget {
@@ -162,9 +184,10 @@ impl Alignment {
     /// Before the text's first character.
     pub fn start(typed: &Typed) -> Self {
         let Typed { raw, folded, max_edits, costs, .. } = typed;
+        let style = if typed.has_style { costs.style } else { f32::INFINITY };
         Self {
             plain: Row::start(raw, 0.0, *max_edits, costs),
-            styled: Row::start(folded, costs.style, *max_edits, costs),
+            styled: Row::start(folded, style, *max_edits, costs),
             bytes: 0,
             finished: None,
         }
@@ -173,15 +196,17 @@ impl Alignment {
     /// Adds a character of the text. Ways that cost more than `budget` nats are dropped.
     pub fn push(&mut self, typed: &Typed, c: char, budget: f32) {
         let Typed { raw, folded: forms, max_edits, costs, .. } = typed;
+        let limits = Limits { max_edits: *max_edits, budget, costs };
         self.bytes += c.len_utf8();
         if !self.plain.is_dead() {
-            self.plain.push(raw, c, *max_edits, budget, costs);
+            self.plain.push(raw, Read { c, raw: c }, limits);
             let finished = self.plain.take_finished(raw.len(), *max_edits);
             self.finish(finished, 0);
         }
         if !self.styled.is_dead() {
-            for c in folded(c) {
-                self.styled.push(forms, c, *max_edits, budget, costs);
+            let raw = c;
+            for c in folded(raw) {
+                self.styled.push(forms, Read { c, raw }, limits);
                 let finished = self.styled.take_finished(forms.len(), *max_edits);
                 self.finish(finished, 1);
             }

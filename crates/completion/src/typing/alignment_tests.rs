@@ -16,8 +16,9 @@ fn typed(text: &str) -> Typed {
 /// The cheapest costs of having typed `typed[i..]` for a beginning of `text[j..]`, with so many edits left. Straight
 /// from the definition: each edit is tried everywhere.
 struct Brute<'a> {
-    typed: &'a [char],
-    text: &'a [char],
+    typed: &'a Line,
+    /// Folded characters, each with the one it comes from.
+    text: &'a [(char, char)],
     costs: &'a Costs,
     known: FxHashMap<(usize, usize, usize), f32>,
 }
@@ -32,19 +33,29 @@ impl Brute<'_> {
         }
         let (typed, text, costs) = (self.typed, self.text, self.costs);
         let mut least = f32::INFINITY;
-        if text.get(j) == Some(&typed[i]) {
+        let is_same = text.get(j).is_some_and(|&(c, raw)| typed.matches(i, c, raw));
+        if is_same {
             least = least.min(self.least(i + 1, j + 1, left));
         }
         if left > 0 {
-            let doubled = i > 0 && typed[i - 1] == typed[i];
+            let doubled = i > 0 && typed.characters[i - 1] == typed.characters[i];
             let extra = if doubled { costs.doubled } else { costs.extra };
-            least = least.min(extra + self.least(i + 1, j, left - 1));
-            if let Some(&c) = text.get(j) {
-                least = least.min(costs.omitted + self.least(i, j + 1, left - 1));
-                if c != typed[i] {
-                    least = least.min(costs.substitution(c, typed[i]) + self.least(i + 1, j + 1, left - 1));
+            if typed.editable(i).is_some() {
+                least = least.min(extra + self.least(i + 1, j, left - 1));
+            }
+            if let Some(&(c, _)) = text.get(j).filter(|(_, raw)| may_be_edited(*raw)) {
+                if typed.may_lack_before(i) {
+                    least = least.min(costs.omitted + self.least(i, j + 1, left - 1));
                 }
-                if i + 1 < typed.len() && text.get(j + 1) == Some(&typed[i]) && c == typed[i + 1] && c != typed[i] {
+                if let Some(key) = typed.editable(i).filter(|_| !is_same) {
+                    least = least.min(costs.substitution(c, key) + self.least(i + 1, j + 1, left - 1));
+                }
+                let (first, second) = (typed.editable(i), typed.editable(i + 1));
+                if first.is_some()
+                    && text.get(j + 1).filter(|next| may_be_edited(next.1)).map(|next| next.0) == first
+                    && second == Some(c)
+                    && first != second
+                {
                     least = least.min(costs.swapped + self.least(i + 2, j + 2, left - 1));
                 }
             }
@@ -56,19 +67,20 @@ impl Brute<'_> {
 
 fn brute(typed: &Typed, text: &str) -> Option<f32> {
     let costs = &typed.costs;
-    let least = |typed_characters: &[char], text: &[char]| {
-        let mut brute = Brute { typed: typed_characters, text, costs, known: FxHashMap::default() };
+    let least = |line: &Line, text: &[(char, char)]| {
+        let mut brute = Brute { typed: line, text, costs, known: FxHashMap::default() };
         brute.least(0, 0, typed.max_edits)
     };
-    let plain = least(&typed.raw, &text.chars().collect::<Vec<_>>());
-    let styled = costs.style + least(&typed.folded, &text.chars().flat_map(folded).collect::<Vec<_>>());
+    let plain = least(&typed.raw, &text.chars().map(|c| (c, c)).collect::<Vec<_>>());
+    let forms: Vec<(char, char)> = text.chars().flat_map(|raw| folded(raw).map(move |c| (c, raw))).collect();
+    let styled = if typed.has_style { costs.style + least(&typed.folded, &forms) } else { f32::INFINITY };
     Some(plain.min(styled)).filter(|cost| cost.is_finite())
 }
 
 #[test]
 fn costs_are_those_of_brute_force() {
     let mut rng = rand::rngs::StdRng::seed_from_u64(11);
-    let letters = ['a', 'b', 's', 'A', 'é', 'ß', ' '];
+    let letters = ['a', 'b', 's', 'A', 'é', 'ß', ' ', '7'];
     let mut draw = |most: usize| -> String {
         (0..rng.random_range(1..=most)).map(|_| letters[rng.random_range(0..letters.len())]).collect()
     };
@@ -106,6 +118,10 @@ fn edits_and_what_was_meant() {
     assert_eq!(finished("slar", "solar"), Some((1, "solar")));
     assert_eq!(finished("slra", "solar"), None);
     assert_eq!(finished("W", "wireless"), Some((1, "w")));
+    // Codes are typed as they are meant.
+    assert_eq!(finished("heat $PRE3 pupm", "heat $PRE3 pump"), Some((1, "heat $PRE3 pump")));
+    assert_eq!(finished("heat $PRE3 pump", "heat $PR3 pump"), None);
+    assert_eq!(finished("TTL:(heta exch", "TTL:(heat exchanger)"), Some((1, "TTL:(heat exch")));
 }
 
 #[test]

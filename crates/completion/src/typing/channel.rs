@@ -24,8 +24,6 @@ pub struct Channel {
     pub style: f64,
     /// A word is one that the model doesn't know.
     pub unknown: f64,
-    /// A particular character of a word that the model doesn't know.
-    pub unknown_character: f64,
     /// The keyboard.
     pub layout: Layout,
     /// How much less probable than the best reading of the text up to a character another one may be to be followed
@@ -48,8 +46,7 @@ impl Default for Channel {
             neighbour: 0.001,
             substituted: 0.01 * 0.4 / 90.0,
             style: 0.02,
-            unknown: 0.001,
-            unknown_character: 0.04,
+            unknown: 0.02,
             layout: Layout::Qwerty,
             range_nats: 7.0,
             reading_nats: 5.0,
@@ -108,9 +105,11 @@ impl Channel {
         for edit in edits {
             in_range(edit, edit.1 > 0.0 && edit.1 < 1.0, "a probability above 0 and below 1")?;
         }
-        for prior in [("unknown", self.unknown), ("unknown_character", self.unknown_character)] {
-            in_range(prior, (0.0..1.0).contains(&prior.1), "a probability of at least 0 and below 1")?;
-        }
+        in_range(
+            ("unknown", self.unknown),
+            (0.0..1.0).contains(&self.unknown),
+            "a probability of at least 0 and below 1",
+        )?;
         for nats in [("range_nats", self.range_nats), ("reading_nats", self.reading_nats)] {
             in_range(nats, nats.1 > 0.0 && nats.1 <= 1000.0, "a number of nats above 0 and at most 1000")?;
         }

@@ -4,7 +4,7 @@
 //! A language model gives rare words, names and codes next to no probability. Without this every one of them would be
 //! taken for a mistyped common word.
 
-use super::channel::Channel;
+use super::unknown_words::UnknownWords;
 use crate::distribution::log_add;
 
 /// The beginning of a word of the typed text.
@@ -29,18 +29,13 @@ pub struct ExactReading {
 }
 
 impl ExactReading {
-    /// Prepares the words of a typed text. `joint` gives the model's log-probability of the text's first bytes, where a
+    /// Prepares the words of a typed text. `unknown_word` is the probability that a word is one that the model doesn't
+    /// know, and `words` how such words are spelled. `joint` gives the model's log-probability of the text's first bytes, where a
     /// token ends there.
-    pub fn new(typed: &str, channel: &Channel, joint: impl Fn(usize) -> Option<f64>) -> Self {
-        let character = channel.unknown_character.ln();
-        let mut sum = 0.0;
-        let unknown = std::iter::once(0.0).chain(typed.bytes().map(|byte| {
-            let is_counted = byte != b' ' && byte & 0xc0 != 0x80;
-            sum += if is_counted { character } else { 0.0 };
-            sum
-        }));
-        let words = vec![WordStart { at: 0, lift: 0.0, mixed: 0.0 }];
-        let mut reading = Self { words, unknown: unknown.collect(), unknown_word: channel.unknown.ln() };
+    pub fn new(typed: &str, unknown_word: f64, words: &UnknownWords, joint: impl Fn(usize) -> Option<f64>) -> Self {
+        let first = WordStart { at: 0, lift: 0.0, mixed: 0.0 };
+        let unknown = words.log_probs(typed);
+        let mut reading = Self { words: vec![first], unknown, unknown_word: unknown_word.ln() };
         for (at, _) in typed.match_indices(' ').filter(|&(at, _)| at > 0) {
             if let Some(joint) = joint(at) {
                 let lift = reading.lift(at, joint);
@@ -65,17 +60,16 @@ mod tests {
 
     #[test]
     fn unknown_words_are_raised_and_known_ones_are_not() {
-        let channel = Channel { unknown: 0.001, unknown_character: 0.1, ..Channel::default() };
         // The model knows "a b" and thinks nothing of "xyz".
         let joints = [(1, -1.0), (5, -61.0), (7, -62.0)];
         let joint = |at: usize| joints.iter().find(|known| known.0 == at).map(|known| known.1);
-        let reading = ExactReading::new("a xyz b", &channel, joint);
+        let words = UnknownWords::default();
+        let reading = ExactReading::new("a xyz b", 0.001, &words, joint);
         assert!(reading.lift(1, -1.0) < 0.001);
-        let unknown = 0.001f64.ln() + 3.0 * 0.1f64.ln();
+        let unknown = 0.001f64.ln() + words.log_probs("xyz")[3];
         let lift = reading.lift(5, -61.0);
         assert!((lift - (60.0 + unknown)).abs() < 0.01, "{lift}");
         assert!((reading.lift(7, -62.0) - lift).abs() < 0.01, "a known word behind it keeps the lift");
-        let without = Channel { unknown: 0.0, ..Channel::default() };
-        assert_eq!(ExactReading::new("a xyz b", &without, joint).lift(7, -62.0), 0.0);
+        assert_eq!(ExactReading::new("a xyz b", 0.0, &words, joint).lift(7, -62.0), 0.0);
     }
 }

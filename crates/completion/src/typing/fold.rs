@@ -26,6 +26,15 @@ fn fold_beyond_ascii(character: char) -> Vec<char> {
     folded.nfkd().filter(|&c| canonical_combining_class(c) < FIRST_ACCENT_CLASS).collect()
 }
 
+/// A character in its usual width and form, with its case and accents.
+pub fn narrow(character: char) -> char {
+    let mut forms = std::iter::once(character).nfkc();
+    match (forms.next(), forms.next()) {
+        (Some(form), None) => form,
+        _ => character,
+    }
+}
+
 /// The folded form of a text.
 pub fn fold(text: &str) -> String {
     text.chars().flat_map(folded).collect()

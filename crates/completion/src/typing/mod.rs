@@ -11,6 +11,8 @@
 //! | [`fold`] | case, width, accents and compatibility forms |
 //! | [`alignment`] | the cheapest way in which the beginning of a text became the typed text |
 //! | [`exact_reading`] | how probable the typed text is as it stands, unknown words included |
+//! | [`words`] | which words are codes, and whether case is a style |
+//! | [`unknown_words`] | how words are spelled that the model doesn't know |
 //!
 //! Deliberately absent: the model and its distributions.
 
@@ -19,11 +21,13 @@ pub mod channel;
 pub mod exact_reading;
 pub mod fold;
 pub mod keyboard;
+pub mod unknown_words;
+pub mod words;
 
 use std::sync::Arc;
 
 use self::channel::Costs;
-use self::fold::folded;
+use self::fold::{folded, narrow};
 
 /// What a search may take the typed text to mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
@@ -43,15 +47,59 @@ const ONE_EDIT_FROM: usize = 3;
 /// Characters from which two edits are allowed.
 const TWO_EDITS_FROM: usize = 5;
 
+/// The characters of a typed text as one of the two rows of an alignment compares them.
+#[derive(Clone, Debug, Default)]
+pub struct Line {
+    /// The characters.
+    pub characters: Vec<char>,
+    /// By character: whether it belongs to a code, which has no edits: see [`words`].
+    pub is_code: Vec<bool>,
+    /// By character: the one that it must be, case included, if its case is meant.
+    pub cased: Vec<Option<char>>,
+}
+
+impl Line {
+    /// Whether the character at a place is what a character of the text is. `raw` is that before it was folded.
+    pub fn matches(&self, at: usize, folded: char, raw: char) -> bool {
+        match self.cased.get(at) {
+            Some(Some(cased)) => *cased == raw,
+            _ => self.characters.get(at) == Some(&folded),
+        }
+    }
+
+    /// The character at a place, if it may be wrong.
+    pub fn editable(&self, at: usize) -> Option<char> {
+        self.characters.get(at).copied().filter(|_| !self.is_code[at])
+    }
+
+    /// Whether a character may be missing before a place.
+    pub fn may_lack_before(&self, at: usize) -> bool {
+        let is_code = |at: usize| self.is_code.get(at).copied().unwrap_or(false);
+        !is_code(at) && !at.checked_sub(1).is_some_and(is_code)
+    }
+
+    /// Characters.
+    pub fn len(&self) -> usize {
+        self.characters.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.characters.is_empty()
+    }
+}
+
 /// A typed text, prepared for alignment.
 #[derive(Clone, Debug)]
 pub struct Typed {
-    /// Its characters.
-    pub raw: Vec<char>,
+    /// Its characters as they are.
+    pub raw: Line,
     /// Its characters without case, width, accents and compatibility forms.
-    pub folded: Vec<char>,
+    pub folded: Line,
     /// By number of characters of `raw`: the number of characters of `folded` that they became. `[raw + 1]`
     folded_before: Vec<usize>,
+    /// Whether the style of the whole text may be another one than that of what was meant.
+    pub has_style: bool,
     /// Edits that are allowed, beside folding: 0, 1 or 2.
     pub max_edits: usize,
     /// What the edits cost.
@@ -61,19 +109,27 @@ pub struct Typed {
 impl Typed {
     /// Prepares a text. With [`Tolerance::Case`] no edits are allowed beside folding.
     pub fn new(text: &str, tolerance: Tolerance, costs: &Arc<Costs>) -> Self {
-        let raw: Vec<char> = text.chars().collect();
-        let (mut all, mut folded_before) = (Vec::with_capacity(raw.len()), vec![0]);
-        for &character in &raw {
-            all.extend(folded(character));
-            folded_before.push(all.len());
+        let (mut raw, mut line, mut folded_before) = (Line::default(), Line::default(), vec![0]);
+        let words = words::classify(text);
+        for (character, word) in text.chars().zip(&words.characters) {
+            raw.characters.push(character);
+            raw.is_code.push(word.is_code);
+            raw.cased.push(None);
+            for folded in folded(character) {
+                line.characters.push(folded);
+                line.is_code.push(word.is_code);
+                line.cased.push(word.is_cased.then(|| narrow(character)));
+            }
+            folded_before.push(line.len());
         }
-        let max_edits = match all.len() {
+        let max_edits = match line.len() {
             _ if tolerance != Tolerance::Auto => 0,
             0..ONE_EDIT_FROM => 0,
             ONE_EDIT_FROM..TWO_EDITS_FROM => 1,
             _ => 2,
         };
-        Self { raw, folded: all, folded_before, max_edits, costs: Arc::clone(costs) }
+        let (has_style, costs) = (words.has_style, Arc::clone(costs));
+        Self { raw, folded: line, folded_before, has_style, max_edits, costs }
     }
 
     /// The number of folded characters: how many levels a search for corrections has.

@@ -1,0 +1,90 @@
+//! Which words of a typed text are codes, and whether its letter case is a style.
+//!
+//! A code is typed as it is meant: `$PRE3`, `US10123456`, `H04L`. Codes look like typing errors to a language model, and a
+//! wrong code is worse than none. So signs and words with digits have no edits, and no edit brings a sign or a digit into
+//! a text. Neither has a word in capitals among others that are not, and its case is meant.
+
+/// What is known of a character from the word that it is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Character {
+    /// Whether it belongs to a code.
+    pub is_code: bool,
+    /// Whether its case is meant.
+    pub is_cased: bool,
+}
+
+/// The characters of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words {
+    /// By character.
+    pub characters: Vec<Character>,
+    /// Whether letters have one style, codes aside: all small, all capitals, or a capital at the beginning of each word.
+    pub has_style: bool,
+}
+
+/// Whether an edit may bring a character into a text, or take it out.
+pub fn may_be_edited(c: char) -> bool {
+    c.is_alphabetic() || is_separator(c)
+}
+
+/// Whether a character may stand between words without being a sign.
+fn is_separator(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '-' | '\'' | '\u{2019}')
+}
+
+/// Finds the codes of a text.
+pub fn classify(text: &str) -> Words {
+    let all: Vec<char> = text.chars().collect();
+    let all_capitals = !all.iter().any(|c| c.is_lowercase());
+    let mut characters = Vec::with_capacity(all.len());
+    let mut has_style = true;
+    let same_kind = |a: &char, b: &char| a.is_alphanumeric() == b.is_alphanumeric();
+    for run in all.chunk_by(same_kind) {
+        let is_word = run[0].is_alphanumeric();
+        let capitals = run.iter().filter(|c| c.is_uppercase()).count();
+        let is_cased = is_word && capitals >= 2 && !all_capitals;
+        let is_code = is_cased || run.iter().any(|c| c.is_numeric());
+        characters.extend(run.iter().map(|&c| Character { is_code: is_code || !may_be_edited(c), is_cased }));
+        let is_small_or_title = run.iter().skip(1).all(|c| !c.is_uppercase());
+        has_style &= is_cased || all_capitals || is_small_or_title;
+    }
+    // A capital here and there is no style: all words have one, or none has.
+    let words = || {
+        all.chunk_by(same_kind).filter(|run| run[0].is_alphabetic() && run.iter().skip(1).all(|c| !c.is_uppercase()))
+    };
+    let titled = words().filter(|word| word[0].is_uppercase()).count();
+    let small = words().filter(|word| word[0].is_lowercase()).count();
+    has_style &= all_capitals || titled == 0 || small == 0;
+    Words { characters, has_style }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn codes(text: &str) -> String {
+        let words = classify(text);
+        text.chars().zip(words.characters).map(|(c, word)| if word.is_code { c } else { '_' }).collect()
+    }
+
+    #[test]
+    fn codes_are_found() {
+        assert_eq!(codes("heat $PRE3 pump"), "_____$PRE3_____");
+        assert_eq!(codes("TTL:(heta exch"), "TTL:(_________");
+        assert_eq!(codes("lithium-ion 18650"), "____________18650");
+        assert_eq!(codes("SOLAR PAN"), "_________");
+        assert_eq!(codes("Wireless Char"), "_____________");
+        assert!(classify("heat AND pump").characters[6].is_cased && !classify("HEAT AND").characters[6].is_cased);
+    }
+
+    #[test]
+    fn capitals_are_a_style_or_are_meant() {
+        for styled in ["heat pump", "HEAT PUMP 7", "Heat Pump", "TTL:(Heat Pump", "heat AND pump", "ｈｅａｔ", "日本"]
+        {
+            assert!(classify(styled).has_style, "{styled}");
+        }
+        for meant in ["pH meter", "Heat pump", "the Ångström unit"] {
+            assert!(!classify(meant).has_style, "{meant}");
+        }
+    }
+}

@@ -8,6 +8,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 target_dir=$(cd "${1:?usage: tests/docs/run.sh TARGET_DIR [DOCUMENT...]}" && pwd)
 shift
 venv=$target_dir/../docs-venv
+requirements=$here/../../deploy/requirements.txt
 
 # shellcheck source=tools/install.sh
 . "$here/../../tools/install.sh"

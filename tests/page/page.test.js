@@ -53,8 +53,10 @@ const value = () => query().inputValue();
 const texts = () => page.locator("#suggestions:not([hidden]) [role=option] .words").allTextContents();
 const active = async () => {
   const id = await query().getAttribute("aria-activedescendant");
-  return id && page.locator(`#${id} .words`).textContent();
+  return id && page.locator(`#${id} .words, #${id}#as-typed`).textContent();
 };
+const asTyped = () => page.locator("#suggestions:not([hidden]) #as-typed");
+const marked = () => page.locator("[role=option]").first().locator("mark").allTextContents();
 const expanded = () => query().getAttribute("aria-expanded");
 const ghost = () => page.locator("#ghost span").nth(1).textContent();
 
@@ -62,10 +64,9 @@ const ghost = () => page.locator("#ghost span").nth(1).textContent();
 async function settled() {
   await page.waitForFunction(
     () => {
-      const rows = [...document.querySelectorAll("#suggestions:not([hidden]) [role=option]")];
-      const typed = document.getElementById("query").value;
+      const rows = document.querySelectorAll("#suggestions:not([hidden]) [role=option]");
       const done = performance.getEntriesByName("foretype:key-to-paint").at(-1)?.detail.turn === turn;
-      return done && rows.length > 0 && rows.every((row) => row.textContent.startsWith(typed));
+      return done && rows.length > 0;
     },
     null,
     { timeout: 10_000 },
@@ -77,8 +78,8 @@ async function type(text) {
   await settled();
 }
 
-async function direct(input) {
-  const body = JSON.stringify({ input, suggestions: 8 });
+async function direct(input, tolerance) {
+  const body = JSON.stringify({ input, suggestions: 8, tolerance });
   const response = await fetch(new URL("invocations", SERVER), { method: "POST", headers: { "Content-Type": "application/json" }, body });
   return (await response.json()).suggestions.map((suggestion) => suggestion.text + (suggestion.complete ? "" : " …"));
 }
@@ -160,6 +161,74 @@ test("paste, pointer, examples, the switch for grey text", async () => {
   assert.notEqual(await ghost(), "");
   await page.locator("#ghostly").uncheck();
   assert.equal(await ghost(), "");
+});
+
+test("corrections are marked, and what was typed can be asked for", async () => {
+  await type("wirless char");
+  assert.deepEqual(await texts(), await direct("wirless char"));
+  const first = page.locator("[role=option] .words").first();
+  assert.deepEqual([await first.locator("span").textContent(), await marked()], ["wireless char", ["wireless"]]);
+  assert.equal(await ghost(), "", "nothing fits behind what was typed");
+  await page.waitForFunction(() => /^\d+ suggestions for wireless char\.$/.test(document.getElementById("status").textContent));
+  await page.keyboard.press("ArrowRight");
+  assert.equal(await value(), "wirless char");
+
+  const posts = between.posts.length;
+  await page.keyboard.press("ArrowUp");
+  assert.equal(await active(), "Search for exactly “wirless char”");
+  assert.equal(await asTyped().getAttribute("aria-selected"), "true");
+  await page.keyboard.press("Enter");
+  await settled();
+  assert.deepEqual([await value(), await active(), await asTyped().count()], ["wirless char", null, 0]);
+  assert.deepEqual(await texts(), await direct("wirless char", "off"));
+  assert.deepEqual(between.posts.slice(posts).map((post) => post.tolerance), ["off"]);
+  assert.equal((await value()) + (await ghost()), (await texts())[0]);
+
+  await type("g");
+  assert.equal(between.posts.at(-1).tolerance, "off", "what follows is taken as it stands too");
+  await page.keyboard.press("Backspace");
+  await page.keyboard.press("Backspace");
+  await settled();
+  assert.equal(between.posts.at(-1).tolerance, undefined);
+  await asTyped().click();
+  await settled();
+  assert.deepEqual([await value(), between.posts.at(-1).tolerance, await asTyped().count()], ["wirless cha", "off", 0]);
+
+  await query().fill("");
+  await type("battrey man");
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  assert.match(await value(), /^battery man/);
+});
+
+test("another case, width or accents are no mistakes", async () => {
+  for (const text of ["Wireless Char", "WIRELESS CHAR", "ｌｉｔｈｉｕｍ", "wíreless char"]) {
+    await query().fill("");
+    await query().fill(text);
+    await settled();
+    assert.deepEqual([await marked(), await asTyped().count()], [[], 1], text);
+    assert.match((await texts())[0], /^(wireless char|lithium)/);
+  }
+});
+
+test("corrections that still fit stay while the next answer is awaited", async () => {
+  for (const [text, key, rest] of [["wirless char", "g", "ing"], ["WIRELESS CHAR", "G", "ing"]]) {
+    between.delay = () => 0;
+    await query().fill("");
+    await query().fill(text);
+    await settled();
+    const before = await texts();
+    between.delay = () => 1000;
+    await query().pressSequentially(key);
+    const fitting = before.filter((each) => each.startsWith("wireless charg"));
+    assert.ok(fitting.length > 0);
+    assert.deepEqual(await texts(), fitting);
+    const words = page.locator("[role=option] .words").first();
+    assert.deepEqual([await words.locator("span").textContent(), (await words.locator("b").textContent()).slice(0, 3)], ["wireless charg", rest]);
+    assert.equal(await asTyped().textContent(), `Search for exactly “${text}${key}”`);
+    await query().pressSequentially("#");
+    assert.deepEqual(await texts(), [], "what doesn't fit is gone at once");
+  }
 });
 
 test("an item that stays keeps its element", async () => {
@@ -292,6 +361,13 @@ test("axe finds nothing, in light, dark and on a narrow screen", async () => {
     await page.waitForTimeout(100);
     await page.screenshot({ path: join(PICTURES, `${name}.png`), fullPage: true });
     await check(`${name}, a list`);
+    await query().fill("wirless char");
+    await settled();
+    await page.keyboard.press("ArrowUp");
+    await page.screenshot({ path: join(PICTURES, `${name}-corrected.png`), fullPage: true });
+    await check(`${name}, corrections`);
+    await query().fill("wireless char");
+    await settled();
     between.instead = { status: 429, headers: { "Content-Type": "application/json" }, body: "{}" };
     await query().pressSequentially("g");
     await page.locator("#problem").waitFor();

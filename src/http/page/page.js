@@ -8,6 +8,7 @@ const DEADLINE_MS = 2000;
 const RETRY_MS = 1000;
 const QUIET_MS = 400; // a screen reader hears the count once typing rests
 const MEASURE = "foretype:key-to-paint";
+const WORD = /([\p{L}\p{M}\p{N}]+)/u;
 const SVG = "http://www.w3.org/2000/svg";
 
 const at = (id) => document.getElementById(id);
@@ -19,11 +20,14 @@ const ghostParts = at("ghost").children;
 const session = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 const byName = document.documentElement.dataset.models === "by-name";
 
+const asTyped = newOption("as-typed"); // the last option of a list of corrections
+
 let turn = 0; // one for each change of the text
 let asking = null; // aborts the request of this turn
 let retry = 0;
-let shown = []; // suggestions on the page, best first: {text, probability, complete, row}
-let chosen = -1; // index in shown
+let shown = []; // suggestions on the page, best first: {text, probability, complete, edits, meant, typed, row}
+let chosen = -1; // index in the list
+let exactly = null; // a text that is to be taken as it stands; also while more is typed behind it
 let composing = false;
 let rowsMade = 0;
 let speaking = 0;
@@ -49,6 +53,7 @@ function changed(keyAt) {
   clearTimeout(retry);
   choose(-1);
   const text = query.value;
+  if (exactly !== null && !text.startsWith(exactly)) exactly = null;
   if (!text.trim()) {
     problem("");
     show([]);
@@ -57,18 +62,35 @@ function changed(keyAt) {
   }
   hint("");
   // What still fits stays until the answer is there; what doesn't is gone at once.
-  show(shown.filter((suggestion) => suggestion.text.startsWith(text)));
+  show(shown.map((suggestion) => fitted(suggestion, text)).filter(Boolean));
   ask(turn, text, keyAt);
+}
+
+/** A suggestion as one for the text of this turn; null if it doesn't fit. A corrected one fits while its next characters are typed. */
+function fitted(suggestion, typed) {
+  const { text, meant, edits, typed: before } = suggestion;
+  if (text.startsWith(typed)) return { ...suggestion, typed, meant: typed, edits: 0 };
+  if (exactly !== null || !edits || !typed.startsWith(before)) return null;
+  const added = typed.slice(before.length);
+  const next = text.slice(meant.length, meant.length + added.length);
+  return folded(next) === folded(added) ? { ...suggestion, typed, meant: meant + next } : null;
+}
+
+/** A text without letter case, width and accents. */
+function folded(text) {
+  return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
 }
 
 async function ask(mine, text, keyAt) {
   const controller = new AbortController();
   asking = controller;
+  const wanted = { input: text, suggestions: ROWS, deadline_ms: DEADLINE_MS, session };
+  if (exactly !== null) wanted.tolerance = "off";
   try {
     const response = await fetch(address(), {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ input: text, suggestions: ROWS, deadline_ms: DEADLINE_MS, session }),
+      body: JSON.stringify(wanted),
       signal: controller.signal,
     });
     const answer = await response.json().catch(() => ({}));
@@ -79,7 +101,7 @@ async function ask(mine, text, keyAt) {
     }
     if (answer.finish === "superseded") return;
     problem("");
-    show(answer.suggestions);
+    show(answer.suggestions.map((suggestion) => ({ ...suggestion, typed: text })));
     if (!shown.length) hint(nothing(answer.finish));
     speak(shown.length);
     painted(mine, keyAt, answer);
@@ -142,7 +164,8 @@ function speak(count) {
     at("status").textContent = "";
     return;
   }
-  const words = count === 0 ? "No suggestions." : count === 1 ? "1 suggestion." : `${count} suggestions.`;
+  const { edits, meant } = shown[0] ?? {};
+  const words = (count === 0 ? "No suggestions" : count === 1 ? "1 suggestion" : `${count} suggestions`) + (edits ? ` for ${meant}.` : ".");
   speaking = setTimeout(() => (at("status").textContent = words), QUIET_MS);
 }
 
@@ -150,27 +173,38 @@ function speak(count) {
 
 /** Shows suggestions. A row that was there keeps its element, so what stays doesn't flicker, and only what moved is moved. */
 function show(suggestions) {
-  const typed = query.value;
+  const active = list.children[chosen];
+  choose(-1);
   const rows = new Map(shown.map(({ text, row }) => [text, row]));
   const most = suggestions[0]?.probability || 1;
-  shown = suggestions.map(({ text, probability, complete }) => {
-    const row = rows.get(text) ?? newRow();
-    rows.delete(text);
-    fill(row, typed, { text, probability, complete }, probability / most);
-    return { text, probability, complete, row };
+  shown = suggestions.map((suggestion) => {
+    const row = rows.get(suggestion.text) ?? newRow();
+    rows.delete(suggestion.text);
+    fill(row, suggestion, suggestion.probability / most);
+    return { ...suggestion, row };
   });
   for (const row of rows.values()) row.remove();
-  shown.forEach(({ row }, place) => {
+  const wanted = shown.map(({ row }) => row);
+  if (shown[0]?.edits) wanted.push(asTyped);
+  else asTyped.remove();
+  asTyped.textContent = `Search for exactly “${query.value}”`;
+  wanted.forEach((row, place) => {
     if (list.children[place] !== row) list.insertBefore(row, list.children[place] ?? null);
   });
+  choose([...list.children].indexOf(active));
   open(shown.length > 0);
 }
 
+function newOption(id) {
+  const option = element("li");
+  option.id = id;
+  option.setAttribute("role", "option");
+  option.setAttribute("aria-selected", "false");
+  return option;
+}
+
 function newRow() {
-  const row = element("li");
-  row.id = `suggestion-${(rowsMade += 1)}`;
-  row.setAttribute("role", "option");
-  row.setAttribute("aria-selected", "false");
+  const row = newOption(`suggestion-${(rowsMade += 1)}`);
   const words = element("span", "words");
   words.append(element("span"), element("b"));
   const bar = element("span", "bar");
@@ -180,12 +214,24 @@ function newRow() {
   return row;
 }
 
-function fill(row, typed, { text, probability, complete }, share) {
+function fill(row, { text, probability, complete, meant, typed }, share) {
   const [words, bar, percent] = row.children;
-  words.firstChild.textContent = text.slice(0, typed.length);
-  words.lastChild.textContent = text.slice(typed.length) + (complete ? "" : " …");
+  words.firstChild.replaceChildren(...corrected(meant, typed));
+  words.lastChild.textContent = text.slice(meant.length) + (complete ? "" : " …");
   bar.firstChild.style.width = `${(100 * share).toFixed(1)}%`;
   percent.textContent = percentage(probability);
+}
+
+/** What was meant, with a mark on each word that wasn't typed. Case, width and accents make no other word. */
+function corrected(meant, typed) {
+  const known = new Set(folded(typed).split(WORD));
+  // Every second part is a word.
+  return meant.split(WORD).map((part, place) => {
+    if (place % 2 === 0 || known.has(folded(part))) return part;
+    const mark = element("mark");
+    mark.textContent = part;
+    return mark;
+  });
 }
 
 function percentage(probability) {
@@ -206,9 +252,9 @@ function open(wanted) {
 
 /** Makes one row the active one; -1 is the input itself. */
 function choose(place) {
-  shown[chosen]?.row.setAttribute("aria-selected", "false");
+  list.children[chosen]?.setAttribute("aria-selected", "false");
   chosen = place;
-  const row = shown[place]?.row;
+  const row = list.children[place];
   if (row) {
     row.setAttribute("aria-selected", "true");
     query.setAttribute("aria-activedescendant", row.id);
@@ -258,13 +304,13 @@ query.addEventListener("keydown", (event) => {
     } else if (event.altKey) {
       open(key === "ArrowDown");
     } else if (isOpen()) {
-      choose(move[key](shown.length));
+      choose(move[key](list.children.length));
     } else {
       open(true);
-      choose(move[key](shown.length));
+      choose(move[key](list.children.length));
     }
   } else if (key in ends && isOpen() && chosen >= 0) {
-    choose(ends[key](shown.length));
+    choose(ends[key](list.children.length));
   } else if (key === "ArrowRight" || key === "End") {
     const end = query.value.length;
     const added = ahead();
@@ -272,7 +318,7 @@ query.addEventListener("keydown", (event) => {
     take(query.value + added);
     changed(event.timeStamp);
   } else if (key === "Enter") {
-    if (isOpen() && chosen >= 0) finish(shown[chosen].text);
+    if (isOpen() && chosen >= 0) pick(list.children[chosen], event.timeStamp);
     else open(false);
   } else if (key === "Escape") {
     if (isOpen()) {
@@ -286,6 +332,17 @@ query.addEventListener("keydown", (event) => {
   }
   event.preventDefault();
 });
+
+/** An option of the list is chosen. */
+function pick(option, keyAt) {
+  const suggestion = shown.find(({ row }) => row === option);
+  if (suggestion) {
+    finish(suggestion.text);
+  } else if (option === asTyped) {
+    exactly = query.value;
+    changed(keyAt);
+  }
+}
 
 /** A suggestion is chosen: its text is the query, and the list is done. */
 function finish(text) {
@@ -318,9 +375,7 @@ query.addEventListener("click", () => open(true));
 list.addEventListener("pointerdown", (event) => event.preventDefault());
 list.addEventListener("mousedown", (event) => event.preventDefault());
 list.addEventListener("click", (event) => {
-  const row = event.target.closest("li");
-  const suggestion = shown.find((each) => each.row === row);
-  if (suggestion) finish(suggestion.text);
+  pick(event.target.closest("li"), event.timeStamp);
 });
 at("hint").addEventListener("click", (event) => {
   if (event.target.localName !== "button") return;

@@ -1,4 +1,4 @@
-//! Aligns many tokens with the typed text; what their beginnings have in common is aligned once.
+//! Aligns many tokens with the typed text; the prefixes that they share are aligned once.
 
 use crate::typing::Typed;
 use crate::typing::alignment::Alignment;

@@ -23,7 +23,7 @@ HEAD = "| typed | `text` | `edits` | `meant` | `probability` |\n|---|---|---|---
 
 def suggestions(server, text):
     """The three best suggestions for a text."""
-    body = json.dumps({"input": text, "suggestions": 3}).encode()
+    body = json.dumps({"input": text, "suggestions": 3, "tolerance": "auto"}).encode()
     request = urllib.request.Request(f"{server}/invocations", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)["suggestions"]

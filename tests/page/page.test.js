@@ -78,7 +78,7 @@ async function type(text) {
   await settled();
 }
 
-async function direct(input, tolerance) {
+async function direct(input, tolerance = "auto") {
   const body = JSON.stringify({ input, suggestions: 8, tolerance });
   const response = await fetch(new URL("invocations", SERVER), { method: "POST", headers: { "Content-Type": "application/json" }, body });
   return (await response.json()).suggestions.map((suggestion) => suggestion.text + (suggestion.complete ? "" : " …"));
@@ -189,7 +189,7 @@ test("corrections are marked, and what was typed can be asked for", async () => 
   await page.keyboard.press("Backspace");
   await page.keyboard.press("Backspace");
   await settled();
-  assert.equal(between.posts.at(-1).tolerance, undefined);
+  assert.equal(between.posts.at(-1).tolerance, "auto");
   await asTyped().click();
   await settled();
   assert.deepEqual([await value(), between.posts.at(-1).tolerance, await asTyped().count()], ["wirless cha", "off", 0]);

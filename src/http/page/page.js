@@ -84,8 +84,8 @@ function folded(text) {
 async function ask(mine, text, keyAt) {
   const controller = new AbortController();
   asking = controller;
-  const wanted = { input: text, suggestions: ROWS, deadline_ms: DEADLINE_MS, session };
-  if (exactly !== null) wanted.tolerance = "off";
+  const tolerance = exactly === null ? "auto" : "off";
+  const wanted = { input: text, suggestions: ROWS, deadline_ms: DEADLINE_MS, tolerance, session };
   try {
     const response = await fetch(address(), {
       method: "POST",

@@ -51,9 +51,10 @@ impl Popular {
     /// so. Looks at all of these: for very short texts over millions of queries that takes milliseconds.
     pub fn best(&self, typed: &str, count: usize) -> Vec<(String, f64)> {
         let mut stream = self.map.search(Str::new(typed).starts_with()).into_stream();
-        let (mut total, mut best) = (0u64, std::collections::BinaryHeap::new());
+        // Counts may be as large as they like: their sum needn't fit.
+        let (mut total, mut best) = (0u128, std::collections::BinaryHeap::new());
         while let Some((query, frequency)) = stream.next() {
-            total += frequency;
+            total += u128::from(frequency);
             let more = query.get(typed.len()..).is_some_and(|rest| rest.iter().any(|b| !b.is_ascii_whitespace()));
             if more {
                 // The heap's greatest is the worst kept: fewest, then last in the alphabet.
@@ -79,6 +80,8 @@ mod tests {
         let best = popular.best("heat", 2);
         assert_eq!(best, [("heat sink".to_owned(), 6.0 / 16.0), ("heat pump".to_owned(), 4.0 / 16.0)]);
         assert!(popular.best("x", 2).is_empty());
+        let huge = Popular::from_counts([("a b", u64::MAX), ("a c", u64::MAX)].map(|(q, n)| (q.to_owned(), n)).into());
+        assert_eq!(huge.unwrap().best("a", 1)[0].1, 0.5);
         let folder = tempfile::tempdir().unwrap();
         assert!(Popular::open(folder.path()).unwrap().is_none());
         std::fs::write(folder.path().join(POPULAR_FILE), popular.map.as_fst().as_bytes()).unwrap();

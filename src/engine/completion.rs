@@ -69,7 +69,9 @@ impl Model {
     /// Merges popular queries into the answer to a typed text, unless that has a blocked term.
     pub(super) fn merge(&self, popular: Arc<Popular>, completion: &Completion) -> Finisher<Completions> {
         let (text, weight) = (Arc::clone(&self.text), self.options.popular_weight);
-        let (typed, count) = (completion.input.clone(), completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS));
+        let typed = Query::new(&completion.input, self.options.max_characters);
+        let typed = typed.map_or_else(|_| completion.input.clone(), |query| query.as_str().to_owned());
+        let count = completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS);
         Box::new(move |answer| {
             if answer.finish == Finish::Blocked {
                 return answer;

@@ -17,7 +17,7 @@ pub const POPULAR_SOURCE: &str = "popular.tsv";
 /// Why a blocklist or popular queries can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ExtrasError {
-    /// The file can't be read, or is no UTF-8.
+    /// The file can't be read.
     #[error("{} can't be read: {source}", path.display())]
     Read {
         /// The file.
@@ -27,7 +27,8 @@ pub enum ExtrasError {
     },
     /// A line of popular queries isn't query, tab, count.
     #[error(
-        "{}, line {line}: expected a query, a tab and a count, such as \"heat pump<TAB>12\"; found {found:?}",
+        "{}, line {line}: expected a query on one line without double spaces or spaces around it, a tab and a count from 1, \
+         such as \"heat pump<TAB>12\"; found {found:?}",
         path.display()
     )]
     Popular {
@@ -38,8 +39,19 @@ pub enum ExtrasError {
         /// The text of the line.
         found: String,
     },
-    /// A `*` somewhere else than at a term's end.
-    #[error("{}, line {line}: a * may only end a term; found {found:?}", path.display())]
+    /// The file isn't UTF-8.
+    #[error("{}, line {line}: this isn't UTF-8; save the file in that encoding", path.display())]
+    Encoding {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// A `*` somewhere else than at a term's end, or a term without letters and digits.
+    #[error(
+        "{}, line {line}: a term needs a letter or digit, and a * may only end it; found {found:?}",
+        path.display()
+    )]
     Blocklist {
         /// The file.
         path: PathBuf,
@@ -62,11 +74,16 @@ pub fn read_popular(path: &Path) -> Result<BTreeMap<String, u64>, ExtrasError> {
     for (index, line) in read(path)?.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
         let parsed = line.rsplit_once('\t').and_then(|(query, count)| Some((query, count.trim().parse::<u64>().ok()?)));
         let wrong = || ExtrasError::Popular { path: path.to_owned(), line: index + 1, found: line.to_owned() };
-        let (query, count) = parsed.filter(|(query, _)| !query.trim().is_empty()).ok_or_else(wrong)?;
+        let (query, count) = parsed.filter(|&(query, count)| is_query(query) && count > 0).ok_or_else(wrong)?;
         let total = counts.entry(query.to_owned()).or_default();
         *total = total.saturating_add(count);
     }
     Ok(counts)
+}
+
+/// Whether a popular query is one that a server could suggest.
+fn is_query(query: &str) -> bool {
+    !query.is_empty() && query.trim() == query && !query.contains("  ") && !query.contains(char::is_control)
 }
 
 /// The finite-state map of popular queries, as it is stored.
@@ -87,7 +104,7 @@ pub fn read_blocklist(path: &Path) -> Result<Vec<String>, ExtrasError> {
     let lines = text.lines().enumerate().map(|(index, line)| (index, line.trim()));
     let terms = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let checked = terms.map(|(index, line)| match line.strip_suffix('*').unwrap_or(line) {
-        stem if stem.is_empty() || stem.contains('*') => {
+        stem if stem.contains('*') || !stem.contains(char::is_alphanumeric) => {
             Err(ExtrasError::Blocklist { path: path.to_owned(), line: index + 1, found: line.to_owned() })
         }
         _ => Ok(line.to_owned()),
@@ -96,7 +113,14 @@ pub fn read_blocklist(path: &Path) -> Result<Vec<String>, ExtrasError> {
 }
 
 fn read(path: &Path) -> Result<String, ExtrasError> {
-    std::fs::read_to_string(path).map_err(|source| ExtrasError::Read { path: path.to_owned(), source })
+    let bytes = std::fs::read(path).map_err(|source| ExtrasError::Read { path: path.to_owned(), source })?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|&&byte| byte == b'\n').count();
+        ExtrasError::Encoding { path: path.to_owned(), line }
+    })?;
+    // Some editors begin a file with a byte order mark.
+    Ok(text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned))
 }
 
 #[cfg(test)]
@@ -117,8 +141,9 @@ mod tests {
         assert_eq!(counts.iter().map(|(q, n)| (q.as_str(), *n)).collect::<Vec<_>>(), [("heat pump", 13), ("lens", 3)]);
         let map = fst::Map::new(popular_map(counts).unwrap()).unwrap();
         assert_eq!(map.get("heat pump"), Some(13));
-        for wrong in ["a\t1\nheat pump 12", "a\t1\nheat pump\tmany", "a\t1\n\t7", "a\t1\nb\t-1"] {
-            let (_folder, path) = file(wrong);
+        let wrong = ["heat pump 12", "heat pump\tmany", "\t7", "b\t-1", "b\t0", "heat  pump\t1", " b\t1", "b\u{7}\t1"];
+        for wrong in wrong.map(|line| format!("a\t1\n{line}")) {
+            let (_folder, path) = file(&wrong);
             let error = read_popular(&path).unwrap_err().to_string();
             assert!(error.contains("line 2"), "{error}");
         }
@@ -129,7 +154,11 @@ mod tests {
     fn blocklists_are_read_and_wrong_lines_named() {
         let (_folder, path) = file("# never\n\n  Bad Word \nworse*\n");
         assert_eq!(read_blocklist(&path).unwrap(), ["Bad Word", "worse*"]);
-        for wrong in ["ok\n*", "ok\na*b"] {
+        let (_folder, path) = file("\u{feff}first\nsecond\n");
+        assert_eq!(read_blocklist(&path).unwrap(), ["first", "second"]);
+        std::fs::write(&path, b"ok\n\xff\n").unwrap();
+        assert!(read_blocklist(&path).unwrap_err().to_string().contains("line 2: this isn't UTF-8"));
+        for wrong in ["ok\n*", "ok\na*b", "ok\n-"] {
             let (_folder, path) = file(wrong);
             assert!(read_blocklist(&path).unwrap_err().to_string().contains("line 2"));
         }

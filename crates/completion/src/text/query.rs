@@ -43,11 +43,15 @@ pub enum QueryError {
 }
 
 impl Query {
-    /// Checks a text against a limit in characters.
+    /// Checks a text against a limit in characters. A tab becomes a space, and so does a line break at the end.
     ///
     /// # Errors
     /// See [`QueryError`].
     pub fn new(text: &str, max_characters: usize) -> Result<Self, QueryError> {
+        // A tab in a paste, or the line break at its end, is a space.
+        let line = text.trim_end_matches(['\r', '\n']);
+        let end = if line.len() < text.len() && !line.ends_with(' ') { " " } else { "" };
+        let text = &format!("{line}{end}").replace('\t', " ");
         let found = text.chars().count();
         if text.trim().is_empty() {
             return Err(QueryError::Empty);
@@ -61,7 +65,7 @@ impl Query {
         }
     }
 
-    /// The text, exactly as typed.
+    /// The text, exactly as typed but for tabs and a line break at its end.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -78,6 +82,9 @@ mod tests {
         assert!(error(" \u{a0}").contains("empty"));
         assert!(error("123456789").contains("9 characters; at most 8"));
         assert!(error("ab\0").contains("U+0000 at character 2"));
+        assert_eq!(Query::new("a\tb\r\n", 8).unwrap().as_str(), "a b ");
+        assert_eq!(Query::new("ab \n", 8).unwrap().as_str(), "ab ");
+        assert!(error("\t\n").contains("empty"));
         assert!(error("a\nb").contains("U+000A at character 1"));
         assert!(error("é\u{9f}").contains("U+009F at character 1"));
     }

@@ -97,7 +97,7 @@ fn costs_are_those_of_brute_force() {
             (found, expected) => assert_eq!(found, expected, "{text:?} {query:?}"),
         }
     }
-    assert!(finished > cases / 10, "{finished}");
+    assert!(finished > cases / 20, "{finished} of {cases}");
 }
 
 #[test]

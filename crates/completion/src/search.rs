@@ -19,6 +19,7 @@ mod corrections;
 mod expansion;
 mod speculation;
 mod stats;
+mod token_filter;
 mod token_walk;
 
 use std::sync::Arc;

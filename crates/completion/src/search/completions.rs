@@ -25,8 +25,11 @@ impl Search {
         self.suggestions_above(self.best_unexpanded())
     }
 
-    /// Log-probability of the best beam that may still be expanded.
+    /// Log-probability of the best beam that may still be expanded; no bound is known while corrections are looked for.
     fn best_unexpanded(&self) -> f64 {
+        if self.corrections.is_some() {
+            return f64::INFINITY;
+        }
         let waiting = self.waiting.iter().map(|&beam| self.beams[beam].joint);
         waiting.chain(self.frontier.best()).fold(f64::NEG_INFINITY, f64::max)
     }

@@ -168,3 +168,34 @@ fn the_order_in_which_distributions_arrive_changes_nothing() {
         }
     }
 }
+
+/// What a stream sends before the end is what the answer begins with.
+#[test]
+fn what_is_settled_stays() {
+    let text = Arc::new(tiny(ALPHABET, &MERGES));
+    let mut early = 0;
+    for seed in 0..300u64 {
+        let model = |path: &[u32]| distribution(&log_probs(seed, path, text.vocab(), 4.0), 5);
+        let typed = ["abb", "ab a", "baaab", "b bab a"][seed as usize % 4];
+        let limits = SearchOptions { suggestions: 6, beams: 6, ..options(Tolerance::Auto) };
+        let mut search = Search::new(Arc::clone(&text), typed.into(), limits);
+        let mut settled = Vec::new();
+        while !search.is_done() {
+            for wanted in search.paths().wanted().to_vec() {
+                let path: Vec<u32> = search.paths().tokens(wanted.node).iter().map(|token| token.0).collect();
+                search.paths_mut().supply(wanted.node, model(&path));
+            }
+            search.advance();
+            if !search.is_done() {
+                settled.push(search.settled());
+                assert_eq!(search.has_settled(), !settled.last().unwrap().is_empty(), "{seed} {typed:?}");
+            }
+        }
+        let found = search.completions().suggestions;
+        for part in &settled {
+            assert_eq!(part[..], found[..part.len()], "{seed} {typed:?}");
+            early += part.len();
+        }
+    }
+    assert!(early > 100, "{early}");
+}

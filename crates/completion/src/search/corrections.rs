@@ -13,21 +13,16 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+use super::token_filter::{Floor, LENGTHS, Windows};
 use super::token_walk::TokenWalk;
 use super::{Beam, Prefix, Search};
 use crate::candidate::Candidate;
 use crate::distribution::{Distribution, log_add, log_sum};
 use crate::paths::{NodeIndex, Paths, Wanted};
-use crate::text::folded_tokens::{CharacterSet, FIRST, FoldedTokens, character_set};
 use crate::text::{Role, TokenId};
 use crate::typing::Typed;
 use crate::typing::alignment::Alignment;
 use crate::typing::exact_reading::ExactReading;
-
-/// A token may end so many characters before or behind where its length says.
-const MOST_EDITS: usize = 2;
-/// Token lengths, in characters, that are told apart.
-const LENGTHS: usize = 32;
 
 /// A path whose text may be what was meant.
 #[derive(Clone, Debug)]
@@ -89,56 +84,6 @@ struct Aligned {
     alignment: Alignment,
     /// Bytes of the text that are aligned.
     aligned: usize,
-}
-
-/// What a step's tokens must reach to be followed.
-struct Floor {
-    /// By a token's length in characters: the log-probability of the path that it leads to, less the cost of its edits.
-    by_length: [f64; LENGTHS],
-    least: f64,
-}
-
-impl Floor {
-    /// For steps at `level`.
-    fn new(best: &[f64], level: usize, range: f64) -> Self {
-        let last = best.len() - 1;
-        let lowest = |from: usize, to: usize| best[from..=to].iter().copied().fold(f64::INFINITY, f64::min) - range;
-        let by_length = std::array::from_fn(|length| {
-            let from = (level + length).saturating_sub(MOST_EDITS).clamp(level, last);
-            let to = if length + 1 == LENGTHS { last } else { (level + length + MOST_EDITS).min(last) };
-            lowest(from, to)
-        });
-        Self { by_length, least: by_length.iter().copied().fold(f64::INFINITY, f64::min) }
-    }
-}
-
-/// The characters that were typed behind a level: what a token without them costs at least.
-struct Windows {
-    /// By a token's length in characters: the typed characters that it may stand for; all where it may reach beyond
-    /// what was typed. The first entry is for a token's first characters only.
-    by_length: [CharacterSet; LENGTHS],
-    first: CharacterSet,
-    /// The cheapest edit that leaves out or replaces a character.
-    least_loss: f64,
-}
-
-impl Windows {
-    fn new(typing: &Typed, level: usize, least_loss: f64) -> Self {
-        let from = level.saturating_sub(MOST_EDITS);
-        let window = |length: usize| {
-            let to = level + length + MOST_EDITS;
-            let typed = typing.folded.characters.get(from..to);
-            typed.map_or(CharacterSet::MAX, |typed| typed.iter().fold(0, |set, &c| set | character_set(c)))
-        };
-        Self { by_length: std::array::from_fn(window), first: window(FIRST), least_loss }
-    }
-
-    /// What the characters of a token that were not typed cost at least.
-    fn loss(&self, folded: &FoldedTokens, token: TokenId, length: usize) -> f64 {
-        let missing = (folded.letters(token) & !self.by_length[length]).count_ones();
-        let first = (folded.first_letters(token) & !self.first).count_ones();
-        f64::from(missing.max(first)) * self.least_loss
-    }
 }
 
 impl Search {

@@ -15,6 +15,11 @@ case "$0 $1" in *docker*run) exit "${DOCKER_CODE:-0}" ;; *foretype*) exec sleep 
 """
 
 
+def hear_interrupts():
+    """A shell's background jobs ignore SIGINT, and so do these tests when they run in one."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture
 def started(tmp_path):
     (tmp_path / "bin").mkdir()
@@ -27,7 +32,8 @@ def started(tmp_path):
     def start(*words, **variables):
         environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "CALLS": str(calls)} | variables
         command = [sys.executable, ROOT / "deploy/deploy.py", "local", "--image", "image", "--foretype", "foretype", *words]
-        return subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True), calls
+        options = {"env": environment, "cwd": tmp_path, "stderr": subprocess.PIPE, "text": True, "preexec_fn": hear_interrupts}
+        return subprocess.Popen(command, **options), calls
 
     return start
 

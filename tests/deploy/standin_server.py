@@ -19,7 +19,7 @@ HELP = [
 ]
 
 
-# Requests for /invocations/slow that have come so far.
+# Requests for /invocations/slow and /ping?slow that have come so far.
 SLOW = []
 
 
@@ -30,7 +30,7 @@ class Handler(BaseHTTPRequestHandler):
         size = int(self.headers.get("Content-Length") or 0)
         while size:
             size -= len(self.rfile.read(min(size, 65536)))
-        if self.path == "/invocations/slow":
+        if self.path in ("/invocations/slow", "/ping?slow"):
             SLOW.append(self)
             time.sleep(4)
         seen = {name: value for name, value in os.environ.items() if name.startswith("FORETYPE_")}

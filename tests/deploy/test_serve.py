@@ -203,6 +203,15 @@ def test_connections_are_bounded_and_health_is_not(served):
     assert [client.getresponse().status for client in clients] == [200] * 3
 
 
+def test_health_takes_no_connection_from_requests(served):
+    container = served(FORETYPE_CONNECTIONS="1", FORETYPE_NGINX_WORKERS="2").ready()
+    pings = [http.client.HTTPConnection("127.0.0.1", container.port, timeout=20) for _ in range(3)]
+    for ping in pings:
+        ping.request("GET", "/ping?slow")
+    wait_for("three pings", lambda: container.ask("/ping", method="GET")[2]["slow"] == 3)
+    assert container.ask()[0] == 200
+
+
 # ---- ends
 
 

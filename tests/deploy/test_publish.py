@@ -4,7 +4,6 @@ tests/container has a real engine and registry.
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess

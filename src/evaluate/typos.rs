@@ -67,6 +67,8 @@ pub struct Asked {
     same: bool,
     /// What the list cost after the key before it.
     cost: Keystroke,
+    /// What it cost once more, in milliseconds: all of it was remembered then.
+    again_ms: f64,
     /// Whether the first suggestion for the right text had half of the probability and is no longer the first.
     lost: bool,
 }
@@ -82,6 +84,7 @@ pub struct Typed {
 struct Mistyped {
     typed: String,
     meant: String,
+    style: Style,
 }
 
 /// Asks each contender for lists for each style of each query. The text is the same for all contenders.
@@ -121,7 +124,7 @@ fn ask(
     contender: Contender,
     index: usize,
     query: &str,
-    Mistyped { typed, meant }: &Mistyped,
+    Mistyped { typed, meant, style }: &Mistyped,
 ) -> Result<Asked, BackendError> {
     let rank = |list: &[String]| list.iter().position(|text| text == query).map(|place| place + 1);
     // The key before it: what a person typed a moment ago is remembered.
@@ -130,8 +133,11 @@ fn ask(
         replay.keystroke(before, contender)?;
     }
     let (cost, list) = replay.keystroke(typed, contender)?;
-    let (right, exact) =
-        replay.list(meant, if contender == Contender::Tolerant { Contender::Exact } else { contender })?;
+    let again_ms = replay.keystroke(typed, contender)?.0.latency_ms;
+    // In another style a text must get what it gets in the plain one; else its exact list is the measure.
+    let is_styled = matches!(style, Style::TitleCase | Style::Capitals | Style::FullWidth);
+    let plain = if contender == Contender::Tolerant && !is_styled { Contender::Exact } else { contender };
+    let (right, exact) = replay.list(meant, plain)?;
     let certain = exact.first().is_some_and(|&probability| probability >= 0.5);
     Ok(Asked {
         query: index,
@@ -139,6 +145,7 @@ fn ask(
         right: rank(&right),
         same: list == right,
         cost,
+        again_ms,
         lost: certain && list.first() != right.first(),
     })
 }
@@ -175,7 +182,7 @@ fn mistype(query: &str, style: Style, rng: &mut StdRng) -> Vec<Mistyped> {
         let end = end.clamp(1, characters.len() - 1);
         let meant: String = characters[..end].iter().collect();
         let typed: String = typed.iter().take(end.saturating_add_signed(grown)).collect();
-        Mistyped { typed: styled(&typed, style), meant }
+        Mistyped { typed: styled(&typed, style), meant, style }
     });
     let ends_in_space = |mistyped: &Mistyped| mistyped.typed.trim().is_empty();
     lists.into_iter().filter(|mistyped| !ends_in_space(mistyped)).collect()
@@ -245,6 +252,8 @@ pub fn table(typed: &[Typed]) -> Table {
         "certain first lost",
         "p50 ms",
         "p99 ms",
+        "again p50 ms",
+        "again p99 ms",
         "positions",
     ]);
     for Typed { contender, style, asked } in typed {
@@ -260,6 +269,7 @@ pub fn table(typed: &[Typed]) -> Table {
         let interval = paired_bootstrap(&found, &vec![0.0; found.len()], RESAMPLES);
         let share = |of: &dyn Fn(&Asked) -> bool| mean(asked.iter().map(|asked| f64::from(u8::from(of(asked)))));
         let latencies: Vec<f64> = asked.iter().map(|asked| asked.cost.latency_ms).collect();
+        let again: Vec<f64> = asked.iter().map(|asked| asked.again_ms).collect();
         table.add_row([
             style.name().to_owned(),
             contender.name().to_owned(),
@@ -270,6 +280,8 @@ pub fn table(typed: &[Typed]) -> Table {
             format!("{:.1} %", 100.0 * share(&|asked| asked.lost)),
             format!("{:.2}", percentile(&latencies, 50.0)),
             format!("{:.2}", percentile(&latencies, 99.0)),
+            format!("{:.2}", percentile(&again, 50.0)),
+            format!("{:.2}", percentile(&again, 99.0)),
             format!("{:.1}", mean(asked.iter().map(|asked| asked.cost.computed as f64))),
         ]);
     }

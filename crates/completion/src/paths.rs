@@ -82,6 +82,16 @@ impl Paths {
         self.prompt.source.as_ref()
     }
 
+    /// Whether both have the same prompt.
+    pub fn has_same_prompt(&self, other: &Self) -> bool {
+        self.prompt == other.prompt
+    }
+
+    /// Gives all distributions back; a task that is done needs none.
+    pub fn release(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.next = None);
+    }
+
     /// Nodes so far.
     pub fn len(&self) -> usize {
         self.nodes.len()

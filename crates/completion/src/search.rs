@@ -17,6 +17,7 @@
 mod completions;
 mod corrections;
 mod expansion;
+mod levels;
 mod speculation;
 mod stats;
 mod token_filter;
@@ -258,6 +259,13 @@ impl Search {
         let search = Self::new(Arc::clone(&self.text), format!("{}{next}", self.typed), self.options.clone());
         // One position must be left for a token that is not typed yet.
         (search.paths.prompt().len() + search.typed_tokens() < search.options.context).then_some(search)
+    }
+
+    /// Whether both searches have the same answer: they ask the same of the same model.
+    pub fn asks_the_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.text, &other.text)
+            && (&self.typed, &self.options) == (&other.typed, &other.options)
+            && self.paths.has_same_prompt(&other.paths)
     }
 
     /// Log-probability that a query begins with the typed bytes; `None` before the first step.

@@ -64,10 +64,10 @@ impl Job {
     /// Advances the task as far as the prefix cache allows, by at most `rounds` rounds. Whether it is done.
     pub(super) fn settle(&mut self, cache: &mut PrefixCache, rounds: usize) -> bool {
         for _ in 0..=rounds {
-            self.supply_known(cache);
             if self.task.is_done() {
                 return true;
             }
+            self.supply_known(cache);
             if self.task.paths().is_waiting() {
                 return false;
             }

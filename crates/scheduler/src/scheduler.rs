@@ -108,7 +108,9 @@ impl Scheduler {
         task.set_stats(self.search_stats);
         let id = JobId(self.next_id);
         self.next_id += 1;
-        let usage = Usage { typed_tokens: task.typed_tokens(), ..Usage::default() };
+        // A task that a lookahead has done already saves what it was supplied with.
+        let (typed_tokens, positions_saved) = (task.typed_tokens(), task.paths().supplied());
+        let usage = Usage { typed_tokens, positions_saved, ..Usage::default() };
         self.jobs.push(Job { id, task, source: None, places: Vec::new(), usage, served: self.forwards, ahead });
         id
     }

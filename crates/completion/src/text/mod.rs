@@ -209,6 +209,11 @@ impl Text {
         self.vocabulary.place(token)
     }
 
+    /// The tokens that have bytes, in the order of these.
+    pub fn tokens_in_order(&self) -> impl Iterator<Item = TokenId> {
+        self.vocabulary.in_order().map(|(token, _)| token)
+    }
+
     /// How words are spelled that the model doesn't know.
     pub fn unknown_words(&self) -> &UnknownWords {
         self.unknown_words.get_or_init(|| UnknownWords::new(&self.vocabulary))

@@ -98,6 +98,8 @@ pub struct Typed {
     pub folded: Line,
     /// By number of characters of `raw`: the number of characters of `folded` that they became. `[raw + 1]`
     folded_before: Vec<usize>,
+    /// Whether it is its own folded form, in every character's case.
+    pub is_folded: bool,
     /// Whether the style of the whole text may be another one than that of what was meant.
     pub has_style: bool,
     /// Edits that are allowed, beside folding: 0, 1 or 2.
@@ -129,7 +131,8 @@ impl Typed {
             _ => 2,
         };
         let (has_style, costs) = (words.has_style, Arc::clone(costs));
-        Self { raw, folded: line, folded_before, has_style, max_edits, costs }
+        let is_folded = raw.characters == line.characters && line.cased.iter().all(Option::is_none);
+        Self { raw, folded: line, folded_before, is_folded, has_style, max_edits, costs }
     }
 
     /// The number of folded characters: how many levels a search for corrections has.

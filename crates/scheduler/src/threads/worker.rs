@@ -142,7 +142,7 @@ impl Loop {
         let Request { task, deadline, received, superseded, events, reply, .. } = request;
         let sequences = if let Task::Sampling(sampling) = &task { sampling.sequences() } else { 1 };
         let stream = events.map(|events| Stream { events, sent: vec![0; sequences] });
-        let job = self.worker.scheduler.add(task);
+        let job = self.worker.scheduler.add(self.lookahead.prepared(task));
         let started = Instant::now();
         self.worker.observer.dequeued(started - received);
         self.active.push(Active { job, deadline, received, started, superseded, stream, has_first: false, reply });

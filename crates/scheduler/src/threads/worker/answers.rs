@@ -32,7 +32,7 @@ impl Loop {
     /// Answers a request whose task is done, or ends the lookahead.
     pub(super) fn finish(&mut self, job: JobId) {
         if self.lookahead.is(job) {
-            self.lookahead.stop(&mut self.worker.scheduler);
+            self.lookahead.finish(&mut self.worker.scheduler);
         } else if let Some(Task::Search(search)) = self.answer(job, None) {
             self.lookahead.answered(search);
         }

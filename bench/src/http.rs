@@ -31,7 +31,7 @@ pub struct HttpArgs {
     /// Where results are written.
     #[arg(long, value_name = "DIR", default_value = "bench/results")]
     results: PathBuf,
-    /// The folder that holds wrk/bodies.lua.
+    /// The folder that holds `wrk/bodies.lua`.
     #[arg(long, value_name = "DIR", default_value = "bench")]
     bench: PathBuf,
     /// Seconds of each measurement.

@@ -253,7 +253,7 @@ struct Prober {
     thread: JoinHandle<Pings>,
 }
 
-/// What the prober saw.
+/// Times of the pings that were answered, and the number of those that failed.
 #[derive(Default)]
 struct Pings {
     latencies: Latencies,

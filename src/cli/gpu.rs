@@ -19,7 +19,7 @@ pub struct GpuArgs {
     /// What runs the model.
     #[arg(long, env = "FORETYPE_BACKEND", value_enum, default_value = "auto")]
     backend: BackendChoice,
-    /// Where: cpu, cuda or cuda:N. Default: what the backend needs.
+    /// The device: `cpu`, `cuda` or `cuda:N`. Default: what the backend needs.
     #[arg(long, env = "FORETYPE_DEVICE", value_name = "DEVICE")]
     device: Option<Device>,
     /// The folder or file of TensorRT's library. Default: beside this binary, or where the system's loader looks.

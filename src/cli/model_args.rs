@@ -37,16 +37,16 @@ pub struct ModelArgs {
     /// little.
     #[arg(long, env = "FORETYPE_QUANTIZE", value_enum, default_value = "none")]
     quantize: QuantizeChoice,
-    /// The ONNX Runtime library (libonnxruntime.so). Default: looked for beside this binary.
+    /// The ONNX Runtime library (`libonnxruntime.so`). Default: looked for beside this binary.
     #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
     onnxruntime: Option<PathBuf>,
     /// Threads of one model step. Default: one per core, shared among the replicas.
     #[arg(long, env = "FORETYPE_THREADS", value_name = "N")]
     threads: Option<NonZero<usize>>,
-    /// Let the model's threads spin while they wait: quicker steps, but cores stay busy for a while after each.
+    /// Let the model's threads spin while they wait: faster steps, but cores stay busy for a while after each.
     #[arg(long, env = "FORETYPE_SPIN")]
     spin: bool,
-    /// The instructions of a model step on a CPU: auto (the best that this machine has), amx, avx512, avx2 or portable.
+    /// The instructions of a model step on a CPU: `auto` (the best that this machine has), `amx`, `avx512`, `avx2` or `portable`.
     #[arg(long, env = "FORETYPE_CPU_LEVEL", value_name = "LEVEL", default_value = "auto", value_parser = cpu_level)]
     cpu_level: CpuLevel,
     /// Rows that share one model step.

@@ -1,4 +1,4 @@
-"""Checks the prose of the documents and of the modules' docs (`//!`): words, style, and the length of sentences.
+"""Checks the prose of the documents and of all doc comments (`//!` and `///`): words, style, the length of sentences.
 
 codespell finds common misspellings and the terms of `terms.txt`, which names what the documents say instead. pyspellchecker
 knows the words of English, and `words.txt` has those of this project. proselint looks at style. A sentence has at most
@@ -19,7 +19,7 @@ from spellchecker import SpellChecker
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PATTERNS = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "bench/README.md", "*.rs"]
+PATTERNS = ["*.md", "*.rs"]
 MAX_WORDS = 35
 # Stands for a code span, a figure or an address: one word that no checker reads.
 CODE = "§"
@@ -46,7 +46,7 @@ def prose_lines(path, text):
     """The lines of a file with what is not prose left empty, and None where a paragraph ends."""
     lines = text.splitlines()
     if path.suffix == ".rs":
-        lines = [m[1] if (m := re.match(r"\s*//! ?(.*)", line)) else "" for line in lines]
+        lines = [m[1] if (m := re.match(r"\s*//[!/](?!/) ?(.*)", line)) else "" for line in lines]
     fence = definition = False
     for line in lines:
         stripped = line.strip()

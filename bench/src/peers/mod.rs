@@ -63,7 +63,7 @@ pub struct PeersArgs {
     /// The ONNX Runtime library. Default: looked for beside this binary.
     #[arg(long, value_name = "FILE", env = "FORETYPE_ONNXRUNTIME")]
     onnxruntime: Option<PathBuf>,
-    /// Cells, as PROMPTxROWSxNEW: tokens of a prompt, rows side by side, new tokens of each.
+    /// Cells, as `PROMPTxROWSxNEW`: tokens of a prompt, rows side by side, new tokens of each.
     #[arg(
         long,
         value_delimiter = ',',

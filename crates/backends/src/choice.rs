@@ -17,7 +17,7 @@ pub enum Wanted {
     /// TensorRT, or TensorRT-RTX, where there is a GPU and the library; ONNX Runtime on the CPU elsewhere.
     #[default]
     Auto,
-    /// ONNX Runtime, on the CPU or, with --device cuda, on a GPU.
+    /// ONNX Runtime, on the CPU or, with `--device cuda`, on a GPU.
     OnnxRuntime,
     /// TensorRT; an error where it can't be had.
     TensorRt,

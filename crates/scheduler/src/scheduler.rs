@@ -17,8 +17,8 @@ use super::sources::Sources;
 use crate::backend::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected, SourceSlot};
 use completion::{Distribution, Logits, SearchStats, Task, TaskOutput};
 
-/// Up to this vocabulary every computed distribution is kept whole: a row is then smaller than the pages of a few
-/// positions, and any node can serve as the context of a half-typed token later without being computed again.
+/// Up to this vocabulary, in tokens, every computed distribution is kept whole: it is smaller than the pages of a few
+/// positions. Any node can then be the context of a half-typed token later without being computed again.
 const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
 
 /// The fixed cost of a step, in rows, until [`Scheduler::set_forward_cost`] sets a measured one.

@@ -51,7 +51,7 @@ pub struct Options {
     pub pool_bytes: usize,
     /// Whether steps of decoding are captured as CUDA graphs.
     pub graphs: bool,
-    /// Where plans that are built on the spot are kept: the bundle's folder may be read-only.
+    /// Folder for plans that this process builds: the bundle's own folder may be read-only.
     pub engines: PathBuf,
 }
 

@@ -18,7 +18,7 @@ use crate::wrapper::Service;
 /// How foretype stores weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Precision {
-    /// As they are.
+    /// In 32 bits.
     Fp32,
     /// In 8 bits.
     Int8,
@@ -58,7 +58,7 @@ pub struct Endpoints {
 
 /// A server of the run, or why it isn't there.
 pub struct Side {
-    /// For people.
+    /// The name that tables show.
     pub name: String,
     /// What it consists of.
     pub version: String,

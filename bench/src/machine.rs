@@ -19,7 +19,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// Describes this machine and the commit of the working folder.
     pub fn describe() -> Self {
         let field = |file: &str, name: &str| {
             let text = fs::read_to_string(file).ok()?;

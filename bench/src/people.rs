@@ -17,9 +17,9 @@ const BETWEEN: std::ops::Range<f64> = 1.0..3.0;
 /// A key that is due.
 #[derive(Clone, Debug)]
 pub struct Keystroke {
-    /// From the start.
+    /// Time from the start of the trial at which the key is due.
     pub due: Duration,
-    /// Who types it.
+    /// Index of the person who types the key.
     pub person: usize,
     /// All that has been typed with it.
     pub text: String,

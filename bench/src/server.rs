@@ -104,7 +104,7 @@ impl Server {
         self.signal("-STOP")
     }
 
-    /// Lets it go on.
+    /// Continues the server after [`Self::pause`].
     pub fn resume(&self) -> Result<()> {
         self.signal("-CONT")
     }

@@ -93,7 +93,7 @@ pub struct TypeaheadArgs {
     quick: bool,
 }
 
-/// One server.
+/// A row of the table: what one server reached.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Row {
     server: String,

@@ -37,7 +37,7 @@ const CHARACTERS: usize = 200;
 /// Something that reads a request's body.
 type Parser = fn(&[u8]) -> Result<(), Error>;
 
-/// All of them.
+/// All parsers.
 const PARSERS: [Parser; 4] = [invocation, any_schema, json_lines, completion];
 
 /// The room of a model, as far as a body's reader needs to know.

@@ -54,7 +54,7 @@ impl TaskResult for Generated {
 pub enum Piece<T> {
     /// A part of the answer is final.
     Event(Event),
-    /// The answer.
+    /// The answer, which is the last part.
     Done(Answer<T>),
     /// There is no answer.
     Failed(Error),

@@ -60,9 +60,9 @@ pub struct ReplayOptions {
 
 /// An engine to type at.
 pub struct Replay<'a> {
-    /// The text side.
+    /// The model's tokenizer and roles of tokens.
     pub text: &'a Arc<Text>,
-    /// The engine.
+    /// The scheduler that runs the model.
     pub scheduler: &'a mut Scheduler,
     /// Popular queries, for [`Contender::Popular`].
     pub popular: Option<&'a Popular>,

@@ -25,15 +25,15 @@ const RESAMPLES: usize = 2000;
 /// How a query is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Right.
+    /// Typed without an error.
     Right,
-    /// With one error.
+    /// Typed with one error.
     OneError,
-    /// With two errors.
+    /// Typed with two errors.
     TwoErrors,
-    /// In Title Case.
+    /// Typed In Title Case.
     TitleCase,
-    /// In capitals.
+    /// Typed in capitals.
     Capitals,
     /// In full-width letters.
     FullWidth,

@@ -44,7 +44,7 @@ pub struct ErrorBody {
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, ToSchema)]
 pub struct ErrorInner {
-    /// For programs.
+    /// The kind of error, for programs.
     pub kind: Kind,
     /// For people: what was wrong and what would be right.
     pub message: String,

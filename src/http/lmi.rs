@@ -105,23 +105,23 @@ pub struct Plan {
     pub generations: Vec<Generation>,
     /// Whether the answer is a list.
     pub list: bool,
-    /// How to answer.
+    /// The form of the answer.
     pub style: Style,
 }
 
 /// How an answer looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// With the prompt.
+    /// Puts the prompt before the answer.
     pub full_text: bool,
-    /// With details.
+    /// Adds tokens, log-probabilities and the reason of the end.
     pub details: bool,
 }
 
 /// The continuation of a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Reply {
-    /// The text.
+    /// The text that continues the prompt.
     pub generated_text: String,
     /// How it came about.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,7 +132,7 @@ pub struct Reply {
 /// How a continuation came about.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Details {
-    /// Why it ended.
+    /// Why the generation ended.
     pub finish_reason: Reason,
     /// Tokens that were generated.
     pub generated_tokens: usize,
@@ -140,7 +140,7 @@ pub struct Details {
     pub prompt_tokens: usize,
     /// The seed; `null` where nothing was drawn.
     pub seed: Option<u64>,
-    /// The tokens.
+    /// The new tokens, in order.
     pub tokens: Vec<Token>,
     /// The other sequences that were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -150,13 +150,13 @@ pub struct Details {
 /// A sequence behind the first.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct OtherSequence {
-    /// The text.
+    /// The text that continues the prompt.
     pub generated_text: String,
-    /// Why it ended.
+    /// Why the generation ended.
     pub finish_reason: Reason,
     /// Tokens that were generated.
     pub generated_tokens: usize,
-    /// The tokens.
+    /// The new tokens, in order.
     pub tokens: Vec<Token>,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct LoadRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LoadedModel {
-    /// Its name.
+    /// The model's name.
     model_name: String,
     /// The folder that it came from.
     model_url: String,
@@ -40,7 +40,7 @@ pub(super) struct LoadedModel {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LoadedModels {
-    /// By name.
+    /// The models, in the order of their names.
     models: Vec<LoadedModel>,
     /// The `next_page_token` of the next page, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub(super) struct LoadedModels {
     next_page_token: Option<String>,
 }
 
-/// Which page.
+/// The page of the list that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct PageQuery {

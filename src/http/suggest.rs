@@ -119,7 +119,7 @@ pub struct SuggestUsage {
 /// The ranked suggestions for a typed text.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Suggestions<'a> {
-    /// Best first.
+    /// The suggestions, the most probable first.
     pub suggestions: Vec<SuggestedQuery<'a>>,
     /// How the search ended and what it cost.
     #[serde(flatten)]
@@ -140,7 +140,7 @@ pub struct End<'a> {
     pub typed_probability: Option<f64>,
     /// The model's name.
     pub model: &'a str,
-    /// What it cost.
+    /// Model work of the request.
     pub usage: SuggestUsage,
     /// How long it took.
     pub timing: Timing,
@@ -149,10 +149,10 @@ pub struct End<'a> {
 /// Where the time went, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Timing {
-    /// Waiting for the model.
+    /// Time in the queue, in milliseconds.
     #[schema(minimum = 0)]
     pub queue_ms: f64,
-    /// Searching.
+    /// Time of the search, in milliseconds.
     #[schema(minimum = 0)]
     pub search_ms: f64,
 }
@@ -160,7 +160,7 @@ pub struct Timing {
 /// One line of a stream of suggestions.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct SuggestionLine<'a> {
-    /// The next best.
+    /// The most probable suggestion that was not sent yet.
     pub suggestion: SuggestedQuery<'a>,
 }
 

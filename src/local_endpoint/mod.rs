@@ -41,7 +41,7 @@ const TARGET_MODEL: &str = "x-amzn-sagemaker-target-model";
 const STREAM_ACCEPT: &str = "x-amzn-sagemaker-accept";
 const STREAM_CONTENT_TYPE: &str = "x-amzn-sagemaker-content-type";
 
-/// How to serve.
+/// Settings of the runtime API.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The server or container, such as `http://127.0.0.1:8080`.

@@ -34,10 +34,10 @@ pub(super) enum Family {
 /// The shape of a model.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Shape {
-    /// Family.
+    /// The family whose layout the checkpoint has.
     #[arg(long, value_enum, default_value = "gpt2")]
     pub(super) family: Family,
-    /// Layers.
+    /// Number of layers.
     #[arg(long, default_value_t = 12)]
     pub(super) layers: usize,
     /// Elements of the hidden state, a multiple of the heads.

@@ -31,7 +31,7 @@ pub struct PeerSetting {
     /// What bench/peers/setup.sh installed.
     #[arg(long = "peers", value_name = "DIR", default_value = "target/bench/peers")]
     folder: PathBuf,
-    /// Their scripts.
+    /// The folder of the peers' Python scripts.
     #[arg(long = "peer-scripts", value_name = "DIR", default_value = "bench/peers")]
     scripts: PathBuf,
     /// The name that setup.sh was given for the checkpoint.
@@ -152,7 +152,7 @@ pub struct Row {
     pub rows: usize,
     /// New tokens of each.
     pub new: usize,
-    /// The engine.
+    /// The engine's name.
     pub engine: String,
     /// Its version.
     pub version: String,

@@ -17,11 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// An engine, and how it computes.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// For people.
+    /// The name that tables show.
     pub name: &'static str,
     /// Its Python environment.
     pub family: &'static str,
-    /// For its module.
+    /// The argument that its Python module gets: how it computes.
     pub variant: &'static str,
     /// The folder of its converted model; none if it reads the checkpoint.
     pub model: Option<&'static str>,
@@ -59,9 +59,9 @@ pub const PEERS: [Peer; 12] = [
 /// Where `bench/peers/setup.sh` put environments and models.
 #[derive(Clone, Debug)]
 pub struct Installed {
-    /// Environments.
+    /// The folder of the Python environments.
     pub folder: PathBuf,
-    /// Scripts.
+    /// The folder of the Python scripts.
     pub scripts: PathBuf,
     /// Models of the checkpoint that is measured.
     pub models: PathBuf,

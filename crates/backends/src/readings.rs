@@ -65,7 +65,7 @@ impl SourceShape {
 /// The source that a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
-    /// Which it was, of all.
+    /// Serial number: encoded sources are counted from the start.
     number: u64,
     /// Tokens of the source.
     len: usize,
@@ -74,9 +74,9 @@ struct Reading {
 /// A lane that is to get what is in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// The lane.
+    /// The lane that gets the source.
     pub lane: usize,
-    /// The slot.
+    /// The slot that holds the source.
     pub slot: usize,
     /// Tokens of the source.
     pub len: usize,

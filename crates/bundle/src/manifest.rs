@@ -157,7 +157,7 @@ pub struct TokenizerInfo {
 pub enum TokenizerKind {
     /// GPT-2's: BPE over bytes, split by GPT-2's pattern, no normalization, nothing random.
     ByteLevelBpe,
-    /// Any other.
+    /// Any other tokenizer.
     Other,
 }
 

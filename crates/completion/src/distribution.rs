@@ -5,11 +5,11 @@
 pub struct Logits<'a> {
     /// The best next tokens, best first.
     pub best_ids: &'a [u32],
-    /// Their logits.
+    /// Logits of `best_ids`, in the same order.
     pub best: &'a [f32],
     /// All logits, if the whole row was wanted. `[vocab]`
     pub row: Option<&'a [f32]>,
-    /// Over all logits.
+    /// Logarithm of the sum of the exponentials of all logits.
     pub logsumexp: f32,
     /// Tokens in the vocabulary.
     pub vocab: usize,

@@ -18,7 +18,7 @@ pub struct NodeIndex(pub usize);
 /// A path whose distribution is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The path.
+    /// The path's node.
     pub node: NodeIndex,
     /// Whether the row of the whole vocabulary is wanted, not only the best tokens.
     pub full: bool,
@@ -82,7 +82,7 @@ impl Paths {
         self.prompt.source.as_ref()
     }
 
-    /// Nodes so far.
+    /// Number of nodes, the prompt's included.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }

@@ -14,7 +14,7 @@ use super::paths::{NodeIndex, Paths, Prompt, Wanted};
 use super::token_choice::TokenChoice;
 use crate::text::{Role, Text, TokenId};
 
-/// How to sample.
+/// Settings of a sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingOptions {
     /// Sequences wanted, at least 1.
@@ -49,7 +49,7 @@ pub enum SequenceFinish {
 /// A token of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampledToken {
-    /// The token.
+    /// The token's id.
     pub id: u32,
     /// The text that is certain with it. A character of several tokens comes with the last of them, and text that may
     /// begin a stop string waits until it is known not to.

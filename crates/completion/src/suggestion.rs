@@ -46,7 +46,7 @@ impl Suggestion {
 /// The suggestions of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completions {
-    /// Best first.
+    /// The suggestions, the most probable first.
     pub suggestions: Vec<Suggestion>,
     /// Whether nothing that was left unexpanded could change the list: no other completion is as probable as the last.
     pub proven: bool,

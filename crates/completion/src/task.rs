@@ -14,9 +14,9 @@ pub enum Task {
 /// What a task came to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskOutput {
-    /// Of a search.
+    /// The result of a search.
     Suggestions(Completions),
-    /// Of sampling.
+    /// The result of a sampling.
     Texts(Generated),
 }
 

@@ -206,7 +206,7 @@ impl Outputs {
 pub enum KvCopy {
     /// From a page into position `position` of a lane.
     Load {
-        /// The source.
+        /// The page to copy from.
         page: Page,
         /// The destination's lane.
         lane: Lane,
@@ -219,7 +219,7 @@ pub enum KvCopy {
         lane: Lane,
         /// The source's position.
         position: usize,
-        /// The destination.
+        /// The page to copy into.
         page: Page,
     },
 }

@@ -42,7 +42,7 @@ pub struct Target {
 /// The nodes that one job lacks.
 #[derive(Clone, Debug)]
 pub struct Wants {
-    /// The job.
+    /// Index of the job.
     pub job: usize,
     /// The properties that decide the job's place in the order.
     pub standing: Standing,

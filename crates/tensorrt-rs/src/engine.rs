@@ -79,11 +79,11 @@ pub enum ScratchMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "DynamicShapesKernelSpecializationStrategy")]
 pub enum Specialization {
-    /// In the background.
+    /// Kernels are compiled in the background, while generic ones run.
     Lazy,
-    /// Before the first run with the shapes.
+    /// Kernels are compiled before the first run with new shapes.
     Eager,
-    /// Never.
+    /// No kernels are compiled for single shapes.
     None,
 }
 

@@ -27,11 +27,11 @@ impl Selector {
 /// The shapes of one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShapeRange {
-    /// The smallest.
+    /// The smallest shape.
     pub min: Shape,
-    /// The one to be quick at.
+    /// The shape that kernels are chosen for.
     pub opt: Shape,
-    /// The largest.
+    /// The largest shape.
     pub max: Shape,
 }
 

@@ -18,7 +18,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Both flavours.
+    /// All flavours.
     pub const ALL: [Self; 2] = [Self::Enterprise, Self::Rtx];
 
     /// `tensorrt` or `tensorrt-rtx`: as in flags and file names.

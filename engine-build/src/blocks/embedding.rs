@@ -24,7 +24,7 @@ pub(crate) struct Step {
 /// A matrix of position embeddings, `[offset + positions, E]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LearnedPositions {
-    /// The tensor.
+    /// The tensor's name in the checkpoint.
     pub(crate) name: &'static str,
     pub(crate) positions: u32,
     pub(crate) hidden: u32,

@@ -10,7 +10,7 @@ use crate::onnx::{Attribute, Element, Value};
 /// A table of biases, `[buckets, heads]`.
 #[derive(Clone, Debug)]
 pub(crate) struct RelativeBias {
-    /// The tensor.
+    /// The tensor's name in the checkpoint.
     pub(crate) name: String,
     pub(crate) heads: u32,
     pub(crate) buckets: u32,

@@ -34,7 +34,7 @@ pub enum ConfigError {
     FieldType {
         /// Name of the file.
         file: &'static str,
-        /// The field.
+        /// Name of the field.
         field: String,
         /// The value of the field, shortened.
         found: String,
@@ -63,7 +63,7 @@ pub enum ConfigError {
     /// A field with a value that there is no code for.
     #[error("config.json sets `{field}` to {found}, which is not supported: supported is {supported}")]
     Unsupported {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
         /// The value of the field.
         found: String,
@@ -106,7 +106,7 @@ pub enum ConfigError {
     /// A token id beyond the vocabulary.
     #[error("`{field}` is {id}, but the model's vocabulary has only the ids below {vocab}")]
     TokenRange {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
         /// The id of the token.
         id: u32,

@@ -126,7 +126,7 @@ pub enum Misfit {
     Source {
         /// The plan's longest.
         has: u32,
-        /// The model's.
+        /// The model's value.
         model: u32,
     },
     /// Another model, or the same one built otherwise.

@@ -28,7 +28,7 @@ pub struct ErrorBody {
 /// An error as OpenAI's clients expect it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ErrorInner {
-    /// For people.
+    /// What was wrong and what would be right, for people.
     pub message: String,
     /// What kind of trouble it is.
     #[serde(rename = "type")]

@@ -16,7 +16,7 @@ const LIBRARY: &str = "libcuda.so.1";
 /// A call of the driver that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct CudaError {
-    /// The function.
+    /// Name of the driver's function.
     pub call: &'static str,
     /// Its result; see `CUresult` in NVIDIA's documentation.
     pub code: i32,
@@ -55,9 +55,9 @@ pub enum DriverError {
         path.display()
     )]
     TooOld {
-        /// The library.
+        /// The library's file.
         path: PathBuf,
-        /// The function.
+        /// Name of the missing function.
         function: &'static str,
     },
     /// A call of the driver failed.

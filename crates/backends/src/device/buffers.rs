@@ -167,7 +167,7 @@ impl Buffers {
         &self.stream
     }
 
-    /// The bounds.
+    /// The bounds that the buffers were made for.
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }

@@ -38,7 +38,7 @@ pub enum BpeFileError {
     /// A token outside the byte-level alphabet, that isn't a special token.
     #[error("token {id} ({token:?}) isn't written in the byte-level alphabet")]
     NotByteLevel {
-        /// Its id.
+        /// The token's id.
         id: u32,
         /// As the file writes it.
         token: String,
@@ -48,9 +48,9 @@ pub enum BpeFileError {
         "completions cannot be exact because token {id} ({content:?}) is added to the vocabulary and isn't special"
     )]
     AddedText {
-        /// Its id.
+        /// The token's id.
         id: u32,
-        /// Its text.
+        /// The token's text.
         content: String,
     },
     /// A merge that isn't two tokens which make a third.

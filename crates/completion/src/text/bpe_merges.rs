@@ -82,16 +82,16 @@ struct Made {
 enum Origin {
     /// It never does: no text contains it.
     Never,
-    /// It is a byte.
+    /// The token is a single byte.
     Byte,
-    /// By a merge.
+    /// The token is made by a merge.
     Merge(Made),
 }
 
 /// The merges of a vocabulary.
 #[derive(Clone, Debug)]
 pub(super) struct BpeMerges {
-    /// By token id.
+    /// How each token is made. `[vocab]`
     origins: Vec<Origin>,
     /// By left token id: `pairs[rows[left]..rows[left + 1]]` are its merges. One entry more than tokens.
     rows: Vec<u32>,

@@ -96,7 +96,7 @@ pub enum Role {
 pub struct Text {
     vocabulary: Arc<Vocabulary>,
     tokenizer: Tokenizer,
-    /// By token id.
+    /// The role of each token. `[vocab]`
     roles: Vec<Role>,
     /// By token id: characters.
     lengths: Vec<u16>,

@@ -19,7 +19,7 @@ fn cell(edits: usize, offset: isize) -> usize {
 /// Everything typed was used up: what that cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finished {
-    /// In nats.
+    /// Negative logarithm of the probability of the edits, in nats.
     pub cost: f32,
     /// Edits, of which the style of the whole text is one.
     pub edits: u8,
@@ -47,11 +47,11 @@ struct Read {
     raw: char,
 }
 
-/// What ways may have.
+/// Limits of an alignment.
 #[derive(Clone, Copy)]
 struct Limits<'a> {
     max_edits: usize,
-    /// The most nats.
+    /// The highest cost, in nats.
     budget: f32,
     costs: &'a Costs,
 }

@@ -24,7 +24,7 @@ pub struct Channel {
     pub style: f64,
     /// A word is one that the model doesn't know.
     pub unknown: f64,
-    /// The keyboard.
+    /// The keyboard, which says which keys are neighbours.
     pub layout: Layout,
     /// How much less probable than the best reading of the text up to a character another one may be to be followed
     /// further, in nats.
@@ -64,11 +64,11 @@ pub enum ChannelError {
     /// A number outside of its range.
     #[error("{name} is {value}; it must be {range}")]
     Range {
-        /// The field.
+        /// The field's name.
         name: &'static str,
-        /// Its value.
+        /// The field's value.
         value: f64,
-        /// What it must be.
+        /// The range that is accepted, in words.
         range: &'static str,
     },
 }

@@ -10,7 +10,7 @@ use crate::distribution::log_add;
 /// The beginning of a word of the typed text.
 #[derive(Clone, Copy, Debug)]
 struct WordStart {
-    /// Bytes before it.
+    /// Bytes of the typed text before the word.
     at: usize,
     /// How much the mixture raises the model's log-probability of these bytes, in nats.
     lift: f64,

@@ -50,7 +50,7 @@ const TWO_EDITS_FROM: usize = 5;
 /// The characters of a typed text as one of the two rows of an alignment compares them.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
-    /// The characters.
+    /// The characters, folded as this row of an alignment compares them.
     pub characters: Vec<char>,
     /// By character: whether it belongs to a code, which has no edits: see [`words`].
     pub is_code: Vec<bool>,
@@ -78,7 +78,7 @@ impl Line {
         !is_code(at) && !at.checked_sub(1).is_some_and(is_code)
     }
 
-    /// Characters.
+    /// Number of characters.
     pub fn len(&self) -> usize {
         self.characters.len()
     }

@@ -16,7 +16,7 @@ pub struct Character {
 /// The characters of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// By character.
+    /// The characters of the text, in order.
     pub characters: Vec<Character>,
     /// Whether letters have one style, codes aside: all small, all capitals, or a capital at the beginning of each word.
     pub has_style: bool,

@@ -46,7 +46,8 @@ pub struct ModelArgs {
     /// Let the model's threads spin while they wait: faster steps, but cores stay busy for a while after each.
     #[arg(long, env = "FORETYPE_SPIN")]
     spin: bool,
-    /// The instructions of a model step on a CPU: `auto` (the best that this machine has), `amx`, `avx512`, `avx2` or `portable`.
+    /// The instructions of a model step on a CPU: `auto` (the best that this machine has), `amx`, `avx512`, `avx2` or
+    /// `portable`.
     #[arg(long, env = "FORETYPE_CPU_LEVEL", value_name = "LEVEL", default_value = "auto", value_parser = cpu_level)]
     cpu_level: CpuLevel,
     /// Rows that share one model step.

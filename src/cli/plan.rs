@@ -16,7 +16,8 @@ use super::progress::Bar;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "TensorRT")]
 pub(super) struct PlanArgs {
-    /// The engine that the bundle is for: `onnxruntime`, `tensorrt`, or `tensorrt-rtx`. The latter two add a plan to the bundle.
+    /// The engine that the bundle is for: `onnxruntime`, `tensorrt`, or `tensorrt-rtx`. The latter two add a plan to
+    /// the bundle.
     #[arg(long, env = "FORETYPE_BUILD_TARGET", value_name = "TARGET", default_value = "onnxruntime",
         value_parser = ["onnxruntime", "tensorrt", "tensorrt-rtx"])]
     target: String,

@@ -2,9 +2,9 @@
 //!
 //! Errors are drawn by the shares of Dhakal et al. 2018 ("Observations on Typing from 136 Million Keystrokes", CHI):
 //! 1.65 substitutions, 0.80 omissions and 0.67 insertions in 100 characters. A tenth of the errors are swapped
-//! neighbours instead, which that study counts as two substitutions. Wrong and extra letters are neighbours of the right
-//! key in three of five cases and any letter in the others. Codes, such as `$PRE3` and `IPC:H04L`, are typed right: an
-//! error there makes another code, which no one can tell from the right one.
+//! neighbours instead, which that study counts as two substitutions. Wrong and extra letters are neighbours of the
+//! right key in three of five cases and any letter in the others. Codes, such as `$PRE3` and `IPC:H04L`, are typed
+//! right: an error there makes another code, which no one can tell from the right one.
 
 use comfy_table::{Table, presets};
 use rand::rngs::StdRng;

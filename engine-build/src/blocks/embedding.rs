@@ -35,9 +35,9 @@ pub(crate) struct LearnedPositions {
 impl Builder<'_> {
     /// Declares the token inputs and derives positions and mask.
     ///
-    /// The cache is filled to a different length in every row, and only an explicit mask means the same to ONNX
-    /// Runtime and TensorRT then. `is_causal` counts from different corners, and TensorRT's parser drops
-    /// `nonpad_kv_seqlen`. Slots behind a row's own tokens are never visible, so right padding needs no mask of its own.
+    /// The cache is filled to a different length in every row, and only an explicit mask means the same to ONNX Runtime
+    /// and TensorRT then. `is_causal` counts from different corners, and TensorRT's parser drops `nonpad_kv_seqlen`.
+    /// Slots behind a row's own tokens are never visible, so right padding needs no mask of its own.
     pub(crate) fn step(&mut self, context: u32) -> Step {
         self.graph.scope("step");
         let graph = &mut self.graph;

@@ -21,7 +21,8 @@ const ALIGNMENT: usize = 64;
 ///
 /// Zeroed because a NaN in a masked KV slot would make the output NaN. Pages of the KV pool that were never used take
 /// no physical memory, because the allocator gets large zeroed blocks untouched from the operating system. It does so
-/// only at its own alignment: the block is therefore [`ALIGNMENT`] bytes larger, and begins at the first aligned address.
+/// only at its own alignment: the block is therefore [`ALIGNMENT`] bytes larger, and begins at the first aligned
+/// address.
 pub struct Memory<T: Element> {
     allocation: NonNull<u8>,
     start: NonNull<T>,

@@ -1,4 +1,5 @@
-//! Corrections against brute force: every text that a tiny vocabulary can spell, weighted by how it may have been typed.
+//! Corrections against brute force: every text that a tiny vocabulary can spell, weighted by how it may have been
+//! typed.
 
 use rustc_hash::FxHashMap;
 

@@ -2,8 +2,8 @@
 //!
 //! A step is a path of tokens with the alignment of its text to the typed one. It stands at the level that the cheapest
 //! way of that alignment has reached. Levels are gone through in order. At each one the best few steps are expanded by
-//! the tokens that keep an alignment alive, and the steps behind them go to later levels. At the last level all that was
-//! typed is used up: these readings become beams of the search, as the openings of the covering set are.
+//! the tokens that keep an alignment alive, and the steps behind them go to later levels. At the last level all that
+//! was typed is used up: these readings become beams of the search, as the openings of the covering set are.
 //!
 //! What is not as probable as the text as it stands, within the channel's range, is not followed. So a typed text that
 //! the model expects costs next to nothing here. Steps without an edit are followed only to find edits behind them: the
@@ -205,8 +205,8 @@ impl Search {
         }
     }
 
-    /// Expands a step by its distribution: first by the tokens that fit without one more edit, then by the most probable
-    /// ones of those that need one.
+    /// Expands a step by its distribution: first by the tokens that fit without one more edit, then by the most
+    /// probable ones of those that need one.
     fn expand_step(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step) {
         let Some(next) = self.paths.next(step.node).cloned() else { return };
         self.end_step(step, &next);

@@ -146,8 +146,8 @@ impl BpeMerges {
 
     /// Whether the border between two neighbours is never merged across, by any merge that ranks before `limit`.
     ///
-    /// It undoes the merges, the latest first, of the two tokens at the border. While two tokens stood at the border, no
-    /// merge of these two may have had a lower rank than the merge that replaced one of them.
+    /// It undoes the merges, the latest first, of the two tokens at the border. While two tokens stood at the border,
+    /// no merge of these two may have had a lower rank than the merge that replaced one of them.
     fn holds(&self, mut left: TokenId, mut right: TokenId, mut limit: u32) -> bool {
         loop {
             if self.rank(left, right).is_some_and(|rank| rank < limit) {

@@ -216,7 +216,8 @@ impl Alignment {
         }
     }
 
-    /// Adds the characters of `bytes`, which follow the bytes `pending` of an unfinished character. Returns the bytes of
+    /// Adds the characters of `bytes`, which follow the bytes `pending` of an unfinished character. Returns the bytes
+    /// of
     /// `pending` and `bytes` that made whole characters. Stops where no way is left.
     pub fn push_bytes(&mut self, typed: &Typed, pending: &[u8], bytes: &[u8], budget: f32) -> usize {
         let joined;

@@ -48,7 +48,7 @@ pub struct Answer {
     pub usage: Usage,
 }
 
-/// One suggestion.
+/// A suggestion of an answer.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Suggestion {

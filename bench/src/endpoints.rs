@@ -18,9 +18,9 @@ use crate::wrapper::Service;
 /// How foretype stores weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Precision {
-    /// In 32 bits.
+    /// Weights in 32 bits.
     Fp32,
-    /// In 8 bits.
+    /// Weights in 8 bits.
     Int8,
 }
 
@@ -60,7 +60,7 @@ pub struct Endpoints {
 pub struct Side {
     /// The name that tables show.
     pub name: String,
-    /// What it consists of.
+    /// Versions of the server's parts.
     pub version: String,
     /// Whether it is foretype.
     pub is_own: bool,

@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 pub struct Counted {
     /// Number of answers.
     pub requests: u64,
-    /// Of them, those with another status than 200.
+    /// Number of answers with another status than 200.
     pub refused: u64,
     /// Connections that broke, and requests that were not answered in time.
     pub failed: u64,
@@ -63,7 +63,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// Its name and its command.
+    /// The tool's name, which is its command too.
     pub fn name(self) -> &'static str {
         match self {
             Self::Wrk => "wrk",

@@ -44,7 +44,7 @@ pub struct OverloadArgs {
     /// The model.
     #[arg(long, default_value = "demo")]
     model: Name,
-    /// Suggestions wanted.
+    /// Suggestions that each request asks for.
     #[arg(long, default_value_t = 10)]
     suggestions: usize,
     /// Tokens that may reach beyond the typed text.

@@ -51,7 +51,7 @@ fn any_schema(data: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same, line by line.
+/// Parses each line of a body of JSON Lines.
 fn json_lines(data: &[u8]) -> Result<(), Error> {
     lines::split(data).into_iter().try_for_each(|line| any_schema(&data[line]))
 }

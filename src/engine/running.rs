@@ -11,11 +11,11 @@ use crate::metrics::{self, ModelMetrics};
 use completion::{Completions, Generated, Suggestion, TaskOutput};
 use scheduler::{Answer, Event, Finish, Health, Refusal};
 
-/// Where an answer comes from.
+/// The source of an answer.
 pub(super) enum AnswerSource {
     /// A model thread, while its engine is healthy.
     Model { reply: oneshot::Receiver<Result<Answer<TaskOutput>, Refusal>>, health: watch::Receiver<Health> },
-    /// It was known without a model.
+    /// The answer was known without a model.
     Known(Answer<TaskOutput>),
 }
 

@@ -31,7 +31,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Its name on the command line.
+    /// The contender's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",

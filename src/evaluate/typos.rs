@@ -59,9 +59,9 @@ impl Style {
 pub struct Asked {
     /// Index of the query.
     query: usize,
-    /// Of what was typed.
+    /// Rank of the query in the list for what was typed; `None` if it is not in the list.
     rank: Option<usize>,
-    /// Of the right text.
+    /// Rank of the query in the list for the right text; `None` if it is not in the list.
     right: Option<usize>,
     /// Whether both lists are the same.
     same: bool,

@@ -101,7 +101,7 @@ pub struct Parameters {
 /// What a request comes to: one generation a prompt, and how to answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// One for each prompt.
+    /// The generations, one for each prompt.
     pub generations: Vec<Generation>,
     /// Whether the answer is a list.
     pub list: bool,
@@ -163,11 +163,11 @@ pub struct OtherSequence {
 /// A generated token.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Token {
-    /// Its number in the vocabulary.
+    /// The token's number in the vocabulary.
     pub id: u32,
     /// The text that it adds.
     pub text: String,
-    /// Its natural log-probability.
+    /// The token's natural log-probability.
     pub log_prob: f32,
 }
 

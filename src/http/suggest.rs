@@ -110,7 +110,7 @@ pub struct SuggestUsage {
     forwards: usize,
     /// Positions computed for this request.
     positions_computed: usize,
-    /// Those of them that the typed text itself needed.
+    /// Positions computed for the typed text itself; a part of `positions_computed`.
     typed_positions_computed: usize,
     /// Distributions that were known already.
     positions_saved: usize,

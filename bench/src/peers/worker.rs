@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 pub struct Peer {
     /// The name that tables show.
     pub name: &'static str,
-    /// Its Python environment.
+    /// Name of the engine's Python environment.
     pub family: &'static str,
     /// The argument that its Python module gets: how it computes.
     pub variant: &'static str,
@@ -116,7 +116,7 @@ struct Answer {
 
 /// A running engine. Stopped between its turns, so that nothing it does while idle takes time from another.
 pub struct Worker {
-    /// What it is, with its version.
+    /// The engine's library with its version.
     pub version: String,
     child: Child,
     questions: ChildStdin,

@@ -61,7 +61,7 @@ impl fmt::Display for Device {
 pub struct Gpu {
     /// The GPU's name, as the driver reports it.
     pub name: String,
-    /// Its architecture.
+    /// The GPU's architecture.
     pub sm: Sm,
 }
 
@@ -76,7 +76,7 @@ pub struct Facts {
     pub tensorrt_rtx: Result<String, String>,
     /// The bundle's precision; `None` for a checkpoint that is still to be built.
     pub dtype: Option<Dtype>,
-    /// Whether the model reads a source with an encoder, which not every engine can.
+    /// Whether the model is an encoder-decoder; not every engine runs those.
     pub encoder_decoder: bool,
 }
 

@@ -30,7 +30,7 @@ pub struct SourceShape {
 }
 
 impl SourceShape {
-    /// Of a bundle; none where the model has no encoder.
+    /// The extents that a bundle's manifest gives; `None` where the model has no encoder.
     pub fn of(manifest: &Manifest, lanes: usize, element_bytes: usize) -> Option<Self> {
         let model = &manifest.model;
         let [layers, heads, head_dim] = [model.layers, model.kv_heads, model.head_dim].map(|size| size as usize);
@@ -87,7 +87,7 @@ pub struct Fill {
 pub struct Readings {
     /// `None` where nothing was read.
     slots: Vec<Option<Reading>>,
-    /// By lane, the number of the reading that was copied there.
+    /// The serial number of the reading that each lane holds a copy of. `[lanes]`
     lanes: Vec<Option<u64>>,
     /// Number of sources read so far.
     count: u64,

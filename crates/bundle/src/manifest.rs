@@ -132,7 +132,7 @@ pub struct ModelInfo {
 pub struct Tokens {
     /// Begins every sequence.
     pub start: u32,
-    /// Each ends a text; may be empty.
+    /// Ids of the tokens that end a text; may be empty.
     pub end_of_text: Vec<u32>,
 }
 

@@ -20,7 +20,7 @@ pub struct Logits<'a> {
 pub struct Distribution {
     /// Best next tokens, best first.
     ids: Box<[u32]>,
-    /// Their natural log-probabilities, descending.
+    /// Natural log-probabilities of the best tokens, descending.
     log_probs: Box<[f32]>,
     /// Log-probabilities of the whole vocabulary.
     row: Option<Box<[f32]>>,

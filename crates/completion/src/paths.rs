@@ -36,7 +36,7 @@ pub struct Prompt {
 }
 
 impl From<Vec<TokenId>> for Prompt {
-    /// For a model without an encoder.
+    /// A prompt for a model without an encoder.
     fn from(tokens: Vec<TokenId>) -> Self {
         Self { tokens, source: None }
     }

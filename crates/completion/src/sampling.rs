@@ -63,7 +63,7 @@ pub struct SampledToken {
 pub struct Sequence {
     /// What was generated behind the prompt, without the end of text or the stop string.
     pub text: String,
-    /// Its tokens; their texts make up `text`.
+    /// The sequence's tokens; their texts make up `text`.
     pub tokens: Vec<SampledToken>,
     /// Why it ended; `None` while it could go on.
     pub finish: Option<SequenceFinish>,
@@ -74,7 +74,7 @@ pub struct Sequence {
 pub struct Generated {
     /// Tokens of the prompt, or of the source that an encoder read.
     pub prompt_tokens: usize,
-    /// One for each that was asked for.
+    /// The sequences, as many as were asked for.
     pub sequences: Vec<Sequence>,
 }
 

@@ -122,7 +122,7 @@ pub struct Search {
     frontier: Frontier,
     /// Beams whose distributions are needed to go on: the best one, or all missing ones of a level.
     waiting: Vec<usize>,
-    /// By level: how many beams were selected.
+    /// How many beams of each level were selected. `[levels]`
     selected: Vec<Selected>,
     truncated: Vec<Truncated>,
     completed: TopCompletions,

@@ -10,7 +10,7 @@ pub struct Meaning {
     pub meant: usize,
 }
 
-/// One way to complete the typed text.
+/// A query that completes the typed text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suggestion {
     /// The whole query.

@@ -16,7 +16,7 @@ use crate::sync::{
 pub struct Threads {
     team: Arc<Team>,
     workers: Vec<JoinHandle<()>>,
-    /// One thread at a time hands out work.
+    /// Makes the team `!Sync`: only one thread at a time may hand out work.
     _not_sync: PhantomData<Cell<()>>,
 }
 

@@ -29,7 +29,7 @@ impl TileOrder {
     }
 }
 
-/// Which cache line is fetched while another is multiplied.
+/// Chooses the cache line to prefetch while another one is multiplied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch {
     /// Bytes from the start of the panel to the first line that is fetched.

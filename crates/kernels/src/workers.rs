@@ -7,6 +7,6 @@ use crate::threads::Threads;
 #[derive(Debug)]
 pub(crate) struct Workers {
     pub(crate) threads: Threads,
-    /// One that the machine has.
+    /// The CPU level, one that the machine has.
     pub(crate) level: CpuLevel,
 }

@@ -58,7 +58,7 @@ pub struct Scheduler {
     step_tokens: usize,
     batch: Batch,
     outputs: Outputs,
-    /// By lane: the row of the last step's plan that worked on it.
+    /// For each lane, the row of the last step's plan that worked on it.
     order: Vec<usize>,
     copies: Vec<KvCopy>,
 }
@@ -285,7 +285,7 @@ impl Scheduler {
         plan
     }
 
-    /// The jobs that wanted a selected position which was no number, or one behind it in its row.
+    /// The jobs that fail if the engine gave NaN at a selected position: all that wanted it or a later one of its row.
     fn users_of(&self, plan: &Plan, position: usize) -> Vec<JobId> {
         let broken = self.batch.selected.get(position);
         let row = broken.and_then(|at| Some((&plan.rows[*self.order.get(at.row)?], at.offset)));

@@ -48,13 +48,13 @@ impl Drop for Inner {
 /// A tensor that goes into or comes out of an engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IoTensor {
-    /// Its name, as in the ONNX file.
+    /// The tensor's name, as in the ONNX file.
     pub name: String,
     /// An input, and not an output.
     pub is_input: bool,
-    /// Its elements' type.
+    /// Type of the tensor's elements.
     pub data_type: DataType,
-    /// Its shape; -1 where it is dynamic.
+    /// The tensor's shape; -1 where it is dynamic.
     pub shape: Shape,
     /// Read or written by the CPU, and so to be in host memory.
     pub on_host: bool,

@@ -42,7 +42,7 @@ impl ShapeRange {
         Ok(Self { min: Shape::new(min)?, opt: Shape::new(opt)?, max: Shape::new(max)? })
     }
 
-    /// One of the three.
+    /// The shape that `selector` names.
     pub fn at(&self, selector: Selector) -> Shape {
         match selector {
             Selector::Min => self.min,

@@ -120,7 +120,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// Of `nvinfer1::ILogger::Severity`; what is not known counts as an error.
+    /// Converts an `nvinfer1::ILogger::Severity`; an unknown one counts as an error.
     pub(crate) fn from_raw(raw: i32) -> Self {
         match raw {
             0 => Self::InternalError,
@@ -146,7 +146,7 @@ pub enum DataType {
     Fp8,
     Bf16,
     I64,
-    /// One of another kind, by its number.
+    /// Another type, by TensorRT's number.
     Other(i32),
 }
 

@@ -20,7 +20,7 @@ pub enum ConfigError {
     Json {
         /// Name of the file.
         file: &'static str,
-        /// Where it stops being JSON.
+        /// The parser's error, with line and column.
         source: serde_json::Error,
     },
     /// JSON, but no object.

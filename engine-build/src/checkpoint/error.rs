@@ -103,7 +103,7 @@ pub enum WeightsError {
     Dtype {
         /// The tensor's name.
         tensor: String,
-        /// Its type, in the format's own words.
+        /// The tensor's type, in the format's own words.
         found: String,
     },
     /// A weight that is NaN or infinite.

@@ -134,9 +134,9 @@ pub enum Misfit {
     Graph {
         /// The file.
         file: String,
-        /// Its checksum when the plan was built.
+        /// The file's checksum when the plan was built.
         built_from: String,
-        /// Its checksum now.
+        /// The file's checksum now.
         here: String,
     },
     /// Cut off, or written over.

@@ -37,11 +37,11 @@ pub enum CompletionObject {
 /// One generated sequence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct Choice {
-    /// Its place among the choices.
+    /// Index among the choices, from 0.
     pub index: usize,
     /// The text that continues the prompt.
     pub text: String,
-    /// Its tokens' log-probabilities, if they were asked for.
+    /// Log-probabilities of the sequence's tokens, if they were asked for.
     pub logprobs: Option<Logprobs>,
     /// Why it ended; `null` while it goes on.
     pub finish_reason: Option<FinishReason>,

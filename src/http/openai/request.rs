@@ -85,7 +85,7 @@ pub struct StreamOptions {
 /// What a request comes to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// One for each prompt.
+    /// The generations, one for each prompt.
     pub generations: Vec<Generation>,
     /// Puts the prompt before the answer.
     pub echo: bool,

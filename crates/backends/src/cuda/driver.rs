@@ -18,7 +18,7 @@ const LIBRARY: &str = "libcuda.so.1";
 pub struct CudaError {
     /// Name of the driver's function.
     pub call: &'static str,
-    /// Its result; see `CUresult` in NVIDIA's documentation.
+    /// The result code that the function returned; see `CUresult` in NVIDIA's documentation.
     pub code: i32,
     /// The code's name, such as `CUDA_ERROR_OUT_OF_MEMORY`.
     pub name: String,
@@ -173,7 +173,7 @@ impl Driver {
         Ok(Arc::new(driver))
     }
 
-    /// Where it was found.
+    /// The file that the driver was loaded from.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -60,7 +60,7 @@ impl<T: Element> Memory<T> {
             .expect("a size that fits the address space")
     }
 
-    /// `len` zeroed elements.
+    /// Allocates `len` elements that are all zero.
     pub fn zeroed(len: usize) -> Self {
         let layout = Self::layout(len);
         // SAFETY: the layout's size is at least `ALIGNMENT`, not zero.

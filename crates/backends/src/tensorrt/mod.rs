@@ -76,7 +76,7 @@ pub enum LoadError {
     /// The plan is of another graph than its record says.
     #[error("the plan's {0}: build it again")]
     Tensor(String),
-    /// It doesn't fit into the device's memory.
+    /// The engine and its buffers don't fit into the device's memory.
     #[error(transparent)]
     Memory(#[from] TooLarge),
 }

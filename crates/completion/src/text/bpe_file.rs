@@ -30,7 +30,7 @@ pub enum BpeFileError {
     /// The file sets something that isn't GPT-2's.
     #[error("completions cannot be exact because {setting} {reason}")]
     NotGpt2 {
-        /// Where in the file, as a dotted path.
+        /// The setting in the file, as a dotted path.
         setting: &'static str,
         /// What is wrong with it.
         reason: &'static str,
@@ -40,7 +40,7 @@ pub enum BpeFileError {
     NotByteLevel {
         /// The token's id.
         id: u32,
-        /// As the file writes it.
+        /// The token as the file writes it.
         token: String,
     },
     /// An added token that isn't special: text that contains it isn't split into bytes.
@@ -56,7 +56,7 @@ pub enum BpeFileError {
     /// A merge that isn't two tokens which make a third.
     #[error("merge {rank} isn't a pair of tokens that make a token")]
     BadMerge {
-        /// Its place in the list, from 0.
+        /// Index of the merge in the file's list, from 0.
         rank: usize,
     },
     /// An id above [`MAX_TOKEN_ID`].

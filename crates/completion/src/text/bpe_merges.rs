@@ -18,7 +18,7 @@ pub enum BpeError {
     /// A merge names a token that the vocabulary doesn't have, or that has no bytes.
     #[error("merge {rank} names token {}, which has no bytes in the vocabulary", token.0)]
     UnknownToken {
-        /// The merge's place in rank order, from 0.
+        /// Rank of the merge: its index in the list of merges, from 0.
         rank: usize,
         /// The token it names.
         token: TokenId,
@@ -26,7 +26,7 @@ pub enum BpeError {
     /// The merged token's bytes aren't its parts' bytes.
     #[error("merge {rank} makes token {}, whose bytes aren't those of its two parts", merged.0)]
     WrongBytes {
-        /// The merge's place in rank order, from 0.
+        /// Rank of the merge: its index in the list of merges, from 0.
         rank: usize,
         /// The token it makes.
         merged: TokenId,
@@ -34,7 +34,7 @@ pub enum BpeError {
     /// The same pair is merged twice.
     #[error("merge {rank} repeats the pair of an earlier merge")]
     RepeatedPair {
-        /// The later merge's place in rank order, from 0.
+        /// Rank of the later merge: its index in the list of merges, from 0.
         rank: usize,
     },
     /// A merge stands before the one that makes its part, so that what is canonical isn't decided pair by pair.
@@ -80,7 +80,7 @@ struct Made {
 /// How a token comes to be.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
-    /// It never does: no text contains it.
+    /// No text contains the token.
     Never,
     /// The token is a single byte.
     Byte,

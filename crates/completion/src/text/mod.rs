@@ -98,7 +98,7 @@ pub struct Text {
     tokenizer: Tokenizer,
     /// The role of each token. `[vocab]`
     roles: Vec<Role>,
-    /// By token id: characters.
+    /// Number of characters of each token. `[vocab]`
     lengths: Vec<u16>,
     prompt: Vec<TokenId>,
     blocklist: Option<Blocklist>,

@@ -117,7 +117,7 @@ impl Channel {
         in_range(beams, (1..=Self::MAX_BEAMS).contains(&self.beams), "a whole number from 1 to 64")
     }
 
-    /// What the edits cost.
+    /// Converts the probabilities of edits into costs, in nats.
     pub fn costs(&self) -> Costs {
         let nats = |probability: f64| -(probability.ln() as f32);
         Costs {
@@ -150,7 +150,7 @@ pub struct Costs {
 #[derive(Clone, Debug)]
 struct Neighbours {
     layout: Layout,
-    /// By a key: a bit for each of its neighbours.
+    /// A bit for each neighbour of each ASCII key.
     ascii: Box<[u128; 128]>,
 }
 

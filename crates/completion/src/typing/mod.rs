@@ -92,9 +92,9 @@ impl Line {
 /// A typed text, prepared for alignment.
 #[derive(Clone, Debug)]
 pub struct Typed {
-    /// Its characters as they are.
+    /// The typed characters as they are.
     pub raw: Line,
-    /// Its characters without case, width, accents and compatibility forms.
+    /// The typed characters without case, width, accents and compatibility forms.
     pub folded: Line,
     /// By number of characters of `raw`: the number of characters of `folded` that they became. `[raw + 1]`
     folded_before: Vec<usize>,

@@ -81,8 +81,8 @@ pub struct ModelArgs {
     /// Requests that share model steps; more wait. 1 works on one request at a time.
     #[arg(long, env = "FORETYPE_MAX_BATCH", value_name = "N", default_value = "64")]
     max_batch: NonZero<usize>,
-    /// Positions computed in one model step; longer inputs and crowds of new ones take several, so that nobody waits
-    /// long.
+    /// Most positions of one model step. Long inputs, and many new ones at once, take several steps, so that nobody
+    /// waits long.
     #[arg(long, env = "FORETYPE_STEP_TOKENS", value_name = "TOKENS", default_value = "128")]
     step_tokens: NonZero<usize>,
     /// Copies of the model that work side by side, each with its share of the threads and caches. Default: one; in

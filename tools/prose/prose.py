@@ -2,7 +2,7 @@
 
 codespell finds common misspellings and the terms of `terms.txt`, which names what the documents say instead. pyspellchecker
 knows the words of English, and `words.txt` has those of this project. proselint looks at style. A sentence has at most
-MAX_WORDS words. Code, addresses, and what stands between backticks are not prose.
+MAX_WORDS words. Code, addresses, and what stands between backticks are not prose. Links among the documents have a target.
 
 usage: prose.py [FILE...]     without files: the documents and every Rust source that git knows
 """
@@ -103,6 +103,22 @@ def long_sentences(lines):
                 yield number, f"a sentence of {len(words)} words; {MAX_WORDS} are the most: {' '.join(words[:8])} ..."
 
 
+def anchors(text):
+    """The anchors of a document's headings, as GitHub names them."""
+    headings = re.findall(r"^#+ +(.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def broken_links(root, name):
+    """Links of a document to files or headings that don't exist: (line, message)."""
+    for number, line in enumerate((root / name).read_text().splitlines(), 1):
+        for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", line):
+            path, _, anchor = target.partition("#")
+            file = (root / name).parent / path if path else root / name
+            if not file.exists() or anchor and anchor not in anchors(file.read_text()):
+                yield number, f"a link to {target}, which doesn't exist"
+
+
 @functools.cache
 def words():
     """The words, read once."""
@@ -158,7 +174,8 @@ def check(root, files):
             lines = without_code(prose_lines(Path(name), (root / name).read_text()))
             if not any(lines):
                 continue
-            wrong = [*long_sentences(lines), *words().unknown(lines)]
+            links = broken_links(root, name) if name.endswith(".md") else []
+            wrong = [*long_sentences(lines), *words().unknown(lines), *links]
             found += [f"{name}:{number}: {message}" for number, message in sorted(wrong)]
             plain = folder / name
             plain.parent.mkdir(parents=True, exist_ok=True)

@@ -43,8 +43,13 @@ class Prose(unittest.TestCase):
     def test_style(self):
         self.assert_finds("The server is is ready.\n", "lexical_illusions")
 
+    def test_a_link_without_a_target(self):
+        self.assertEqual(self.found("## Good `code`\n\nSee [this](a.md#good-code) and [that](#good-code).\n"), [])
+        self.assert_finds("See [that](b.md).\n", "a.md:1: a link to b.md")
+        self.assert_finds("# Good\n\nSee [this](#bad).\n", "a.md:3: a link to #bad")
+
     def test_code_is_not_prose(self):
-        text = f"Run `servre\nwil` and [`teh`](teh.md), see <https://teh.example/teh>.\n\n```sh run\nteh {LONG}\n```\n"
+        text = f"Run `servre\nwil` and [`teh`](a.md), see <https://teh.example/teh>.\n\n```sh run\nteh {LONG}\n```\n"
         self.assertEqual(self.found(text + "\n[teh]: https://teh.example\n<!-- teh -->\n"), [])
         rust = "// The servre wil stop.\n//// The servre wil stop.\nfn teh() {} // teh\n/// ```\n/// let servre = 1;\n/// ```\n"
         self.assertEqual(self.found(rust, "a.rs"), [])

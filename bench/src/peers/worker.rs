@@ -30,7 +30,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Whether it computes in 32-bit floating point throughout.
+    /// Whether the engine computes in 32-bit floating point throughout.
     pub fn is_full_precision(&self) -> bool {
         self.variant.ends_with("fp32")
     }

@@ -21,7 +21,7 @@ pub fn panels(outputs: usize) -> usize {
     outputs.div_ceil(PANEL)
 }
 
-/// Quads that `inputs` inputs fill.
+/// Number of quads that hold `inputs` inputs; the last one may be padded.
 pub fn quads(inputs: usize) -> usize {
     inputs.div_ceil(QUAD)
 }

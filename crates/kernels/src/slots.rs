@@ -9,7 +9,7 @@ pub enum SlotError {
         row: usize,
         /// The position, from 0.
         position: usize,
-        /// The table's entry.
+        /// The slot that the table has for the position.
         slot: i64,
         /// Number of slots of the cache.
         slots: usize,
@@ -20,7 +20,7 @@ pub enum SlotError {
         row: usize,
         /// The other position.
         position: usize,
-        /// The table's entry.
+        /// The slot that the table has for the position.
         slot: i64,
     },
 }

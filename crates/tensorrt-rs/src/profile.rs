@@ -16,7 +16,7 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// In the order of sizes.
+    /// All selectors, in the order of the sizes that they name.
     pub const ALL: [Self; 3] = [Self::Min, Self::Opt, Self::Max];
 
     pub(crate) fn raw(self) -> i32 {

@@ -41,7 +41,7 @@ pub enum ConfigError {
         /// The kind of value that the field needs.
         expected: &'static str,
     },
-    /// `model_type` or `architectures` names something else.
+    /// `model_type` or `architectures` names no supported model.
     #[error("config.json describes {found}, which is not supported: supported are {supported}")]
     Architecture {
         /// The architecture or type that the file names.

@@ -7,7 +7,7 @@ use super::sources::DeviceSources;
 use crate::cuda::{CudaError, DeviceMemory, Pinned, Stream};
 use scheduler::backend::{Batch, Limits, Outputs};
 
-/// Extents of a run.
+/// Sizes of the tensors of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shapes {
     /// Rows, and so lanes.
@@ -208,7 +208,7 @@ impl Buffers {
         self.logits.address()
     }
 
-    /// Brings a batch to the device, in one copy.
+    /// Copies a batch's inputs to the device, in one copy on the stream.
     pub(super) fn upload(&mut self, batch: &Batch, shapes: Shapes) -> Result<(), CudaError> {
         let Shapes { rows, longest, selected, .. } = shapes;
         let (select_at, ids_at) = (self.sizes.select_at(), self.sizes.ids_at());

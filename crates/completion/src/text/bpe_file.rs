@@ -21,7 +21,7 @@ pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BpeFileError {
-    /// Not JSON, or not a tokenizer's.
+    /// The file is not JSON, or lacks what a `tokenizer.json` of a BPE model has.
     #[error("not a tokenizer.json of a BPE model")]
     Json(#[from] serde_json::Error),
     /// The model isn't `BPE`.

@@ -1,5 +1,8 @@
 //! The cheapest way in which the beginning of a text became the typed text, followed one character at a time.
 //!
+//! A *way* is a sequence of edits. It turns a prefix of the text into a prefix of the typed text, at a cost in nats: the
+//! negative logarithm of its probability. Ways whose cost is above a budget are dropped.
+//!
 //! Damerau and Levenshtein's alignment with at most two edits. There are two rows: one compares characters as they are,
 //! the other their folded forms and has paid for the style of the whole text from the start.
 
@@ -74,7 +77,7 @@ impl Row {
         row
     }
 
-    /// Whether no way is left.
+    /// Whether every way of this row was dropped.
     fn is_dead(&self) -> bool {
         self.cells.iter().chain(&self.before).all(|cost| cost.is_infinite())
     }
@@ -296,7 +299,7 @@ impl Alignment {
         [&self.plain, &self.styled].iter().any(|row| row.cells[..fewer].iter().any(|cost| cost.is_finite()))
     }
 
-    /// Whether no way is left, nor will be.
+    /// Whether every way was dropped: no longer text can stand for the typed text.
     pub fn is_dead(&self) -> bool {
         self.finished.is_none() && self.plain.is_dead() && self.styled.is_dead()
     }

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::choices::BackendChoice;
 use crate::models::folder::ModelFolder;
-use backends::choice::{Chosen, Device, Places, choose, find};
+use backends::choice::{Chosen, Device, LibraryPaths, choose, find};
 use backends::onnxruntime::cuda::CudaOptions;
 use backends::options::BackendOptions;
 use backends::{onnxruntime, tensorrt};
@@ -63,8 +63,8 @@ impl GpuArgs {
             }
             ModelFolder::Checkpoint(path) => (None, engine_build::is_encoder_decoder(path)),
         };
-        let places = Places { driver: self.cuda_driver.as_deref(), library: self.tensorrt.as_deref() };
-        let facts = find(places, self.device, about);
+        let paths = LibraryPaths { driver: self.cuda_driver.as_deref(), library: self.tensorrt.as_deref() };
+        let facts = find(paths, self.device, about);
         let (chosen, why) = choose(self.backend.into(), self.device, &facts)?;
         tracing::info!(backend = %chosen, why, "engine");
         Ok(match chosen {

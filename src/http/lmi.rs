@@ -98,7 +98,7 @@ pub struct Parameters {
     pub details: Option<bool>,
 }
 
-/// What a request comes to: one generation a prompt, and how to answer.
+/// A checked request: one generation for each prompt, and the form of the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The generations, one for each prompt.

@@ -157,19 +157,19 @@ fn usable(flavour: Flavour, facts: &Facts) -> Result<String, String> {
     }
 }
 
-/// Where to look for libraries.
+/// Files or folders of the libraries that a GPU needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Places<'a> {
+pub struct LibraryPaths<'a> {
     /// The CUDA driver; the system's if absent.
     pub driver: Option<&'a Path>,
-    /// The folder or file of TensorRT's library; the usual places if absent.
+    /// The folder or file of TensorRT's library; the system loader's paths if absent.
     pub library: Option<&'a Path>,
 }
 
 /// Looks at the machine.
-pub fn find(places: Places<'_>, device: Option<Device>, (dtype, encoder_decoder): (Option<Dtype>, bool)) -> Facts {
+pub fn find(paths: LibraryPaths<'_>, device: Option<Device>, (dtype, encoder_decoder): (Option<Dtype>, bool)) -> Facts {
     let number = if let Some(Device::Cuda(number)) = device { number } else { 0 };
-    let gpu = Driver::load(places.driver).map_err(|error| error.to_string()).and_then(|driver| {
+    let gpu = Driver::load(paths.driver).map_err(|error| error.to_string()).and_then(|driver| {
         let device = driver.open(number).map_err(|error| error.to_string())?;
         Ok(Gpu { name: device.name().to_owned(), sm: Sm(device.capability()) })
     });
@@ -178,7 +178,7 @@ pub fn find(places: Places<'_>, device: Option<Device>, (dtype, encoder_decoder)
         if gpu.is_err() {
             return Err("no GPU can be used".to_owned());
         }
-        Library::open(flavour, places.library).map(|library| library.version().to_string()).map_err(|e| e.to_string())
+        Library::open(flavour, paths.library).map(|library| library.version().to_string()).map_err(|e| e.to_string())
     };
     Facts { tensorrt: library(Flavour::Enterprise), tensorrt_rtx: library(Flavour::Rtx), gpu, dtype, encoder_decoder }
 }

@@ -44,7 +44,7 @@ pub enum Operators {
     /// ONNX's own: any runtime loads it.
     #[default]
     Onnx,
-    /// Fused ones of the domain `foretype` where the graph allows it: foretype's own kernels for CPUs.
+    /// Fused operators of the domain `foretype` where the graph allows it: foretype's own kernels for CPUs.
     Foretype,
 }
 
@@ -130,7 +130,7 @@ pub struct ModelInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tokens {
-    /// Begins every sequence.
+    /// Id of the token that begins every sequence.
     pub start: u32,
     /// Ids of the tokens that end a text; may be empty.
     pub end_of_text: Vec<u32>,

@@ -291,7 +291,7 @@ impl<const Q: usize> Blocks<'_, Q> {
         }
     }
 
-    /// The elements of the results from `whole` on, which fill no vector.
+    /// Mixes the values into the elements of the results from `whole` on, which fill no vector.
     ///
     /// # Safety
     /// As for [`Blocks::attend`]; the lengths are those that [`Blocks::check`] asks for.

@@ -20,7 +20,7 @@ enum Layout {
 /// A linear map, by the names of its tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct Linear {
-    /// Names without `.weight` and `.bias`, and outputs, of the maps side by side.
+    /// The maps side by side: the name of each, without `.weight` and `.bias`, and its number of outputs.
     parts: Vec<(String, u64)>,
     from: u64,
     bias: bool,

@@ -14,7 +14,7 @@ pub(crate) struct RelativeBias {
     pub(crate) name: String,
     pub(crate) heads: u32,
     pub(crate) buckets: u32,
-    /// From here on all distances share a bucket.
+    /// Distance in positions from which on all distances share a bucket.
     pub(crate) max_distance: u32,
 }
 

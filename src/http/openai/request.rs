@@ -82,7 +82,7 @@ pub struct StreamOptions {
     pub include_usage: Option<bool>,
 }
 
-/// What a request comes to.
+/// A checked request: one generation for each prompt, and the form of the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The generations, one for each prompt.

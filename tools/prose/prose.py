@@ -2,7 +2,8 @@
 
 codespell finds common misspellings and the terms of `terms.txt`, which names what the documents say instead. pyspellchecker
 knows the words of English, and `words.txt` has those of this project. proselint looks at style. A sentence has at most
-MAX_WORDS words. Code, addresses, and what stands between backticks are not prose. Links among the documents have a target.
+MAX_WORDS words. Code, addresses, and what stands between backticks are not prose. In documents, a link or the path of a
+source file must exist.
 
 usage: prose.py [FILE...]     without files: the documents and every Rust source that git knows
 """
@@ -110,8 +111,11 @@ def anchors(text):
 
 
 def broken_links(root, name):
-    """Links of a document to files or headings that don't exist: (line, message)."""
+    """Links of a document to files or headings that don't exist, and source files that it names so: (line, message)."""
     for number, line in enumerate((root / name).read_text().splitlines(), 1):
+        for path in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:rs|py|sh|js))`", line):
+            if not any((folder / path).exists() for folder in (root, (root / name).parent)):
+                yield number, f"there is no {path}"
         for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", line):
             path, _, anchor = target.partition("#")
             file = (root / name).parent / path if path else root / name

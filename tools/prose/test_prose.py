@@ -47,6 +47,7 @@ class Prose(unittest.TestCase):
         self.assertEqual(self.found("## Good `code`\n\nSee [this](a.md#good-code) and [that](#good-code).\n"), [])
         self.assert_finds("See [that](b.md).\n", "a.md:1: a link to b.md")
         self.assert_finds("# Good\n\nSee [this](#bad).\n", "a.md:3: a link to #bad")
+        self.assert_finds("It is in `src/gone.rs`.\n", "a.md:1: there is no src/gone.rs")
 
     def test_code_is_not_prose(self):
         text = f"Run `servre\nwil` and [`teh`](a.md), see <https://teh.example/teh>.\n\n```sh run\nteh {LONG}\n```\n"

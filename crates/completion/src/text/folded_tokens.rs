@@ -1,4 +1,4 @@
-//! The tokens by their folded forms: which of them spell a part of a folded text, and which can't for a given price.
+//! The tokens by their folded forms: which of them spell a part of a folded text, and which can't within a given cost.
 //!
 //! This module knows nothing of alignments: it only says which tokens are worth one.
 

@@ -31,7 +31,7 @@ pub enum BuildError {
     Typing {
         /// The file.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         reason: String,
     },
     /// The tokenizer is broken or does not fit the model.

@@ -16,7 +16,7 @@ use backends::{onnxruntime, tensorrt};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Engine")]
 pub struct GpuArgs {
-    /// What runs the model.
+    /// The engine that runs the model.
     #[arg(long, env = "FORETYPE_BACKEND", value_enum, default_value = "auto")]
     backend: BackendChoice,
     /// The device: `cpu`, `cuda` or `cuda:N`. Default: what the backend needs.

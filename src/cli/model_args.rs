@@ -109,7 +109,7 @@ pub struct ModelArgs {
 const MAX_DEADLINE: Duration = Duration::from_secs(60);
 
 impl ModelArgs {
-    /// What `--model` names.
+    /// The folder that `--model` names.
     pub(super) fn folder(&self) -> Result<ModelFolder, Box<dyn std::error::Error>> {
         let folder =
             self.model.as_deref().ok_or("no model is named; use --model DIR or the variable FORETYPE_MODEL")?;

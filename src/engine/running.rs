@@ -83,13 +83,13 @@ struct Answered<T> {
     answer: Result<Answer<T>, Error>,
 }
 
-/// What comes next of a streamed request.
+/// The next event of a streamed request.
 enum Next<T> {
     Event(Event, Streaming<T>),
     Answered(Answered<T>),
 }
 
-/// How far a stream of pieces is.
+/// The state of a stream of pieces.
 enum Progress<T> {
     Streaming(Streaming<T>),
     Answered(Answered<T>),

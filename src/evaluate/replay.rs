@@ -15,7 +15,7 @@ use scheduler::scheduler::Scheduler;
 /// Suggestions in a list; the "10" of MRR@10.
 const LIST: usize = 10;
 
-/// What answers the keystrokes.
+/// A method that answers keystrokes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Contender {
     /// The model, half-typed tokens by the covering set.

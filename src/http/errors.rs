@@ -41,7 +41,7 @@ pub struct ErrorBody {
     pub error: ErrorInner,
 }
 
-/// What went wrong.
+/// The kind and the message of an error.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, ToSchema)]
 pub struct ErrorInner {
     /// The kind of error, for programs.

@@ -23,7 +23,7 @@ pub struct Request {
     /// One prompt, or up to 32 of them; a list is answered with a list.
     #[schema(value_type = super::schemas::PromptsShape)]
     pub inputs: OneOrMany,
-    /// How to continue them.
+    /// How the prompts are continued.
     #[serde(default)]
     pub parameters: Option<Parameters>,
     /// Send each token as it is generated.
@@ -39,7 +39,7 @@ pub struct Request {
     pub session: Option<String>,
 }
 
-/// How to continue prompts.
+/// Parameters of a generation.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
@@ -109,7 +109,7 @@ pub struct Plan {
     pub style: Style,
 }
 
-/// How an answer looks.
+/// The form of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
     /// Puts the prompt before the answer.
@@ -123,13 +123,13 @@ pub struct Style {
 pub struct Reply {
     /// The text that continues the prompt.
     pub generated_text: String,
-    /// How it came about.
+    /// The tokens of the continuation, and why it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub details: Option<Details>,
 }
 
-/// How a continuation came about.
+/// The tokens of a continuation, and why it ended.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Details {
     /// Why the generation ended.

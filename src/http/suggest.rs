@@ -14,7 +14,7 @@ use scheduler::{Answer, Finish, Usage};
 #[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Invocation {
-    /// What was typed, on one line.
+    /// The typed text, on one line.
     #[schema(format = "query-text", min_length = 1, max_length = 1000)]
     pub input: String,
     /// Suggestions wanted; 10 if absent.
@@ -60,7 +60,7 @@ pub enum ToleranceName {
     Auto,
 }
 
-/// One way to complete the typed text.
+/// A query that completes the typed text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = Suggestion)]
 pub struct SuggestedQuery<'a> {
@@ -100,7 +100,7 @@ pub enum SuggestFinish {
     Superseded,
 }
 
-/// What a request cost.
+/// Model work of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Usage)]
 pub struct SuggestUsage {
@@ -121,12 +121,12 @@ pub struct SuggestUsage {
 pub struct Suggestions<'a> {
     /// The suggestions, the most probable first.
     pub suggestions: Vec<SuggestedQuery<'a>>,
-    /// How the search ended and what it cost.
+    /// How the search ended, and its model work.
     #[serde(flatten)]
     pub end: End<'a>,
 }
 
-/// How a search ended and what it cost.
+/// How a search ended, and its model work.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct End<'a> {
     /// Why the search ended.
@@ -142,7 +142,7 @@ pub struct End<'a> {
     pub model: &'a str,
     /// Model work of the request.
     pub usage: SuggestUsage,
-    /// How long it took.
+    /// Where the time went.
     pub timing: Timing,
 }
 

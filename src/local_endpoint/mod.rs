@@ -196,7 +196,7 @@ fn model_error(status: u16, message: &str, endpoint: &str) -> HttpResponse {
     HttpResponse::build(StatusCode::FAILED_DEPENDENCY).insert_header(("x-amzn-errortype", "ModelError")).json(body)
 }
 
-/// What SageMaker itself refuses.
+/// The answer to a request that SageMaker itself would refuse.
 fn refusal(status: StatusCode, kind: &'static str, message: &str) -> HttpResponse {
     HttpResponse::build(status).insert_header(("x-amzn-errortype", kind)).json(json!({"Message": message}))
 }

@@ -11,7 +11,7 @@ use engine_build::{BuildError, BuildOptions, Progress};
 
 use crate::quality::{self, Gate};
 
-/// What is in a folder.
+/// The content of a model folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelFolder {
     /// A bundle, ready to load.
@@ -149,7 +149,7 @@ pub fn open(
     }
 }
 
-/// How a checkpoint is built on first use.
+/// The options with which a checkpoint is built on its first use.
 fn build_options(checkpoint: &Path, out: PathBuf, options: &IntakeOptions) -> BuildOptions {
     let mut build = BuildOptions::new(checkpoint, out);
     build.name = Some(model_name(checkpoint));

@@ -1,6 +1,6 @@
 //! The distribution of the next token behind a path.
 
-/// What an engine computes of a position.
+/// The logits that an engine computes for a position.
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'a> {
     /// The best next tokens, best first.
@@ -24,7 +24,7 @@ pub struct Distribution {
     log_probs: Box<[f32]>,
     /// Log-probabilities of the whole vocabulary.
     row: Option<Box<[f32]>>,
-    /// What was subtracted from the logits.
+    /// What was subtracted from the logits to get log-probabilities.
     logsumexp: f32,
     /// Tokens in the vocabulary.
     vocab: usize,

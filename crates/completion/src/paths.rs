@@ -26,7 +26,7 @@ pub struct Wanted {
     pub speculative: bool,
 }
 
-/// What all paths of a task begin with.
+/// The tokens that all paths of a task begin with, and the encoder's source if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
     /// The tokens from position 0 on; at least one.

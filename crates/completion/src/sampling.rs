@@ -23,7 +23,7 @@ pub struct SamplingOptions {
     pub max_new_tokens: usize,
     /// Positions that a path, prompt included, may have.
     pub context: usize,
-    /// How a token is chosen.
+    /// The rule by which a token is chosen from its distribution.
     pub choice: TokenChoice,
     /// A sequence ends before any of these.
     pub stop: Vec<String>,
@@ -69,7 +69,7 @@ pub struct Sequence {
     pub finish: Option<SequenceFinish>,
 }
 
-/// What was generated.
+/// The result of a sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generated {
     /// Tokens of the prompt, or of the source that an encoder read.
@@ -141,7 +141,7 @@ impl Sampling {
         self.ask();
     }
 
-    /// What was generated so far.
+    /// The sequences as far as they are generated.
     pub fn generated(&self) -> Generated {
         let sequence = |draft: &Draft| Sequence {
             text: draft.text.released().to_owned(),

@@ -41,7 +41,7 @@ const MAX_BEAMS_PER_COMPLETION: usize = 16;
 /// Distributions that a search needs for each suggestion, as measured with the demo model.
 const TOKENS_PER_SUGGESTION: usize = 4;
 
-/// What to search for.
+/// Settings of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchOptions {
     /// Suggestions wanted, at least 1.

@@ -15,7 +15,7 @@ pub struct Meaning {
 pub struct Suggestion {
     /// The whole query.
     pub text: String,
-    /// What the typed text stands for in it.
+    /// How much of `text` the typed text stands for, and the edits between them.
     pub meaning: Meaning,
     /// Natural logarithm of `probability`.
     pub logprob: f64,
@@ -32,7 +32,7 @@ impl Suggestion {
         (self.meaning.edits == 0).then(|| &self.text[self.meaning.meant..])
     }
 
-    /// What the typed text stands for.
+    /// The beginning of `text` that the typed text stands for.
     pub fn meant(&self) -> &str {
         &self.text[..self.meaning.meant]
     }

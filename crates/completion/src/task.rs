@@ -11,7 +11,7 @@ pub enum Task {
     Sampling(Box<Sampling>),
 }
 
-/// What a task came to.
+/// The result of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskOutput {
     /// The result of a search.

@@ -39,7 +39,7 @@ mod real {
         counter.load(Ordering::SeqCst)
     }
 
-    /// How long a thread has waited.
+    /// Counts how long a thread has waited, and decides when it sleeps.
     pub(crate) struct Idle {
         since: Instant,
         spins: u32,

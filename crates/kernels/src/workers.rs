@@ -3,7 +3,7 @@
 use crate::cpu::CpuLevel;
 use crate::threads::Threads;
 
-/// What computes a kernel.
+/// A team of threads, and the CPU level at which its threads run a kernel.
 #[derive(Debug)]
 pub(crate) struct Workers {
     pub(crate) threads: Threads,

@@ -91,7 +91,7 @@ pub enum Specialization {
 #[derive(Clone, Debug, Default)]
 #[doc(alias = "IRuntimeConfig")]
 pub struct ContextOptions {
-    /// Who allocates scratch memory.
+    /// Whether TensorRT or the caller allocates scratch memory.
     pub scratch: ScratchMemory,
     /// When kernels are compiled for particular shapes. TensorRT-RTX only; by default lazily.
     pub specialization: Option<Specialization>,
@@ -123,7 +123,7 @@ impl Engine {
         self.0.library()
     }
 
-    /// Everything that goes in and comes out.
+    /// All input and output tensors.
     pub fn tensors(&self) -> Vec<IoTensor> {
         let table = self.library().table();
         // SAFETY: the engine is alive.
@@ -150,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// How many optimization profiles there are.
+    /// Number of optimization profiles.
     #[doc(alias = "getNbOptimizationProfiles")]
     pub fn profiles(&self) -> usize {
         // SAFETY: the engine is alive.

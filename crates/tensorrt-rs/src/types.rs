@@ -104,7 +104,7 @@ impl FromStr for Sm {
     }
 }
 
-/// How bad a message is.
+/// Severity of a message of TensorRT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// TensorRT can't be used any more.

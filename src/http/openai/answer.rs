@@ -73,7 +73,7 @@ pub enum FinishReason {
     ContentFilter,
 }
 
-/// What an answer cost.
+/// Numbers of tokens of the prompts and the answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CompletionUsage {
     /// Tokens of the prompts.
@@ -140,7 +140,7 @@ impl Completion {
 }
 
 impl Logprobs {
-    /// Those of a whole sequence.
+    /// The log-probabilities of a whole sequence.
     pub fn new(sequence: &Sequence) -> Self {
         let mut logprobs = Self::default();
         let mut offset = 0;

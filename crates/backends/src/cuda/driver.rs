@@ -75,7 +75,7 @@ pub(super) struct Copy3d {
     pub(super) depth: usize,
 }
 
-/// One half of `CUDA_MEMCPY3D`.
+/// The source's or the destination's half of `CUDA_MEMCPY3D`.
 #[repr(C)]
 pub(super) struct Copy3dSide {
     pub(super) x_bytes: usize,

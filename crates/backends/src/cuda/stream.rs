@@ -37,7 +37,7 @@ pub struct Region {
     pub rows: usize,
 }
 
-/// How much a [`Stream::copy`] copies.
+/// Size of the block that a [`Stream::copy`] copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Bytes of a row.

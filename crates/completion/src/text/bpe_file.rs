@@ -32,7 +32,7 @@ pub enum BpeFileError {
     NotGpt2 {
         /// The setting in the file, as a dotted path.
         setting: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the setting.
         reason: &'static str,
     },
     /// A token outside the byte-level alphabet, that isn't a special token.

@@ -102,7 +102,7 @@ pub struct Typed {
     pub has_style: bool,
     /// Edits that are allowed, beside folding: 0, 1 or 2.
     pub max_edits: usize,
-    /// What the edits cost.
+    /// Costs of the edits, in nats.
     pub costs: Arc<Costs>,
 }
 

@@ -147,7 +147,8 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Continues rows of one length by exactly `new_tokens` tokens each, greedily: tokens and milliseconds.
+    /// Continues rows of one length greedily by exactly `new_tokens` tokens each. Returns the rows' new tokens, and the
+    /// duration in milliseconds.
     pub fn generate(&mut self, prompt: &[Vec<u32>], new_tokens: usize) -> Result<(Vec<Vec<u32>>, f64)> {
         self.signal("-CONT")?;
         writeln!(self.questions, "{}", json!({"prompt": prompt, "new_tokens": new_tokens}))?;

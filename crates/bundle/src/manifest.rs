@@ -17,9 +17,9 @@ pub const FILE: &str = "manifest.json";
 pub const GRAPH_FILE: &str = "model.onnx";
 /// The file name of the graph's external data.
 pub const WEIGHTS_FILE: &str = "model.weights";
-/// The file name of the graph that reads sources, in bundles of encoder-decoders.
+/// The file name of the encoder's graph, in bundles of encoder-decoders.
 pub const ENCODER_FILE: &str = "encoder.onnx";
-/// The file name of that graph's external data.
+/// The file name of the encoder graph's external data.
 pub const ENCODER_WEIGHTS_FILE: &str = "encoder.weights";
 /// The tokenizer's file name.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";

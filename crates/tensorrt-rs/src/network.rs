@@ -126,7 +126,7 @@ impl Network {
         (0..count).map(|index| unsafe { call!(table, network_input, raw, index) }).collect()
     }
 
-    /// `tensor` is one of this network's.
+    /// The name, type and shape of `tensor`, which is one of this network's.
     fn info(&self, tensor: *const TrtTensor) -> TensorInfo {
         let table = self.library().table();
         // SAFETY: the tensor is alive while its network is, and so is its name.

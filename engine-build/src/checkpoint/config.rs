@@ -57,7 +57,7 @@ pub enum ConfigError {
         /// The activation functions that are supported.
         supported: String,
     },
-    /// An encoder-decoder's decoder.
+    /// The checkpoint is the decoder of an encoder-decoder, which needs its encoder.
     #[error("config.json sets `add_cross_attention`, which is not supported: only decoders that stand alone are")]
     CrossAttention,
     /// A field with a value that there is no code for.

@@ -11,7 +11,7 @@ use crate::text::Vocabulary;
 const START: char = ' ';
 /// Weights of a trigram's, a bigram's and a single character's share; the rest is spread over all characters.
 const WEIGHTS: [f64; 3] = [0.5, 0.25, 0.1];
-/// Characters that the rest is spread over.
+/// Number of characters that share the rest of the probability equally.
 const CHARACTERS: f64 = 100.0;
 
 /// Counts of the characters of a vocabulary. See the module's documentation.

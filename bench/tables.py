@@ -107,7 +107,10 @@ def sizing():
     """How many people type at once, for a person who chooses an instance."""
     lines = [
         (label, row(name, server="foretype int8")["sustained"], row(name, server="foretype int8")["own_sustained"])
-        for label, name in (("GPT-2 124M, random weights, int8", "peers-typeahead-gpt2"), ("demo, 2M parameters, int8", "peers-typeahead-demo"))
+        for label, name in (
+            ("GPT-2 124M, random weights, int8", "peers-typeahead-gpt2"),
+            ("demo, 2M parameters, int8", "peers-typeahead-demo"),
+        )
     ]
     machine = next(iter(machines.values()))
     head = (f"{machine['cores']} cores of {machine['cpu']}", "people at once", "... who agree with no suggestion")

@@ -107,6 +107,7 @@ evaluate:
 	$(TARGET)/release/foretype evaluate --model models/demo --method exact,healed,naive,popular \
 	    --queries models/demo/queries/heldout_unseen.txt,models/demo/queries/seen.txt \
 	    --popular models/demo/queries/popular.tsv --limit 300 --results bench/results
+	sed -i "1s/$$/, commit $$(git rev-parse --short=12 HEAD)/" bench/results/evaluate.txt
 
 replay:
 	tools/setup.sh $(TARGET)/checked

@@ -36,7 +36,7 @@ pub enum RequestOutcome {
     Superseded,
     /// Answered with nothing, because of a blocked term.
     Blocked,
-    /// Its client left before the answer.
+    /// The client left before the answer.
     Cancelled,
     /// Refused: the queue was full, or the model wasn't ready.
     Refused,
@@ -86,7 +86,7 @@ pub struct Metrics {
     cpu_info: IntGaugeVec,
 }
 
-/// One model's metrics.
+/// The metrics of one model.
 #[derive(Clone)]
 pub struct ModelMetrics {
     metrics: Arc<Metrics>,

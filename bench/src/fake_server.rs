@@ -47,7 +47,7 @@ pub fn backend(vocab: usize) -> FakeBackend {
 
 /// A server that runs until it is dropped.
 pub struct FakeServer {
-    /// Where it listens.
+    /// Address that the server listens on.
     pub address: SocketAddr,
     handle: actix_web::dev::ServerHandle,
     /// Keeps the server's model.

@@ -49,7 +49,7 @@ pub struct BuildArgs {
     /// Keep an 8-bit model however different it is.
     #[arg(long, env = "FORETYPE_FORCE")]
     force: bool,
-    /// The ONNX Runtime library (libonnxruntime.so), for the comparison. Default: looked for beside this binary.
+    /// The ONNX Runtime library (`libonnxruntime.so`), for the comparison. Default: looked for beside this binary.
     #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
     onnxruntime: Option<PathBuf>,
     /// Terms that are never suggested, one a line, as whole words; a `*` at the end stands for any ending. Default:

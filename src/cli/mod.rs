@@ -29,7 +29,7 @@ pub struct Cli {
     /// How log lines are written. FORETYPE_LOG chooses which, such as `debug` or `foretype=debug,warn`.
     #[arg(long, global = true, env = "FORETYPE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }

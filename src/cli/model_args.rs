@@ -37,16 +37,17 @@ pub struct ModelArgs {
     /// little.
     #[arg(long, env = "FORETYPE_QUANTIZE", value_enum, default_value = "none")]
     quantize: QuantizeChoice,
-    /// The ONNX Runtime library (libonnxruntime.so). Default: looked for beside this binary.
+    /// The ONNX Runtime library (`libonnxruntime.so`). Default: looked for beside this binary.
     #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
     onnxruntime: Option<PathBuf>,
     /// Threads of one model step. Default: one per core, shared among the replicas.
     #[arg(long, env = "FORETYPE_THREADS", value_name = "N")]
     threads: Option<NonZero<usize>>,
-    /// Let the model's threads spin while they wait: quicker steps, but cores stay busy for a while after each.
+    /// Let the model's threads spin while they wait: faster steps, but cores stay busy for a while after each.
     #[arg(long, env = "FORETYPE_SPIN")]
     spin: bool,
-    /// The instructions of a model step on a CPU: auto (the best that this machine has), amx, avx512, avx2 or portable.
+    /// The instructions of a model step on a CPU: `auto` (the best that this machine has), `amx`, `avx512`, `avx2` or
+    /// `portable`.
     #[arg(long, env = "FORETYPE_CPU_LEVEL", value_name = "LEVEL", default_value = "auto", value_parser = cpu_level)]
     cpu_level: CpuLevel,
     /// Rows that share one model step.
@@ -80,8 +81,8 @@ pub struct ModelArgs {
     /// Requests that share model steps; more wait. 1 works on one request at a time.
     #[arg(long, env = "FORETYPE_MAX_BATCH", value_name = "N", default_value = "64")]
     max_batch: NonZero<usize>,
-    /// Positions computed in one model step; longer inputs and crowds of new ones take several, so that nobody waits
-    /// long.
+    /// Most positions of one model step. Long inputs, and many new ones at once, take several steps, so that nobody
+    /// waits long.
     #[arg(long, env = "FORETYPE_STEP_TOKENS", value_name = "TOKENS", default_value = "128")]
     step_tokens: NonZero<usize>,
     /// Copies of the model that work side by side, each with its share of the threads and caches. Default: one; in
@@ -108,7 +109,7 @@ pub struct ModelArgs {
 const MAX_DEADLINE: Duration = Duration::from_secs(60);
 
 impl ModelArgs {
-    /// What `--model` names.
+    /// The folder that `--model` names.
     pub(super) fn folder(&self) -> Result<ModelFolder, Box<dyn std::error::Error>> {
         let folder =
             self.model.as_deref().ok_or("no model is named; use --model DIR or the variable FORETYPE_MODEL")?;

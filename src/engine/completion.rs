@@ -14,7 +14,7 @@ use completion::typing::Tolerance;
 use completion::{Completions, Search, SearchOptions};
 use scheduler::Finish;
 
-/// What to complete, and how.
+/// A request to complete a typed text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
     /// The typed text.

@@ -41,7 +41,7 @@ impl RequestOptions {
     }
 }
 
-/// How to load a model.
+/// Settings of a loaded model.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// The backend's part.

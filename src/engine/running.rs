@@ -11,11 +11,11 @@ use crate::metrics::{self, ModelMetrics};
 use completion::{Completions, Generated, Suggestion, TaskOutput};
 use scheduler::{Answer, Event, Finish, Health, Refusal};
 
-/// Where an answer comes from.
+/// The source of an answer.
 pub(super) enum AnswerSource {
     /// A model thread, while its engine is healthy.
     Model { reply: oneshot::Receiver<Result<Answer<TaskOutput>, Refusal>>, health: watch::Receiver<Health> },
-    /// It was known without a model.
+    /// The answer was known without a model.
     Known(Answer<TaskOutput>),
 }
 
@@ -54,7 +54,7 @@ impl TaskResult for Generated {
 pub enum Piece<T> {
     /// A part of the answer is final.
     Event(Event),
-    /// The answer.
+    /// The answer, which is the last part.
     Done(Answer<T>),
     /// There is no answer.
     Failed(Error),
@@ -83,13 +83,13 @@ struct Answered<T> {
     answer: Result<Answer<T>, Error>,
 }
 
-/// What comes next of a streamed request.
+/// The next event of a streamed request.
 enum Next<T> {
     Event(Event, Streaming<T>),
     Answered(Answered<T>),
 }
 
-/// How far a stream of pieces is.
+/// The state of a stream of pieces.
 enum Progress<T> {
     Streaming(Streaming<T>),
     Answered(Answered<T>),

@@ -2,9 +2,9 @@
 //!
 //! Errors are drawn by the shares of Dhakal et al. 2018 ("Observations on Typing from 136 Million Keystrokes", CHI):
 //! 1.65 substitutions, 0.80 omissions and 0.67 insertions in 100 characters. A tenth of the errors are swapped
-//! neighbours instead, which that study counts as two substitutions. Wrong and extra letters are neighbours of the right
-//! key in three of five cases and any letter in the others. Codes, such as `$PRE3` and `IPC:H04L`, are typed right: an
-//! error there makes another code, which no one can tell from the right one.
+//! neighbours instead, which that study counts as two substitutions. Wrong and extra letters are neighbours of the
+//! right key in three of five cases and any letter in the others. Codes, such as `$PRE3` and `IPC:H04L`, are typed
+//! right: an error there makes another code, which no one can tell from the right one.
 
 use comfy_table::{Table, presets};
 use rand::rngs::StdRng;
@@ -25,15 +25,15 @@ const RESAMPLES: usize = 2000;
 /// How a query is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Right.
+    /// Typed without an error.
     Right,
-    /// With one error.
+    /// Typed with one error.
     OneError,
-    /// With two errors.
+    /// Typed with two errors.
     TwoErrors,
-    /// In Title Case.
+    /// Typed In Title Case.
     TitleCase,
-    /// In capitals.
+    /// Typed in capitals.
     Capitals,
     /// In full-width letters.
     FullWidth,
@@ -59,9 +59,9 @@ impl Style {
 pub struct Asked {
     /// Index of the query.
     query: usize,
-    /// Of what was typed.
+    /// Rank of the query in the list for what was typed; `None` if it is not in the list.
     rank: Option<usize>,
-    /// Of the right text.
+    /// Rank of the query in the list for the right text; `None` if it is not in the list.
     right: Option<usize>,
     /// Whether both lists are the same.
     same: bool,

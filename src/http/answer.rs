@@ -24,13 +24,13 @@ const PROMPTS_IN_FLIGHT: usize = 8;
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum InvocationAnswer<'a> {
-    /// To a typed text.
+    /// The answer to a typed text.
     Suggest(Suggestions<'a>),
-    /// To a prompt.
+    /// The answer to a single prompt.
     One(Reply),
     /// To a list of prompts.
     Many(Vec<Reply>),
-    /// About a session.
+    /// The answer to a request about a session.
     Session(SessionAnswer),
 }
 

@@ -22,7 +22,7 @@ pub enum Body {
     Suggest(Invocation),
     /// Prompts to continue.
     Generate(Box<lmi::Request>),
-    /// About a session.
+    /// A session to open or close.
     Session(SessionRequest),
 }
 

@@ -78,7 +78,7 @@ fn with_end(pieces: impl Stream<Item = (usize, Piece<Generated>)>) -> impl Strea
     pieces.map(Some).chain(stream::iter([None]))
 }
 
-/// What was sent of a choice.
+/// How much of a choice was sent.
 #[derive(Clone, Default)]
 struct SentChoice {
     characters: usize,
@@ -91,7 +91,7 @@ struct ChunkEncoder {
     blank: Completion,
     plan: Plan,
     usage: CompletionUsage,
-    /// What was sent of each choice.
+    /// How much of each choice was sent.
     sent: Vec<SentChoice>,
     failed: bool,
 }

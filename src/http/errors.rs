@@ -41,10 +41,10 @@ pub struct ErrorBody {
     pub error: ErrorInner,
 }
 
-/// What went wrong.
+/// The kind and the message of an error.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, ToSchema)]
 pub struct ErrorInner {
-    /// For programs.
+    /// The kind of error, for programs.
     pub kind: Kind,
     /// For people: what was wrong and what would be right.
     pub message: String,

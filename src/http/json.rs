@@ -13,14 +13,14 @@ use crate::error::{Error, Kind};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]
 pub enum OneOrMany {
-    /// One.
+    /// A single string.
     One(String),
-    /// Any number.
+    /// A list of strings.
     Many(Vec<String>),
 }
 
 impl OneOrMany {
-    /// As a list.
+    /// The strings as a list.
     pub fn into_list(self) -> Vec<String> {
         match self {
             Self::One(one) => vec![one],

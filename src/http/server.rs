@@ -39,16 +39,16 @@ impl From<UnixListener> for Listener {
     }
 }
 
-/// How to serve.
+/// Settings of an HTTP server.
 #[derive(Clone)]
 pub struct ServerOptions {
-    /// HTTP threads.
+    /// Number of HTTP threads.
     pub workers: usize,
     /// Bytes of a request's body.
     pub max_body_bytes: usize,
     /// Whether `/` is the page for people.
     pub page: bool,
-    /// What is counted.
+    /// The metrics that handlers add to.
     pub metrics: Arc<Metrics>,
 }
 

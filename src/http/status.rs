@@ -63,7 +63,7 @@ pub(super) struct ExecutionParameters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(super) enum BatchStrategy {
-    /// As many as fit.
+    /// A request has as many records as fit.
     MultiRecord,
 }
 

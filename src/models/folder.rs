@@ -11,7 +11,7 @@ use engine_build::{BuildError, BuildOptions, Progress};
 
 use crate::quality::{self, Gate};
 
-/// What is in a folder.
+/// The content of a model folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelFolder {
     /// A bundle, ready to load.
@@ -23,7 +23,7 @@ pub enum ModelFolder {
 /// How checkpoints are built on first use. The bundle's own manifest says it for bundles.
 #[derive(Clone, Debug)]
 pub struct IntakeOptions {
-    /// Where built bundles are kept.
+    /// The folder in which built bundles are kept.
     pub cache: PathBuf,
     /// Positions of a lane; the builder's default if absent.
     pub context: Option<u32>,
@@ -60,7 +60,7 @@ pub enum IntakeError {
         .0.display()
     )]
     NoFolder(PathBuf),
-    /// It holds neither.
+    /// The folder holds neither a bundle nor a checkpoint.
     #[error(
         "{} holds neither a foretype bundle (manifest.json) nor a Hugging Face checkpoint (config.json), and no folder \
          in it does; found: {found}",
@@ -149,7 +149,7 @@ pub fn open(
     }
 }
 
-/// How a checkpoint is built on first use.
+/// The options with which a checkpoint is built on its first use.
 fn build_options(checkpoint: &Path, out: PathBuf, options: &IntakeOptions) -> BuildOptions {
     let mut build = BuildOptions::new(checkpoint, out);
     build.name = Some(model_name(checkpoint));

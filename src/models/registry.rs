@@ -36,7 +36,7 @@ pub struct Loaded {
     pub engine: Arc<Engine>,
 }
 
-/// What a name stands for.
+/// The state of a name: its model is loaded, or being loaded.
 enum Slot {
     /// A model that is being loaded.
     Loading,

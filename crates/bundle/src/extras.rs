@@ -27,8 +27,8 @@ pub enum ExtrasError {
     },
     /// A line of popular queries isn't query, tab, count.
     #[error(
-        "{}, line {line}: expected a query on one line without double spaces or spaces around it, a tab and a count from 1, \
-         such as \"heat pump<TAB>12\"; found {found:?}",
+        "{}, line {line}: expected a query on one line without double spaces or spaces around it, a tab and a count \
+         from 1, such as \"heat pump<TAB>12\"; found {found:?}",
         path.display()
     )]
     Popular {

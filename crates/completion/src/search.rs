@@ -42,7 +42,7 @@ const MAX_BEAMS_PER_COMPLETION: usize = 16;
 /// Distributions that a search needs for each suggestion, as measured with the demo model.
 const TOKENS_PER_SUGGESTION: usize = 4;
 
-/// What to search for.
+/// Settings of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchOptions {
     /// Suggestions wanted, at least 1.
@@ -123,7 +123,7 @@ pub struct Search {
     frontier: Frontier,
     /// Beams whose distributions are needed to go on: the best one, or all missing ones of a level.
     waiting: Vec<usize>,
-    /// By level: how many beams were selected.
+    /// How many beams of each level were selected. `[levels]`
     selected: Vec<Selected>,
     truncated: Vec<Truncated>,
     completed: TopCompletions,

@@ -11,12 +11,12 @@ pub enum Task {
     Sampling(Box<Sampling>),
 }
 
-/// What a task came to.
+/// The result of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskOutput {
-    /// Of a search.
+    /// The result of a search.
     Suggestions(Completions),
-    /// Of sampling.
+    /// The result of a sampling.
     Texts(Generated),
 }
 

@@ -2,7 +2,7 @@
 
 use super::distribution::Distribution;
 
-/// How a token is chosen.
+/// The rule by which a token is chosen from its distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TokenChoice {
     /// Above 1 flattens, below 1 sharpens; 0 takes the best token.

@@ -22,7 +22,7 @@ pub struct Usage {
     pub forwards: usize,
     /// Positions computed for this request.
     pub positions_computed: usize,
-    /// Those of them that the typed text itself needed.
+    /// Positions computed for the typed text itself; a part of `positions_computed`.
     pub typed_positions_computed: usize,
     /// Distributions that the prefix cache had or that another request's row brought.
     pub positions_saved: usize,
@@ -32,7 +32,7 @@ pub struct Usage {
 pub(super) struct Job {
     pub(super) id: JobId,
     pub(super) task: Task,
-    /// Its source, once that was read.
+    /// The task's source, once the encoder has read it.
     pub(super) source: Option<Held>,
     /// The prefix cache's node for each of the task's.
     pub(super) places: Vec<NodeId>,

@@ -16,7 +16,7 @@ pub const SHORT_ROW: usize = 4;
 /// The properties of a job that decide its place in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Its number among all jobs, in order of arrival.
+    /// The job's number in the order of arrival.
     pub arrival: u64,
     /// The step in which it last had a row; before its first row, the step of its arrival.
     pub served: u64,
@@ -32,7 +32,7 @@ impl Standing {
     }
 }
 
-/// By what the jobs of one step are ordered.
+/// The rule by which the jobs of a step are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Cheap jobs, those with least left first, then expensive ones in order of arrival. Each job gets all rows that it
@@ -47,7 +47,7 @@ pub enum Turn {
 }
 
 impl Turn {
-    /// Of the step with this number, counted from 0.
+    /// The rule for the step with the number `forward`, counted from 0.
     pub fn of(forward: u64, after_long: bool) -> Self {
         if (forward + 1).is_multiple_of(LONGEST_WAITING_EVERY) {
             Self::LongestWaiting

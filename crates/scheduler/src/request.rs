@@ -65,7 +65,7 @@ pub enum Finish {
 pub struct Answer<T> {
     /// The suggestions, or the texts.
     pub result: T,
-    /// Why it ended.
+    /// Why the work on the request ended.
     pub finish: Finish,
     /// The model work of the request.
     pub usage: Usage,

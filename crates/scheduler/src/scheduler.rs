@@ -17,8 +17,8 @@ use super::sources::Sources;
 use crate::backend::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected, SourceSlot};
 use completion::{Distribution, Logits, SearchStats, Task, TaskOutput};
 
-/// Up to this vocabulary every computed distribution is kept whole: a row is then smaller than the pages of a few
-/// positions, and any node can serve as the context of a half-typed token later without being computed again.
+/// Up to this vocabulary, in tokens, every computed distribution is kept whole: it is smaller than the pages of a few
+/// positions. Any node can then be the context of a half-typed token later without being computed again.
 const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
 
 /// The fixed cost of a step, in rows, until [`Scheduler::set_forward_cost`] sets a measured one.
@@ -58,7 +58,7 @@ pub struct Scheduler {
     step_tokens: usize,
     batch: Batch,
     outputs: Outputs,
-    /// By lane: the row of the last step's plan that worked on it.
+    /// For each lane, the row of the last step's plan that worked on it.
     order: Vec<usize>,
     copies: Vec<KvCopy>,
 }
@@ -287,7 +287,7 @@ impl Scheduler {
         plan
     }
 
-    /// The jobs that wanted a selected position which was no number, or one behind it in its row.
+    /// The jobs that fail if the engine gave NaN at a selected position: all that wanted it or a later one of its row.
     fn users_of(&self, plan: &Plan, position: usize) -> Vec<JobId> {
         let broken = self.batch.selected.get(position);
         let row = broken.and_then(|at| Some((&plan.rows[*self.order.get(at.row)?], at.offset)));

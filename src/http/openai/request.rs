@@ -50,13 +50,13 @@ pub struct CompletionRequest {
     pub stop: Option<OneOrMany>,
     /// Send the text as it is generated.
     pub stream: Option<bool>,
-    /// How to stream.
+    /// Options of a stream.
     pub stream_options: Option<StreamOptions>,
     /// Seed of the random numbers.
     #[schema(minimum = -9223372036854775808_isize, maximum = 9223372036854775807_isize)]
     #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub seed: Option<i64>,
-    /// Ignored.
+    /// A name for the end user; ignored.
     pub user: Option<String>,
     /// Put the prompt in front of the text.
     pub echo: Option<bool>,
@@ -74,7 +74,7 @@ pub struct CompletionRequest {
     pub suffix: Option<String>,
 }
 
-/// How to stream.
+/// Options of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamOptions {
@@ -82,12 +82,12 @@ pub struct StreamOptions {
     pub include_usage: Option<bool>,
 }
 
-/// What a request comes to.
+/// A checked request: one generation for each prompt, and the form of the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// One for each prompt.
+    /// The generations, one for each prompt.
     pub generations: Vec<Generation>,
-    /// With the prompt.
+    /// Puts the prompt before the answer.
     pub echo: bool,
     /// With log-probabilities.
     pub logprobs: bool,

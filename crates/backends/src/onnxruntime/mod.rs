@@ -165,7 +165,7 @@ struct OnnxRuntime<T: Element> {
     shape: KvShape,
     vocab_padded: usize,
     kv: Kv<T>,
-    /// Of models with an encoder.
+    /// Memory for sources, in models with an encoder.
     sources: Option<Sources<T>>,
     /// `past_k_i`, `present_k_i`, `past_v_i`, `present_v_i`, in the order of the cache's tensors.
     kv_names: Vec<(CString, CString)>,

@@ -19,9 +19,10 @@ const ALIGNMENT: usize = 64;
 
 /// Zeroed memory at a fixed address, as long as it lives: what tensors are laid over.
 ///
-/// Zeroed because a NaN in a masked KV slot would give NaN out. Pages of the KV pool that were never used take no
-/// memory: the allocator gets large zeroed blocks from the operating system untouched, but only at its own alignment,
-/// so this takes [`ALIGNMENT`] bytes more and begins at the first aligned address.
+/// Zeroed because a NaN in a masked KV slot would make the output NaN. Pages of the KV pool that were never used take
+/// no physical memory, because the allocator gets large zeroed blocks untouched from the operating system. It does so
+/// only at its own alignment: the block is therefore [`ALIGNMENT`] bytes larger, and begins at the first aligned
+/// address.
 pub struct Memory<T: Element> {
     allocation: NonNull<u8>,
     start: NonNull<T>,
@@ -59,7 +60,7 @@ impl<T: Element> Memory<T> {
             .expect("a size that fits the address space")
     }
 
-    /// `len` zeroed elements.
+    /// Allocates `len` elements that are all zero.
     pub fn zeroed(len: usize) -> Self {
         let layout = Self::layout(len);
         // SAFETY: the layout's size is at least `ALIGNMENT`, not zero.

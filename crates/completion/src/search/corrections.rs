@@ -2,8 +2,8 @@
 //!
 //! A step is a path of tokens with the alignment of its text to the typed one. It stands at the level that the cheapest
 //! way of that alignment has reached. Levels are gone through in order. At each one the best few steps are expanded by
-//! the tokens that keep an alignment alive, and the steps behind them go to later levels. At the last level all that was
-//! typed is used up: these readings become beams of the search, as the openings of the covering set are.
+//! the tokens that keep an alignment alive, and the steps behind them go to later levels. At the last level all that
+//! was typed is used up: these readings become beams of the search, as the openings of the covering set are.
 //!
 //! What is not as probable as the text as it stands, within the channel's range, is not followed. So a typed text that
 //! the model expects costs next to nothing here. Steps without an edit are followed only to find edits behind them: the

@@ -11,7 +11,7 @@ const MOST_EDITS: usize = 2;
 /// Token lengths, in characters, that are told apart.
 pub(super) const LENGTHS: usize = 32;
 
-/// What a step's tokens must reach to be followed.
+/// The log-probabilities that a step's tokens must reach to be followed.
 pub(super) struct Floor {
     /// By a token's length in characters: the log-probability of the path that it leads to, less the cost of its edits.
     pub(super) by_length: [f64; LENGTHS],
@@ -22,7 +22,7 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// For steps at `level`.
+    /// The floor for steps at `level`.
     pub(super) fn new(levels: &Levels, level: usize) -> Self {
         let last = levels.last();
         let lowest = |from: usize, to: usize| (from..=to).map(|at| levels.floor(at)).fold(f64::INFINITY, f64::min);
@@ -42,7 +42,7 @@ pub(super) struct Windows {
     /// By a token's length in characters: the typed characters that it may stand for; all where it may reach beyond
     /// what was typed.
     by_length: [CharacterSet; LENGTHS],
-    /// The same for a token's first characters.
+    /// The typed characters that a token's first characters may stand for.
     first: CharacterSet,
     /// The cheapest edit that leaves out or replaces a character.
     least_loss: f64,

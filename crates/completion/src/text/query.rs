@@ -15,7 +15,7 @@ pub enum QueryError {
     TooManyCharacters {
         /// Characters in the input.
         found: usize,
-        /// The limit.
+        /// The most that are accepted.
         limit: usize,
     },
     /// More tokens than the model has positions for.
@@ -23,7 +23,7 @@ pub enum QueryError {
     TooManyTokens {
         /// Tokens of the input.
         found: usize,
-        /// The limit.
+        /// The most that are accepted.
         limit: usize,
     },
     /// NUL, a line break or another control character.
@@ -32,7 +32,7 @@ pub enum QueryError {
         *.character as u32
     )]
     ControlCharacter {
-        /// The character.
+        /// The control character.
         character: char,
         /// Characters before it.
         position: usize,

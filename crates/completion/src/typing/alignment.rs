@@ -1,5 +1,8 @@
 //! The cheapest way in which the beginning of a text became the typed text, followed one character at a time.
 //!
+//! A *way* is a sequence of edits. It turns a prefix of the text into a prefix of the typed text, at a cost in nats: the
+//! negative logarithm of its probability. Ways whose cost is above a budget are dropped.
+//!
 //! Damerau and Levenshtein's alignment with at most two edits. There are two rows: one compares characters as they are,
 //! the other their folded forms and has paid for the style of the whole text from the start.
 
@@ -19,7 +22,7 @@ fn cell(edits: usize, offset: isize) -> usize {
 /// Everything typed was used up: what that cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finished {
-    /// In nats.
+    /// Negative logarithm of the probability of the edits, in nats.
     pub cost: f32,
     /// Edits, of which the style of the whole text is one.
     pub edits: u8,
@@ -47,11 +50,11 @@ struct Read {
     raw: char,
 }
 
-/// What ways may have.
+/// Limits of an alignment.
 #[derive(Clone, Copy)]
 struct Limits<'a> {
     max_edits: usize,
-    /// The most nats.
+    /// The highest cost, in nats.
     budget: f32,
     costs: &'a Costs,
 }
@@ -87,7 +90,7 @@ impl Row {
         self
     }
 
-    /// Whether no way is left.
+    /// Whether every way of this row was dropped.
     fn is_dead(&self) -> bool {
         self.cells.iter().chain(&self.before).all(|cost| cost.is_infinite())
     }
@@ -229,7 +232,8 @@ impl Alignment {
         }
     }
 
-    /// Adds the characters of `bytes`, which follow the bytes `pending` of an unfinished character. Returns the bytes of
+    /// Adds the characters of `bytes`, which follow the bytes `pending` of an unfinished character. Returns the bytes
+    /// of
     /// `pending` and `bytes` that made whole characters. Stops where no way is left.
     pub fn push_bytes(&mut self, typed: &Typed, pending: &[u8], bytes: &[u8], budget: f32) -> usize {
         let joined;
@@ -310,7 +314,7 @@ impl Alignment {
         rows.any(|row| row.cells[..fewer].iter().any(|cost| cost.is_finite()))
     }
 
-    /// Whether no way is left, nor will be.
+    /// Whether every way was dropped: no longer text can stand for the typed text.
     pub fn is_dead(&self) -> bool {
         self.finished.is_none() && self.plain.is_dead() && self.styled.is_none_or(|styled| styled.is_dead())
     }

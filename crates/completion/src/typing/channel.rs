@@ -24,7 +24,7 @@ pub struct Channel {
     pub style: f64,
     /// A word is one that the model doesn't know.
     pub unknown: f64,
-    /// The keyboard.
+    /// The keyboard, which says which keys are neighbours.
     pub layout: Layout,
     /// How much less probable than the best reading of the text up to a character another one may be to be followed
     /// further, in nats.
@@ -65,11 +65,11 @@ pub enum ChannelError {
     /// A number outside of its range.
     #[error("{name} is {value}; it must be {range}")]
     Range {
-        /// The field.
+        /// The field's name.
         name: &'static str,
-        /// Its value.
+        /// The field's value.
         value: f64,
-        /// What it must be.
+        /// The range that is accepted, in words.
         range: &'static str,
     },
 }
@@ -118,7 +118,7 @@ impl Channel {
         in_range(beams, (1..=Self::MAX_BEAMS).contains(&self.beams), "a whole number from 1 to 64")
     }
 
-    /// What the edits cost.
+    /// Converts the probabilities of edits into costs, in nats.
     pub fn costs(&self) -> Costs {
         let nats = |probability: f64| -(probability.ln() as f32);
         Costs {
@@ -151,7 +151,7 @@ pub struct Costs {
 #[derive(Clone, Debug)]
 struct Neighbours {
     layout: Layout,
-    /// By a key: a bit for each of its neighbours.
+    /// A bit for each neighbour of each ASCII key.
     ascii: Box<[u128; 128]>,
 }
 

@@ -50,7 +50,7 @@ const TWO_EDITS_FROM: usize = 5;
 /// The characters of a typed text as one of the two rows of an alignment compares them.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
-    /// The characters.
+    /// The characters, folded as this row of an alignment compares them.
     pub characters: Vec<char>,
     /// By character: whether it belongs to a code, which has no edits: see [`words`].
     pub is_code: Vec<bool>,
@@ -78,7 +78,7 @@ impl Line {
         !is_code(at) && !at.checked_sub(1).is_some_and(is_code)
     }
 
-    /// Characters.
+    /// Number of characters.
     pub fn len(&self) -> usize {
         self.characters.len()
     }
@@ -92,9 +92,9 @@ impl Line {
 /// A typed text, prepared for alignment.
 #[derive(Clone, Debug)]
 pub struct Typed {
-    /// Its characters as they are.
+    /// The typed characters as they are.
     pub raw: Line,
-    /// Its characters without case, width, accents and compatibility forms.
+    /// The typed characters without case, width, accents and compatibility forms.
     pub folded: Line,
     /// By number of characters of `raw`: the number of characters of `folded` that they became. `[raw + 1]`
     folded_before: Vec<usize>,
@@ -104,7 +104,7 @@ pub struct Typed {
     pub has_style: bool,
     /// Edits that are allowed, beside folding: 0, 1 or 2.
     pub max_edits: usize,
-    /// What the edits cost.
+    /// Costs of the edits, in nats.
     pub costs: Arc<Costs>,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Active {
 /// Parts of an answer on their way to a client.
 pub(super) struct Stream {
     pub(super) events: mpsc::Sender<Event>,
-    /// By sequence, or for suggestions in the first: how many were sent.
+    /// How many tokens of each sequence were sent; for suggestions, the first entry counts them.
     pub(super) sent: Vec<usize>,
 }
 

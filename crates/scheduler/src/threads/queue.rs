@@ -152,7 +152,7 @@ impl Queue {
     }
 }
 
-/// Answers requests whose waiting is over.
+/// Answers requests that leave the queue without a model step: they were superseded, or their deadline has passed.
 fn end(over: Vec<Request>) {
     for request in over {
         let finish = if request.superseded.get() { Finish::Superseded } else { Finish::Deadline };

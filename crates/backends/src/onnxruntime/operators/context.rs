@@ -57,7 +57,7 @@ impl Dims {
         self.as_slice().iter().map(|size| usize::try_from(*size).unwrap_or(0)).product()
     }
 
-    /// These with another last one.
+    /// The same extents with another size in the last dimension.
     pub(super) fn with_last(mut self, size: usize) -> Self {
         if let Some(last) = self.rank.checked_sub(1) {
             self.sizes[last] = size as i64;

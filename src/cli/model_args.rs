@@ -72,6 +72,10 @@ pub struct ModelArgs {
     /// What a typed text may be taken to mean if its request doesn't say.
     #[arg(long, env = "FORETYPE_TOLERANCE", value_enum, default_value = "off")]
     tolerance: ToleranceChoice,
+    /// Least probability of a typed character, as the geometric mean of all, for completions of the text as it stands. A
+    /// text that is less probable, such as one in a script that the model never read, gets no list. 0 to 1.
+    #[arg(long, env = "FORETYPE_MIN_PROBABILITY", value_name = "P", default_value_t = 1e-6)]
+    min_probability: f64,
     /// Weight of the bundle's popular queries against the model, 0 to 1.
     #[arg(long, env = "FORETYPE_POPULAR_WEIGHT", value_name = "SHARE", default_value_t = 0.3)]
     popular_weight: f64,
@@ -166,6 +170,7 @@ impl ModelArgs {
                 default_deadline: Duration::from_millis(self.deadline_ms).min(MAX_DEADLINE),
                 max_deadline: MAX_DEADLINE,
                 tolerance: self.tolerance.into(),
+                min_probability: self.min_probability.clamp(0.0, 1.0),
                 popular_weight: self.popular_weight.clamp(0.0, 1.0),
                 pool: PoolOptions {
                     max_queued: self.max_queued,

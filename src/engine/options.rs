@@ -28,6 +28,8 @@ pub struct RequestOptions {
     pub max_deadline: Duration,
     /// What a typed text may be taken to mean if its request doesn't say.
     pub tolerance: Tolerance,
+    /// Least probability of a typed character, as the geometric mean of all, for completions of the text as it stands.
+    pub min_probability: f64,
     /// Weight of popular queries against the model, 0 to 1.
     pub popular_weight: f64,
     /// Waiting and running requests.

@@ -169,6 +169,7 @@ impl Replay<'_> {
             context: self.options.context,
             method,
             tolerance,
+            min_probability: 0.0,
         };
         self.finish(Search::new(Arc::clone(self.text), typed.to_owned(), options))
     }

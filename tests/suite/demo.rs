@@ -35,6 +35,31 @@ fn the_demo_suggests_what_a_person_would_type() {
 }
 
 #[test]
+fn texts_that_the_demo_can_not_know_get_no_list() {
+    let mut options = engine_options();
+    options.requests.min_probability = 1e-6;
+    let (_folder, bundle, manifest) = build(&repository("models/demo"), None);
+    let server = TestServer::with(Engine::load(&bundle, &manifest, &options, &Metrics::new()).unwrap());
+    let suggestions = |typed: &str, tolerance: &str| {
+        let body = serde_json::json!({ "input": typed, "tolerance": tolerance }).to_string();
+        let json = server.post(&body).json();
+        assert_eq!(json["finish"], "complete", "{typed}: {json}");
+        json["suggestions"].as_array().unwrap().len()
+    };
+    for tolerance in ["off", "auto"] {
+        for unknown in ["\u{4e00}\u{79cd}\u{7528}\u{4e8e}", "\u{41f}\u{440}\u{438}\u{432}\u{435}\u{442}"] {
+            assert_eq!(suggestions(unknown, tolerance), 0, "{unknown} {tolerance}");
+        }
+        for known in ["wireless char", "US10123456", "IPC:H04L", "glossopharyngeal nerve"] {
+            assert!(suggestions(known, tolerance) > 0, "{known} {tolerance}");
+        }
+    }
+    // What is meant is known.
+    assert_eq!(suggestions("\u{ff4c}\u{ff49}\u{ff54}\u{ff48}\u{ff49}", "off"), 0);
+    assert!(suggestions("\u{ff4c}\u{ff49}\u{ff54}\u{ff48}\u{ff49}", "case") > 0);
+}
+
+#[test]
 fn the_demo_knows_what_is_meant() {
     let server = TestServer::with(demo_engine());
     let ask = |typed: &str, tolerance: &str| {

@@ -51,6 +51,7 @@ pub fn request_options() -> RequestOptions {
         beams: None,
         default_deadline: Duration::from_secs(10),
         max_deadline: Duration::from_secs(60),
+        min_probability: 0.0,
         popular_weight: 0.3,
         pool: PoolOptions {
             max_queued: 64,

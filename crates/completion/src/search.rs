@@ -43,7 +43,7 @@ const MAX_BEAMS_PER_COMPLETION: usize = 16;
 const TOKENS_PER_SUGGESTION: usize = 4;
 
 /// Settings of a search.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SearchOptions {
     /// Suggestions wanted, at least 1.
     pub suggestions: usize,
@@ -57,6 +57,9 @@ pub struct SearchOptions {
     pub method: Method,
     /// What the typed text may be taken to mean. Only the exact method has a tolerance.
     pub tolerance: Tolerance,
+    /// Least probability of a typed character, as the geometric mean of all, for completions of the text as it stands.
+    /// A text that is less probable is one that the model can't know, such as one in another script. 0 allows every text.
+    pub min_probability: f64,
 }
 
 impl Default for SearchOptions {
@@ -68,6 +71,7 @@ impl Default for SearchOptions {
             context: 1024,
             method: Method::Exact,
             tolerance: Tolerance::Off,
+            min_probability: 0.0,
         }
     }
 }
@@ -295,6 +299,9 @@ impl Search {
         let typed = log_sum(candidates.iter().map(|candidate| candidate.joint));
         self.typed_log_prob = Some(typed);
         let lift = self.begin_corrections(&joints, typed);
+        if typed < self.typed.chars().count() as f64 * self.options.min_probability.ln() {
+            candidates.clear();
+        }
         self.readings_log_prob = typed + lift;
         for beam in &mut self.beams {
             beam.joint += lift;

@@ -125,6 +125,26 @@ fn keystrokes_share_work_and_answers_do_not_depend_on_it() {
 }
 
 #[test]
+fn typing_errors_are_learnt_from_pairs() {
+    let folder = tempfile::tempdir().unwrap();
+    let pairs = folder.path().join("pairs.tsv");
+    let build = |lines: &str| {
+        std::fs::write(&pairs, lines).unwrap();
+        let mut options = BuildOptions::new(repository("models/demo"), folder.path().join("bundle"));
+        options.typing_pairs = Some(pairs.clone());
+        engine_build::build(&options, &()).map_err(|error| error.to_string())
+    };
+    build(&"haet pu\theat pump\nheat pu\theat pump\n".repeat(2000)).unwrap();
+    let json = std::fs::read_to_string(folder.path().join("bundle/typing.json")).unwrap();
+    let learnt: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(learnt["swapped"].as_f64().unwrap() > 0.05 && learnt["omitted"].as_f64().unwrap() < 0.001, "{learnt}");
+    let error = build("heat pu heat pump\n").unwrap_err();
+    assert!(error.contains("line 1: expected what was typed, a tab") && error.contains("heat pu heat"), "{error}");
+    let error = build("solar\theat pump\n").unwrap_err();
+    assert!(error.contains("at most two typing errors"), "{error}");
+}
+
+#[test]
 fn a_blocklist_prunes_and_popular_queries_are_merged() {
     let folder = tempfile::tempdir().unwrap();
     let (blocklist, popular) = (folder.path().join("blocklist"), folder.path().join("popular"));

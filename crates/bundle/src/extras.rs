@@ -39,6 +39,20 @@ pub enum ExtrasError {
         /// The text of the line.
         found: String,
     },
+    /// A line of typing pairs isn't typed text, tab, accepted query.
+    #[error(
+        "{}, line {line}: expected what was typed, a tab and the query that was accepted, such as \"heta pu<TAB>heat \
+         pump\"; found {found:?}",
+        path.display()
+    )]
+    Pair {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The text of the line.
+        found: String,
+    },
     /// The file isn't UTF-8.
     #[error("{}, line {line}: this isn't UTF-8; save the file in that encoding", path.display())]
     Encoding {
@@ -79,6 +93,22 @@ pub fn read_popular(path: &Path) -> Result<BTreeMap<String, u64>, ExtrasError> {
         *total = total.saturating_add(count);
     }
     Ok(counts)
+}
+
+/// Reads lines of typed text, tab, accepted query.
+///
+/// # Errors
+/// See [`ExtrasError`].
+pub fn read_typing_pairs(path: &Path) -> Result<Vec<(String, String)>, ExtrasError> {
+    let text = read(path)?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty());
+    let pairs = lines.map(|(index, line)| {
+        let pair = line.split_once('\t').filter(|(typed, accepted)| !typed.is_empty() && !accepted.contains('\t'));
+        let pair = pair.filter(|(_, accepted)| !accepted.trim().is_empty());
+        let wrong = || ExtrasError::Pair { path: path.to_owned(), line: index + 1, found: line.to_owned() };
+        pair.map(|(typed, accepted)| (typed.to_owned(), accepted.to_owned())).ok_or_else(wrong)
+    });
+    pairs.collect()
 }
 
 /// Whether a popular query is one that a server could suggest.

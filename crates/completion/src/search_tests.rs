@@ -220,6 +220,7 @@ fn suggestions_always_start_with_what_was_typed_or_meant() {
             context: 24,
             method: [Method::Exact, Method::Healed, Method::Naive][rng.random_range(0..3)],
             tolerance: [Tolerance::Off, Tolerance::Case, Tolerance::Auto][rng.random_range(0..3)],
+            min_probability: [0.0, 0.0, 0.1][rng.random_range(0..3)],
         };
         let search = Search::new(Arc::clone(text), typed.clone(), limits.clone());
         if search.typed_tokens() > 20 {
@@ -236,7 +237,10 @@ fn suggestions_always_start_with_what_was_typed_or_meant() {
                 "speculation changed {typed:?}"
             );
         }
+        let least = typed.chars().count() as f64 * limits.min_probability.ln();
+        let is_unknown = outcome.typed_log_prob.is_some_and(|log_prob| log_prob < least);
         for suggestion in outcome.suggestions {
+            assert!(!is_unknown || suggestion.meaning.edits > 0, "{typed:?} {suggestion:?}");
             assert_eq!(suggestion.text.starts_with(&typed), suggestion.meaning.edits == 0, "{typed:?} {suggestion:?}");
             if let Some(completion) = suggestion.completion() {
                 assert_eq!(suggestion.text, format!("{typed}{completion}"));

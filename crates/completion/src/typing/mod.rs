@@ -12,6 +12,7 @@
 //! | [`alignment`] | the cheapest way in which the beginning of a text became the typed text |
 //! | [`exact_reading`] | how probable the typed text is as it stands, unknown words included |
 //! | [`words`] | which words are codes, and whether case is a style |
+//! | [`learning`] | a channel from what people typed and accepted |
 //! | [`unknown_words`] | how words are spelled that the model doesn't know |
 //!
 //! Deliberately absent: the model and its distributions.
@@ -21,6 +22,7 @@ pub mod channel;
 pub mod exact_reading;
 pub mod fold;
 pub mod keyboard;
+pub mod learning;
 pub mod unknown_words;
 pub mod words;
 

@@ -5,11 +5,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
+
+use crate::limits::{self, MAX_MANIFEST_BYTES};
 
 /// The manifest's file name.
 pub const FILE: &str = "manifest.json";
@@ -229,6 +231,28 @@ pub enum ManifestError {
     /// The manifest's sizes contradict each other.
     #[error("the manifest contradicts itself: {0}; build the bundle again")]
     Inconsistent(&'static str),
+    /// A number that no bundle of this version has.
+    #[error("the manifest's `{field}` is {found}; it must be from {least} to {most}: build the bundle again")]
+    Limit {
+        /// The field, or the list whose length is meant.
+        field: &'static str,
+        /// The number.
+        found: u64,
+        /// The least that is allowed.
+        least: u64,
+        /// The most that is allowed.
+        most: u64,
+    },
+    /// Sizes for which the weights are too small.
+    #[error(
+        "{WEIGHTS_FILE} has {found} bytes, but the manifest's sizes need at least {needed}: build the bundle again"
+    )]
+    Weights {
+        /// Bytes of the file.
+        found: u64,
+        /// Bytes that the sizes need.
+        needed: u128,
+    },
     /// A listed file outside the bundle.
     #[error("the manifest lists `{0}`, which lies outside the bundle")]
     Path(String),
@@ -251,7 +275,10 @@ impl Manifest {
     /// Reads and checks the manifest of a bundle; of the other files nothing is read.
     pub fn load(bundle_dir: &Path) -> Result<Self, ManifestError> {
         let path = bundle_dir.join(FILE);
-        let bytes = fs::read(&path).map_err(|source| ManifestError::Io { path: path.clone(), source })?;
+        let mut bytes = Vec::new();
+        // One byte more than allowed tells a file that is too large.
+        let read = File::open(&path).and_then(|file| file.take(MAX_MANIFEST_BYTES + 1).read_to_end(&mut bytes));
+        read.map_err(|source| ManifestError::Io { path: path.clone(), source })?;
         Self::parse(&path, &bytes)
     }
 
@@ -261,6 +288,10 @@ impl Manifest {
         struct Versioned {
             format: u64,
         }
+        if bytes.len() as u64 > MAX_MANIFEST_BYTES {
+            let (found, most) = (bytes.len() as u64, MAX_MANIFEST_BYTES);
+            return Err(ManifestError::Limit { field: "size in bytes", found, least: 1, most });
+        }
         let json_error = |source| ManifestError::Json { path: path.to_owned(), source };
         // The version first: a later format may have fields that this one would call unknown.
         let Versioned { format } = serde_json::from_slice(bytes).map_err(json_error)?;
@@ -268,7 +299,7 @@ impl Manifest {
             return Err(ManifestError::Format { found: format });
         }
         let manifest: Self = serde_json::from_slice(bytes).map_err(json_error)?;
-        manifest.check()?;
+        limits::check(&manifest)?;
         Ok(manifest)
     }
 
@@ -300,53 +331,6 @@ impl Manifest {
     /// The listed file of that name.
     pub fn file(&self, path: &str) -> Option<&FileEntry> {
         self.files.iter().find(|entry| entry.path == path)
-    }
-
-    /// Checks that the types alone do not make: a server sizes its buffers by these numbers.
-    fn check(&self) -> Result<(), ManifestError> {
-        let ModelInfo {
-            layers, heads, kv_heads, head_dim, hidden, context, positions, vocab, vocab_padded, top_k, ..
-        } = self.model;
-        let sizes = [layers, heads, kv_heads, head_dim, hidden, vocab, context, top_k];
-        let rules = [
-            (sizes.iter().all(|&size| size > 0), "a size is zero"),
-            (heads.checked_mul(head_dim).is_some(), "`heads` times `head_dim` is too large"),
-            (heads.checked_rem(kv_heads) == Some(0), "`heads` is not a multiple of `kv_heads`"),
-            (context <= positions, "`context` is more than `positions`"),
-            (vocab.checked_next_multiple_of(8) == Some(vocab_padded), "`vocab_padded` is not `vocab` rounded up to 8"),
-            (top_k <= vocab, "`top_k` is more than `vocab`"),
-            (
-                self.model.quantization == Quantization::None || self.model.operators == Operators::Foretype,
-                "`quantization` is `int8`, but `operators` is not `foretype`",
-            ),
-            (
-                self.model.operators == Operators::Onnx || self.model.dtype == Dtype::F32,
-                "`operators` is `foretype`, but `dtype` is not `f32`",
-            ),
-            (self.model.source != Some(0), "`source` is zero"),
-            (
-                self.model.source.is_none()
-                    || [ENCODER_FILE, ENCODER_WEIGHTS_FILE].iter().all(|name| self.file(name).is_some()),
-                "there is a `source`, but `files` does not list the encoder",
-            ),
-            (self.tokens.start < vocab, "the start token is not below `vocab`"),
-            (self.tokens.end_of_text.iter().all(|&id| id < vocab), "an end-of-text token is not below `vocab`"),
-            (
-                [GRAPH_FILE, WEIGHTS_FILE, &self.tokenizer.file].iter().all(|name| self.file(name).is_some()),
-                "`files` does not list the graph, the weights and the tokenizer",
-            ),
-        ];
-        if let Some((_, broken)) = rules.iter().find(|(holds, _)| !holds) {
-            return Err(ManifestError::Inconsistent(broken));
-        }
-        let inside = |entry: &&FileEntry| {
-            let mut components = Path::new(&entry.path).components();
-            !entry.path.is_empty() && components.all(|component| matches!(component, Component::Normal(_)))
-        };
-        match self.files.iter().find(|entry| !inside(entry)) {
-            Some(entry) => Err(ManifestError::Path(entry.path.clone())),
-            None => Ok(()),
-        }
     }
 }
 

@@ -157,11 +157,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::manifest::seal;
 
     fn manifest() -> Value {
-        let file = |path: &str, bytes: u64| json!({"path": path, "bytes": bytes, "sha256": "0".repeat(64)});
+        let file = |path: &str, bytes: u64| json!({"path": path, "bytes": bytes, "sha256": "1".repeat(64)});
         json!({
-            "format": crate::manifest::FORMAT, "name": "m", "family": "gpt2", "tool": "t",
+            "format": crate::manifest::FORMAT, "checksum": "0".repeat(64), "name": "m", "family": "gpt2", "tool": "t",
             "model": {"layers": 2, "heads": 2, "kv_heads": 2, "head_dim": 8, "hidden": 16, "context": 8,
                 "positions": 16, "vocab": 20, "vocab_padded": 24, "top_k": 4, "dtype": "f32"},
             "tokens": {"start": 0, "end_of_text": [0]},
@@ -173,7 +174,32 @@ mod tests {
     }
 
     fn parse(manifest: &Value) -> Result<Manifest, ManifestError> {
-        Manifest::parse(Path::new("manifest.json"), &serde_json::to_vec(manifest).unwrap())
+        let sealed = seal(&serde_json::to_vec(manifest).unwrap()).unwrap();
+        Manifest::parse(Path::new("manifest.json"), &sealed)
+    }
+
+    #[test]
+    fn a_changed_manifest_is_noticed() {
+        let sealed = seal(&serde_json::to_vec(&manifest()).unwrap()).unwrap();
+        let path = Path::new("manifest.json");
+        let mut read = Manifest::parse(path, &sealed).unwrap();
+        let written = read.to_json().unwrap();
+        assert_eq!(Manifest::parse(path, &written).unwrap(), read);
+        let text = String::from_utf8(sealed).unwrap();
+        for changed in [
+            text.replacen("\"start\":0", "\"start\":1", 1),
+            format!("{text} "),
+            text.replacen(&read_checksum(&text), &"0".repeat(64), 1),
+            text.replacen(&read_checksum(&text), "", 1),
+        ] {
+            assert_ne!(changed, text);
+            let error = Manifest::parse(path, changed.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("is not the manifest that was built"), "{error}");
+        }
+    }
+
+    fn read_checksum(text: &str) -> String {
+        serde_json::from_str::<Value>(text).unwrap()["checksum"].as_str().unwrap().to_owned()
     }
 
     #[test]

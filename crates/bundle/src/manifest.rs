@@ -26,7 +26,9 @@ pub const ENCODER_WEIGHTS_FILE: &str = "encoder.weights";
 /// The tokenizer's file name.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// The format that this version reads and writes.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
+/// Stands for a manifest's own checksum while that is computed.
+const NO_CHECKSUM: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// Precision of a graph's matrices, attention and KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -67,6 +69,8 @@ pub enum Quantization {
 pub struct Manifest {
     /// Version of this format; see [`FORMAT`].
     pub format: u32,
+    /// SHA-256 of the manifest itself, with 64 zeros in its place; see [`seal`].
+    pub checksum: String,
     /// The model's name, for people and for requests that name a model.
     pub name: String,
     /// The model's family, as transformers' `model_type`: `gpt2`, `gptj`, `llama` and so on.
@@ -231,6 +235,12 @@ pub enum ManifestError {
     /// The manifest's sizes contradict each other.
     #[error("the manifest contradicts itself: {0}; build the bundle again")]
     Inconsistent(&'static str),
+    /// Weights that are a link.
+    #[error("{0} is a link, which ONNX Runtime doesn't follow: put the file itself there, as `cp -L` does")]
+    Link(PathBuf),
+    /// The manifest was changed.
+    #[error("{0} is not the manifest that was built (its SHA-256 differs): copy the bundle again, or build it again")]
+    Changed(PathBuf),
     /// A number that no bundle of this version has.
     #[error("the manifest's `{field}` is {found}; it must be from {least} to {most}: build the bundle again")]
     Limit {
@@ -299,15 +309,24 @@ impl Manifest {
             return Err(ManifestError::Format { found: format });
         }
         let manifest: Self = serde_json::from_slice(bytes).map_err(json_error)?;
+        if !seal(bytes).is_some_and(|sealed| sealed == bytes) {
+            return Err(ManifestError::Changed(path.to_owned()));
+        }
         limits::check(&manifest)?;
         Ok(manifest)
     }
 
-    /// Checks that every listed file is there and has the size it had when it was written.
+    /// Checks that every listed file is there, where it can be read, and has the size it had when it was written.
     pub fn verify(&self, bundle_dir: &Path) -> Result<(), ManifestError> {
         for entry in &self.files {
             let path = bundle_dir.join(&entry.path);
-            let metadata = fs::metadata(&path).map_err(|source| ManifestError::Io { path: path.clone(), source })?;
+            let failed = |source| ManifestError::Io { path: path.clone(), source };
+            let metadata = fs::metadata(&path).map_err(failed)?;
+            // ONNX Runtime reads weights only where the graph is.
+            let is_weights = [WEIGHTS_FILE, ENCODER_WEIGHTS_FILE].contains(&entry.path.as_str());
+            if is_weights && fs::symlink_metadata(&path).map_err(failed)?.is_symlink() {
+                return Err(ManifestError::Link(path));
+            }
             if metadata.len() != entry.bytes {
                 return Err(ManifestError::Size { path, found: metadata.len(), expected: entry.bytes });
             }
@@ -328,10 +347,44 @@ impl Manifest {
         Ok(())
     }
 
+    /// The manifest's text, as it is written, with its checksum, which this gets too.
+    ///
+    /// # Errors
+    /// The serializer's: a number that JSON has no form for.
+    pub fn to_json(&mut self) -> Result<Vec<u8>, serde_json::Error> {
+        NO_CHECKSUM.clone_into(&mut self.checksum);
+        let mut json = serde_json::to_vec_pretty(self)?;
+        json.push(b'\n');
+        let sealed = seal(&json).unwrap_or(json);
+        *self = serde_json::from_slice(&sealed)?;
+        Ok(sealed)
+    }
+
     /// The listed file of that name.
     pub fn file(&self, path: &str) -> Option<&FileEntry> {
         self.files.iter().find(|entry| entry.path == path)
     }
+}
+
+/// A manifest's text with its checksum put right. `None` if the text has no place for one, or several.
+pub fn seal(json: &[u8]) -> Option<Vec<u8>> {
+    #[derive(Deserialize)]
+    struct Sealed {
+        checksum: String,
+    }
+    let Sealed { checksum } = serde_json::from_slice(json).ok()?;
+    let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if checksum.len() != NO_CHECKSUM.len() || !checksum.bytes().all(digits) {
+        return None;
+    }
+    let mut places = json.windows(checksum.len()).enumerate().filter(|(_, text)| *text == checksum.as_bytes());
+    let ((at, _), None) = (places.next()?, places.next()) else { return None };
+    let place = at..at + checksum.len();
+    let mut sealed = json.to_vec();
+    sealed[place.clone()].copy_from_slice(NO_CHECKSUM.as_bytes());
+    let digest = hexadecimal(&Sha256::digest(&sealed));
+    sealed[place].copy_from_slice(digest.as_bytes());
+    Some(sealed)
 }
 
 /// Whether the folder is a bundle, broken or not: it has a manifest.

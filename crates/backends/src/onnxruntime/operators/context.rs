@@ -333,7 +333,8 @@ impl Weights {
             Weights::F32(elements) => elements.len,
             Weights::Int8(bytes, _) => bytes.len,
         };
-        let reason = format!("the weights have {found} elements, which are not `inputs` {inputs} x `outputs` {outputs}");
+        let reason =
+            format!("the weights have {found} elements, which are not `inputs` {inputs} x `outputs` {outputs}");
         Err(ort::Error::new(reason))
     }
 

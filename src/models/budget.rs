@@ -14,7 +14,7 @@ pub(super) struct Budget {
 
 /// Bytes of a budget, until this is dropped.
 #[derive(Debug)]
-pub struct Reservation {
+pub(super) struct Reservation {
     budget: Arc<Budget>,
     bytes: u64,
 }
@@ -29,27 +29,14 @@ impl Budget {
     /// # Errors
     /// There isn't so much left.
     pub(super) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation, ModelError> {
-        let mut reservation = Reservation { budget: Arc::clone(self), bytes: 0 };
-        reservation.resize(bytes)?;
-        Ok(reservation)
-    }
-}
-
-impl Reservation {
-    /// Makes it larger or smaller.
-    ///
-    /// # Errors
-    /// There isn't so much left; the reservation is as before then.
-    pub(super) fn resize(&mut self, bytes: u64) -> Result<(), ModelError> {
-        let Budget { limit, reserved } = &*self.budget;
-        let own = self.bytes;
-        let resized = |all: u64| (all - own).checked_add(bytes).filter(|all| all <= limit || bytes <= own);
-        if let Err(all) = reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, resized) {
-            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-            return Err(ModelError::Memory { needed: mib(bytes), used: mib(all - own), limit: mib(*limit) });
+        let more = |all: u64| all.checked_add(bytes).filter(|all| *all <= self.limit);
+        match self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(Reservation { budget: Arc::clone(self), bytes }),
+            Err(all) => {
+                let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+                Err(ModelError::Memory { needed: mib(bytes), used: mib(all), limit: mib(self.limit) })
+            }
         }
-        self.bytes = bytes;
-        Ok(())
     }
 }
 
@@ -66,17 +53,13 @@ mod tests {
     #[test]
     fn what_is_reserved_is_within_the_limit_and_comes_back() {
         let budget = Budget::new(10);
-        let mut four = budget.reserve(4).unwrap();
-        let five = budget.reserve(5).unwrap();
-        assert!(budget.reserve(2).unwrap_err().to_string().contains("are used"));
-        assert!(four.resize(6).is_err());
-        four.resize(5).unwrap();
-        drop(five);
-        four.resize(10).unwrap();
-        assert!(budget.reserve(1).is_err() && budget.reserve(u64::MAX).is_err());
-        four.resize(0).unwrap();
-        drop(budget.reserve(10).unwrap());
+        let four = budget.reserve(4).unwrap();
+        let six = budget.reserve(6).unwrap();
+        assert!(budget.reserve(1).unwrap_err().to_string().contains("are used"));
         drop(four);
+        drop(budget.reserve(4).unwrap());
+        assert!(budget.reserve(5).is_err() && budget.reserve(u64::MAX).is_err());
+        drop(six);
         assert_eq!(budget.reserved.load(Ordering::Relaxed), 0);
     }
 

@@ -70,10 +70,10 @@ impl Registry {
         check_name(name)?;
         let reserved = self.reserve(name)?;
         let folder = Path::new(url);
-        // First the files' sizes, for what a build takes; then what the model will take, before anything of it is loaded.
-        let mut memory = self.budget.reserve(folder_bytes(folder))?;
+        // The files' sizes are less than what the model will take; one that can't fit isn't even opened.
+        drop(self.budget.reserve(folder_bytes(folder))?);
         let opened = (self.open)(folder)?;
-        memory.resize(opened.memory_bytes)?;
+        let memory = self.budget.reserve(opened.memory_bytes)?;
         let mut engine = (opened.load)()?;
         engine.keep(memory);
         reserved.fill(Loaded { url: url.to_owned(), engine: Arc::new(engine) });

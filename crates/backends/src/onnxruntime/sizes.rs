@@ -67,13 +67,14 @@ pub(super) fn check_graph(session: &Session, manifest: &Manifest) -> Result<(), 
     let (heads, context, head_dim) = (size(model.kv_heads), size(model.context), size(model.head_dim));
     let by_places = has_table(session);
     let cache = if by_places { vec![heads, head_dim] } else { vec![heads, context, head_dim] };
-    for (kind, tensors) in [("past_", session.inputs()), ("present_", session.outputs())] {
-        let found = tensors.iter().filter(|tensor| tensor.name().starts_with(kind)).count();
-        if found != 2 * model.layers as usize {
-            return Err(format!("it has {found} tensors {kind}..., but the manifest says {} layers", model.layers));
-        }
-        for (kv, layer) in (0..model.layers).flat_map(|layer| ['k', 'v'].map(|kv| (kv, layer))) {
-            check_tensor(tensors, &format!("{kind}{kv}_{layer}"), &cache)?;
+    for (kind, tensors) in [("past", session.inputs()), ("present", session.outputs())] {
+        for kv in ['k', 'v'] {
+            let prefix = format!("{kind}_{kv}_");
+            let found = tensors.iter().filter(|tensor| tensor.name().starts_with(&prefix)).count();
+            if found != model.layers as usize {
+                return Err(format!("it has {found} tensors {prefix}..., and the manifest {} layers", model.layers));
+            }
+            (0..found).try_for_each(|layer| check_tensor(tensors, &format!("{prefix}{layer}"), &cache))?;
         }
     }
     if by_places {
@@ -99,9 +100,5 @@ fn check_tensor(tensors: &[Outlet], name: &str, expected: &[i64]) -> Result<(), 
     if found.len() == expected.len() && found.iter().zip(expected).all(same) {
         return Ok(());
     }
-    Err(format!("`{name}` is {shape:?}, but the manifest's sizes make it [_, {}]", join(expected)))
-}
-
-fn join(sizes: &[i64]) -> String {
-    sizes.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
+    Err(format!("each row of `{name}` is {found:?}, but the manifest's sizes make it {expected:?}"))
 }

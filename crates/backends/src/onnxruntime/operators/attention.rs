@@ -107,7 +107,7 @@ impl Compute for Prepared {
         let slots = call.input::<i64>(6)?.elements; // [B, C]
         let (_, keys) = call.updated::<f32>(1, 3)?; // [slots, kv_heads, D]
         let (_, values) = call.updated::<f32>(2, 4)?;
-        let widths = projections.map(|part| part.dims.as_slice().last().map_or(0, |size| *size as usize));
+        let widths = projections.map(|part| part.dims.width());
         self.check_widths(widths)?;
         let y = call.output::<f32>(0, &projections[0].dims.with_last(self.heads * self.head_dim))?;
         let heads = std::array::from_fn(|part| Heads {

@@ -59,6 +59,19 @@ impl Dims {
         self.as_slice().iter().map(|size| usize::try_from(*size).unwrap_or(0)).product()
     }
 
+    /// The last one: elements of a row.
+    pub(super) fn width(&self) -> usize {
+        self.as_slice().last().map_or(0, |size| usize::try_from(*size).unwrap_or(0))
+    }
+
+    /// Checks that rows have so many elements.
+    pub(super) fn check_width(&self, inputs: usize) -> Result<(), ort::Error> {
+        match self.width() {
+            width if width == inputs => Ok(()),
+            width => Err(ort::Error::new(format!("a row has {width} elements where the attributes say {inputs}"))),
+        }
+    }
+
     /// These with another last one.
     pub(super) fn with_last(mut self, size: usize) -> Self {
         if let Some(last) = self.rank.checked_sub(1) {

@@ -65,7 +65,8 @@ pub(super) struct Prepared {
 
 impl Compute for Prepared {
     fn compute(&mut self, kernels: &mut Kernels, call: &Call) -> Result<(), ort::Error> {
-        let x = call.input::<f32>(0)?.elements; // [B, S, inputs]
+        let x = call.input::<f32>(0)?; // [B, S, inputs]
+        x.dims.check_width(self.inputs)?;
         let select = call.input::<i64>(1)?.elements; // [R]
         let selected = select.len();
         let out = Distributions {
@@ -83,6 +84,8 @@ impl Compute for Prepared {
             activation: Activation::None,
         };
         let missing = |row| ort::Error::new(format!("the selected row {row} does not exist"));
-        head::Head { linear, padded: self.padded, top_k: self.top_k }.run(kernels, x, select, out).map_err(missing)
+        head::Head { linear, padded: self.padded, top_k: self.top_k }
+            .run(kernels, x.elements, select, out)
+            .map_err(missing)
     }
 }

@@ -62,6 +62,7 @@ pub(super) struct Prepared {
 impl Compute for Prepared {
     fn compute(&mut self, kernels: &mut Kernels, call: &Call) -> Result<(), ort::Error> {
         let x = call.input::<f32>(0)?; // [.., inputs]
+        x.dims.check_width(self.inputs)?;
         let factor = self.factor.map(|index| call.input::<f32>(index)).transpose()?;
         let residual = self.residual.map(|index| call.input::<f32>(index)).transpose()?;
         let y = call.output::<f32>(0, &x.dims.with_last(self.outputs))?;

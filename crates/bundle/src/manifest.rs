@@ -309,7 +309,7 @@ impl Manifest {
             return Err(ManifestError::Format { found: format });
         }
         let manifest: Self = serde_json::from_slice(bytes).map_err(json_error)?;
-        if !seal(bytes).is_some_and(|sealed| sealed == bytes) {
+        if seal(bytes).is_none_or(|sealed| sealed != bytes) {
             return Err(ManifestError::Changed(path.to_owned()));
         }
         limits::check(&manifest)?;

@@ -178,6 +178,7 @@ pub fn build_checked(
     }
     let mut manifest = Manifest {
         format: FORMAT,
+        checksum: String::new(),
         name: options.name.clone().unwrap_or_else(|| folder_name(&options.checkpoint)),
         family: model.family().to_owned(),
         tool: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -195,7 +196,7 @@ pub fn build_checked(
         quality: None,
     };
     manifest.quality = check(bundle.folder(), &manifest)?;
-    bundle.finish(&manifest)?;
+    bundle.finish(&mut manifest)?;
     Ok(manifest)
 }
 

@@ -128,6 +128,18 @@ pub enum BuildError {
     },
 }
 
+impl BuildError {
+    /// Whether there was no room on the disk.
+    pub fn is_full_disk(&self) -> bool {
+        matches!(self, Self::WriteWeights(source) | Self::Write { source, .. } if is_full_disk(source))
+    }
+}
+
+/// Whether an error of the operating system says that there is no room on the disk.
+pub fn is_full_disk(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 impl From<PlanError> for BuildError {
     fn from(error: PlanError) -> Self {
         Self::Plan(Box::new(error))

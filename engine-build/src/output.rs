@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::BuildError;
 use crate::hashed::Hashed;
@@ -27,7 +28,7 @@ pub(crate) struct PartialBundle {
 }
 
 impl PartialBundle {
-    /// Takes `OUT.partial` beside `out`, which must be absent, an empty folder or a bundle, or makes `OUT.partial-PID`
+    /// Takes `OUT.partial` beside `out`, which must be absent, an empty folder or a bundle, or makes `OUT.partial-PID-N`
     /// if another process is at the former.
     pub(crate) fn create(out: &Path) -> Result<Self, BuildError> {
         let out = check_output(out)?;
@@ -70,7 +71,7 @@ impl PartialBundle {
         let file = File::create(&path).map_err(write_error(&path))?;
         let mut writer = Hashed::new(BufWriter::new(file));
         write(&mut writer)?;
-        writer.flush().map_err(write_error(&path))?;
+        writer.flush().and_then(|()| writer.get_ref().get_ref().sync_all()).map_err(write_error(&path))?;
         self.files.push(FileEntry { path: name.to_owned(), bytes: writer.bytes(), sha256: writer.sha256() });
         Ok(())
     }
@@ -85,14 +86,23 @@ impl PartialBundle {
         self.files.clone()
     }
 
-    /// Writes the manifest and moves the bundle to its place; one that was there is removed.
-    pub(crate) fn finish(mut self, manifest: &Manifest) -> Result<(), BuildError> {
+    /// Writes the manifest, gives it its checksum, and moves the bundle to its place; one that was there is removed.
+    ///
+    /// All of it is on the disk before it has its name: a machine that stops leaves a whole bundle or none.
+    pub(crate) fn finish(mut self, manifest: &mut Manifest) -> Result<(), BuildError> {
         let path = self.partial.join(manifest::FILE);
-        let mut json = serde_json::to_vec_pretty(manifest)
-            .map_err(|source| BuildError::Write { path: path.clone(), source: source.into() })?;
-        json.push(b'\n');
-        fs::write(&path, json).map_err(write_error(&path))?;
+        let json =
+            manifest.to_json().map_err(|source| BuildError::Write { path: path.clone(), source: source.into() })?;
+        let write = || {
+            let mut file = File::create(&path)?;
+            file.write_all(&json)?;
+            file.sync_all()
+        };
+        write().map_err(write_error(&path))?;
+        // What is too large for a server is refused before it replaces anything.
+        Manifest::parse(&path, &json).map_err(|error| BuildError::Refused(error.into()))?;
         resume::forget(&self.partial, &RESUMABLE).map_err(write_error(&self.partial))?;
+        sync_folder(&self.partial).map_err(write_error(&self.partial))?;
         self.replace().map_err(write_error(&self.out))?;
         self.finished = true;
         Ok(())
@@ -112,6 +122,7 @@ impl PartialBundle {
             return Err(error);
         }
         resume::release(&self.out)?;
+        sync_folder(self.out.parent().unwrap_or(&self.out))?;
         remove_folder(&replaced)
     }
 }
@@ -142,9 +153,10 @@ fn check_output(out: &Path) -> Result<PathBuf, BuildError> {
     fs::canonicalize(out).map_err(write_error(out))
 }
 
-/// The path `OUT.ROLE-PID` beside `out`, for this process.
+/// The path `OUT.ROLE-PID-N` beside `out`, for this call: several threads may build at once.
 fn sibling(out: &Path, role: &str) -> Result<PathBuf, BuildError> {
-    beside(out, &format!("{role}-{}", std::process::id()))
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    beside(out, &format!("{role}-{}-{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// A name beside `out` with something added.
@@ -153,6 +165,11 @@ fn beside(out: &Path, ending: &str) -> Result<PathBuf, BuildError> {
     let mut name = name.to_os_string();
     name.push(format!(".{ending}"));
     Ok(out.with_file_name(name))
+}
+
+/// Brings a folder's entries to the disk.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
 }
 
 fn remove_folder(path: &Path) -> io::Result<()> {

@@ -105,9 +105,10 @@ impl Resumable {
         writeln!(self.journal, "{}", checkpoint(self.file.bytes(), &self.file.sha256()))
     }
 
-    /// Bytes and checksum of the whole file.
+    /// Bytes and checksum of the whole file, which is on the disk then.
     pub(crate) fn close(mut self) -> io::Result<(u64, String)> {
         self.file.flush()?;
+        self.file.get_ref().get_ref().sync_all()?;
         Ok((self.file.bytes(), self.file.sha256()))
     }
 }

@@ -1,39 +1,60 @@
 //! Loading models for a server: the one that it is started with, and those that clients name.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use backends::onnxruntime::CpuLevel;
+use bundle::Manifest;
 use tokio::sync::watch;
 
 use super::model_args::ModelArgs;
 use super::progress::Bar;
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineOptions, memory_bytes};
 use crate::metrics::Metrics;
 use crate::models::folder::{self, ModelFolder};
-use crate::models::{LoadError, ModelState};
+use crate::models::{LoadError, ModelState, Opened};
 
-/// Loads a folder that a client named.
-pub(super) fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Result<Engine, LoadError> {
+/// Time until a build that met a full disk is tried again; it doubles up to the last.
+const FIRST_RETRY: Duration = Duration::from_secs(2);
+/// See [`FIRST_RETRY`].
+const LAST_RETRY: Duration = Duration::from_secs(120);
+
+/// Opens a folder that a client named.
+pub(super) fn open_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Result<Opened, LoadError> {
     let started = Instant::now();
-    let engine = load(args, &folder::identify(folder)?, &Bar::default(), metrics).inspect_err(|error| {
-        // A client isn't told the reason.
-        if let LoadError::Engine(EngineError::Model(reason)) = error {
-            tracing::error!(%reason, folder = %folder.display(), "the model can't be loaded");
-        }
-    })?;
-    let (cpu_level, elapsed_ms) = (engine.cpu_level().map(CpuLevel::name), started.elapsed().as_millis() as u64);
-    tracing::info!(folder = %folder.display(), cpu_level, elapsed_ms, "loaded");
-    Ok(engine)
+    let bundle = Bundle::open(args, &folder::identify(folder)?, &Bar::default())?;
+    let memory_bytes = memory_bytes(&bundle.path, &bundle.manifest, &bundle.options);
+    let (metrics, folder) = (Arc::clone(metrics), folder.to_owned());
+    let load = move || {
+        let engine = bundle.load(&metrics)?;
+        let (cpu_level, elapsed_ms) = (engine.cpu_level().map(CpuLevel::name), started.elapsed().as_millis() as u64);
+        tracing::info!(folder = %folder.display(), cpu_level, elapsed_ms, "loaded");
+        Ok(engine)
+    };
+    Ok(Opened { memory_bytes, load: Box::new(load) })
 }
 
-/// Builds a bundle if needed, and loads it.
-fn load(args: &ModelArgs, folder: &ModelFolder, bar: &Bar, metrics: &Arc<Metrics>) -> Result<Engine, LoadError> {
-    let (intake, options) = args.setup(folder).map_err(LoadError::Backend)?;
-    let (path, manifest) = folder::open(folder, &intake, bar)?;
-    Ok(Engine::load(&path, &manifest, &args.for_server(options, &path), metrics)?)
+/// A bundle that was checked, and the options for it.
+struct Bundle {
+    path: PathBuf,
+    manifest: Manifest,
+    options: EngineOptions,
+}
+
+impl Bundle {
+    /// Builds the bundle if needed.
+    fn open(args: &ModelArgs, folder: &ModelFolder, bar: &Bar) -> Result<Self, LoadError> {
+        let (intake, options) = args.setup(folder).map_err(LoadError::Backend)?;
+        let (path, manifest) = folder::open(folder, &intake, bar)?;
+        let options = args.for_server(options, &path);
+        Ok(Self { path, manifest, options })
+    }
+
+    fn load(&self, metrics: &Arc<Metrics>) -> Result<Engine, LoadError> {
+        Ok(Engine::load(&self.path, &self.manifest, &self.options, metrics)?)
+    }
 }
 
 /// The model that a server is started with, while it is loaded.
@@ -53,7 +74,7 @@ impl Loading {
     /// unhealthy.
     pub(super) fn run(self, state: &watch::Sender<ModelState>) {
         let started = Instant::now();
-        let loaded = self.load();
+        let loaded = self.load(state);
         if self.stopping.load(Ordering::Relaxed) {
             return;
         }
@@ -73,10 +94,31 @@ impl Loading {
         }
     }
 
-    fn load(&self) -> Result<Engine, String> {
+    /// Loads the model. A build that met a full disk is tried again until there is room, or the server stops.
+    fn load(&self, state: &watch::Sender<ModelState>) -> Result<Engine, String> {
         let folder = self.folder.as_ref().map_err(Clone::clone)?;
-        let bar = Bar::cancelled_by(Arc::clone(&self.stopping));
-        load(&self.args, folder, &bar, &self.metrics).map_err(|error| error.to_string())
+        let mut pause = FIRST_RETRY;
+        loop {
+            let bar = Bar::cancelled_by(Arc::clone(&self.stopping));
+            match Bundle::open(&self.args, folder, &bar).and_then(|bundle| bundle.load(&self.metrics)) {
+                Err(error) if error.is_full_disk() && !self.stopping.load(Ordering::Relaxed) => {
+                    let retry_s = pause.as_secs();
+                    tracing::error!(%error, retry_s, "there is no room for the bundle; /ping stays unhealthy until then");
+                    state.send_replace(ModelState::Failed(format!("{error}; it is tried again")));
+                    self.wait(pause);
+                    pause = (2 * pause).min(LAST_RETRY);
+                }
+                loaded => return loaded.map_err(|error| error.to_string()),
+            }
+        }
+    }
+
+    /// Waits, but not beyond the server's stop.
+    fn wait(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        while Instant::now() < until && !self.stopping.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Prints how to ask; `field` is where the model takes a text.

@@ -16,8 +16,9 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use super::loading::{Loading, load_folder};
+use super::loading::{Loading, open_folder};
 use super::model_args::ModelArgs;
+use crate::engine::machine;
 use crate::http::{self, Listener, ServerOptions};
 use crate::metrics::Metrics;
 use crate::models::folder::ModelFolder;
@@ -132,9 +133,14 @@ impl ServeArgs {
 
     /// An empty registry of models by name.
     fn registry(&self, metrics: &Arc<Metrics>) -> Registry {
-        let limits = RegistryLimits { bytes: self.models_mib << 20, models: self.max_models };
+        let (asked, machine) = (self.models_mib.saturating_mul(1 << 20), machine::memory_bytes().unwrap_or(u64::MAX));
+        if asked > machine {
+            let (asked_mib, machine_mib) = (self.models_mib, machine >> 20);
+            tracing::warn!(asked_mib, machine_mib, "--models-mib is more than there is: models get what there is");
+        }
+        let limits = RegistryLimits { bytes: asked.min(machine), models: self.max_models };
         let (args, metrics) = (self.model.clone(), Arc::clone(metrics));
-        Registry::new(Box::new(move |folder| load_folder(&args, folder, &metrics)), limits)
+        Registry::new(Box::new(move |folder| open_folder(&args, folder, &metrics)), limits)
     }
 }
 

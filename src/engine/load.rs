@@ -6,7 +6,7 @@ use std::sync::Arc;
 use backends::onnxruntime::CpuLevel;
 use backends::options;
 use bundle::extras::{BLOCKLIST_FILE, ExtrasError, TYPING_FILE, read_blocklist};
-use bundle::manifest::{ENCODER_WEIGHTS_FILE, Manifest, WEIGHTS_FILE};
+use bundle::manifest::Manifest;
 use completion::text::Text;
 use completion::text::blocklist::Blocklist;
 use completion::typing::channel::Channel;
@@ -45,6 +45,17 @@ pub enum EngineError {
         /// What is wrong with the file.
         reason: String,
     },
+    /// The caches don't fit into the machine's memory.
+    #[error(
+        "the model's caches need {needed} MiB, and there are {machine} MiB of memory: lower --lanes, --kv-pool-mib or \
+         --replicas, or build the bundle with a smaller --context"
+    )]
+    Memory {
+        /// MiB of all caches.
+        needed: u64,
+        /// MiB of the machine, or of this process's control group.
+        machine: u64,
+    },
     /// The model can't be loaded.
     #[error(transparent)]
     Model(#[from] PoolError),
@@ -62,8 +73,6 @@ pub struct EngineParts {
     pub limits: Limits,
     /// Loads the backend; each model thread calls it.
     pub load: Loader,
-    /// Bytes of the model with all its caches full.
-    pub memory_bytes: u64,
     /// The CPU level of its kernels, if foretype's kernels compute it.
     pub cpu_level: Option<CpuLevel>,
 }
@@ -75,7 +84,7 @@ impl EngineParts {
     /// The loader's.
     pub fn new(name: &str, text: Text, load: Loader) -> Result<Self, EngineError> {
         let limits = load().map_err(PoolError::from)?.limits().clone();
-        Ok(Self { name: name.to_owned(), text, popular: None, limits, load, memory_bytes: 0, cpu_level: None })
+        Ok(Self { name: name.to_owned(), text, popular: None, limits, load, cpu_level: None })
     }
 
     /// Reads a bundle. No model is loaded yet.
@@ -87,21 +96,10 @@ impl EngineParts {
         let (folder, owned, backend) = (bundle.to_owned(), manifest.clone(), options.backend.clone());
         let load: Loader = Arc::new(move || options::load(&folder, &owned, &backend));
         let limits = options::limits(manifest, &options.backend);
-        let memory_bytes = memory_bytes(bundle, &limits, options);
         let (name, popular) = (manifest.name.clone(), Popular::open(bundle)?);
         let cpu_level = options.backend.cpu_level(manifest);
-        Ok(Self { name, text, popular, limits, load, memory_bytes, cpu_level })
+        Ok(Self { name, text, popular, limits, load, cpu_level })
     }
-}
-
-/// Bytes of weights, keys and values, encoder outputs and prefix caches of all replicas.
-fn memory_bytes(bundle: &Path, limits: &Limits, options: &EngineOptions) -> u64 {
-    let pool = &options.requests.pool;
-    let kv = (limits.pages + limits.lanes * limits.context) * limits.page_bytes + pool.prefix_cache_bytes;
-    let sources = limits.source.map_or(0, |source| (source.slots + limits.lanes) * source.slot_bytes);
-    let file = |name| std::fs::metadata(bundle.join(name)).map_or(0, |file| file.len());
-    let weights = file(WEIGHTS_FILE) + if limits.source.is_some() { file(ENCODER_WEIGHTS_FILE) } else { 0 };
-    (weights + (kv + sources) as u64) * pool.replicas as u64
 }
 
 /// Adds the bundle's typing channel, if there is one.

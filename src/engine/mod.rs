@@ -1,16 +1,19 @@
 //! One loaded model: tokenizer, blocklist, popular queries, model threads, limits. HTTP and the command line call it.
 //!
-//! `load` reads its parts, and `model` is what requests are checked against. `completion` and `generation` make tasks
+//! `estimate` says how much memory it takes, and [`machine`] how much there is. `load` reads its parts, and `model` is what requests are checked against. `completion` and `generation` make tasks
 //! of requests, and `running` is a request until it is answered.
 
 mod completion;
+mod estimate;
 mod generation;
 mod load;
+pub mod machine;
 mod model;
 mod options;
 mod running;
 mod tokenizer;
 
+use std::any::Any;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +29,7 @@ use scheduler::{Answer, Finish, Health, Pool, Request, Superseded, Usage};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::completion::Completion;
+pub use self::estimate::memory_bytes;
 pub use self::generation::{Generation, check_choice};
 pub use self::load::{EngineError, EngineParts, with_channel};
 use self::model::{Model, check_session};
@@ -47,8 +51,9 @@ pub struct Engine {
     sessions: Mutex<Sessions>,
     popular: Option<Arc<Popular>>,
     metrics: Arc<ModelMetrics>,
-    memory_bytes: u64,
     cpu_level: Option<CpuLevel>,
+    /// Given back when the model's threads and memory are gone, so it comes last.
+    kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Engine {
@@ -62,6 +67,7 @@ impl Engine {
         options: &EngineOptions,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, EngineError> {
+        estimate::check(manifest, options)?;
         Self::start(EngineParts::read(bundle, manifest, options)?, options.requests.clone(), metrics)
     }
 
@@ -70,7 +76,7 @@ impl Engine {
     /// # Errors
     /// The model can't be loaded.
     pub fn start(parts: EngineParts, options: RequestOptions, metrics: &Arc<Metrics>) -> Result<Self, EngineError> {
-        let EngineParts { name, text, popular, limits, load, memory_bytes, cpu_level } = parts;
+        let EngineParts { name, text, popular, limits, load, cpu_level } = parts;
         if let Some(level) = cpu_level {
             metrics.cpu_level(level.name());
         }
@@ -79,7 +85,7 @@ impl Engine {
         let pool = Pool::start(&load, text.prompt()[0], options.pool, &observer)?;
         let model = Model::new(text, &limits, options);
         let popular = popular.map(Arc::new);
-        Ok(Self { name, model, pool, sessions: Mutex::default(), popular, metrics, memory_bytes, cpu_level })
+        Ok(Self { name, model, pool, sessions: Mutex::default(), popular, metrics, cpu_level, kept: None })
     }
 
     /// The model's name.
@@ -102,9 +108,9 @@ impl Engine {
         self.model.encoder_tokens.is_some()
     }
 
-    /// Bytes of the model with all its caches full, roughly.
-    pub fn memory_bytes(&self) -> u64 {
-        self.memory_bytes
+    /// Keeps something until the model is gone, such as a reservation of its memory.
+    pub fn keep(&mut self, kept: impl Any + Send + Sync) {
+        self.kept = Some(Box::new(kept));
     }
 
     /// The CPU level of its kernels, if foretype's kernels compute it.

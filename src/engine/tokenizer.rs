@@ -29,5 +29,11 @@ pub fn read_text(bundle: &Path, manifest: &Manifest) -> Result<Text, TokenizerEr
         Some(_) => Text::of_encoder_decoder(&json, start, &ends),
         None => Text::from_json(&json, start, &ends, &manifest.prompt_prefix),
     };
-    text.map_err(|error| TokenizerError { path, reason: error.to_string() })
+    let text = text.map_err(|error| TokenizerError { path: path.clone(), reason: error.to_string() })?;
+    let (found, vocab) = (text.vocab(), manifest.model.vocab as usize);
+    if found > vocab {
+        let reason = format!("it has {found} tokens, but the manifest's `vocab` is {vocab}; build the bundle again");
+        return Err(TokenizerError { path, reason });
+    }
+    Ok(text)
 }

@@ -102,9 +102,7 @@ impl From<LoadError> for Error {
             LoadError::Folder(IntakeError::NoFolder(folder)) => {
                 Self::new(Kind::NotFound, format!("url is {}; there is no such folder", folder.display()))
             }
-            LoadError::Engine(EngineError::Model(_)) => {
-                Self::new(Kind::Internal, "the model can't be loaded; the server's log says why")
-            }
+            LoadError::Engine(error @ EngineError::Memory { .. }) => Self::new(Kind::OutOfMemory, error.to_string()),
             unusable => Self::new(Kind::InvalidValue, format!("url can't be loaded: {unusable}")),
         }
     }

@@ -1,5 +1,7 @@
 //! The errors of loading and finding a model.
 
+use engine_build::error::is_full_disk;
+
 use super::folder::IntakeError;
 use crate::engine::EngineError;
 
@@ -52,6 +54,17 @@ pub enum ModelError {
     /// The folder can't be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+}
+
+impl LoadError {
+    /// Whether there was no room on the disk for a bundle: another try may find some.
+    pub fn is_full_disk(&self) -> bool {
+        match self {
+            Self::Folder(IntakeError::Build(error)) => error.is_full_disk(),
+            Self::Folder(IntakeError::Cache { source, .. }) => is_full_disk(source),
+            _ => false,
+        }
+    }
 }
 
 /// Why a folder can't be loaded.

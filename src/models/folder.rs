@@ -3,6 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use bundle::extras::{BLOCKLIST_FILE, POPULAR_SOURCE, TYPING_FILE};
 use bundle::manifest::{Manifest, ManifestError};
@@ -79,12 +80,12 @@ pub enum IntakeError {
     #[error(transparent)]
     Build(#[from] BuildError),
     /// The cache can't be written.
-    #[error("the cache folder {} can't be made: {reason}; name another one with --cache", path.display())]
+    #[error("the cache folder {} can't be written: {source}; name another one with --cache", path.display())]
     Cache {
         /// The cache folder.
         path: PathBuf,
-        /// The operating system's words.
-        reason: String,
+        /// The operating system's error.
+        source: std::io::Error,
     },
 }
 
@@ -123,30 +124,52 @@ pub fn open(
     progress: &dyn Progress,
 ) -> Result<(PathBuf, Manifest), IntakeError> {
     match source {
-        ModelFolder::Bundle(path) => {
-            // It came from elsewhere, so every byte is checked; that also reads the files into the page cache.
-            let (path, manifest) = load(path)?;
-            manifest.verify_checksums(&path)?;
-            Ok((path, manifest))
-        }
+        ModelFolder::Bundle(path) => load(path),
         ModelFolder::Checkpoint(path) => {
             let built = options.cache.join(cache_name(path, options)?);
-            if is_bundle(&built)
-                && let Ok(found) = load(&built)
-            {
-                return Ok(found);
+            match cached(&built) {
+                Some(found) => Ok(found),
+                None => build(path, &built, options, progress),
             }
-            let no_cache =
-                |e: std::io::Error| IntakeError::Cache { path: options.cache.clone(), reason: e.to_string() };
-            std::fs::create_dir_all(&options.cache).map_err(no_cache)?;
-            tracing::info!(checkpoint = %path.display(), bundle = %built.display(), "building the bundle");
-            let manifest = quality::build(&build_options(path, built.clone(), options), &options.gate, progress)?;
-            if let Some(measured) = &manifest.quality {
-                tracing::info!("{}", quality::describe(measured));
-            }
-            load(&built)
         }
     }
+}
+
+/// The bundle in the cache, if it is there and as it was built.
+fn cached(built: &Path) -> Option<(PathBuf, Manifest)> {
+    if !is_bundle(built) {
+        return None;
+    }
+    let warn = |error: &IntakeError| tracing::warn!(%error, "the bundle in the cache is damaged and is built again");
+    load(built).inspect_err(warn).ok()
+}
+
+/// Held while a bundle is built into the cache: whoever waits for the same one finds it then.
+static BUILDING: Mutex<()> = Mutex::new(());
+
+/// Builds a checkpoint into the cache.
+fn build(
+    checkpoint: &Path,
+    built: &Path,
+    options: &IntakeOptions,
+    progress: &dyn Progress,
+) -> Result<(PathBuf, Manifest), IntakeError> {
+    let _alone = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = cached(built) {
+        return Ok(found);
+    }
+    let cache = |source| IntakeError::Cache { path: options.cache.clone(), source };
+    std::fs::create_dir_all(&options.cache).map_err(cache)?;
+    if built.exists() {
+        // A damaged bundle may lack what tells the builder that it is one.
+        std::fs::remove_dir_all(built).map_err(cache)?;
+    }
+    tracing::info!(checkpoint = %checkpoint.display(), bundle = %built.display(), "building the bundle");
+    let manifest = quality::build(&build_options(checkpoint, built.to_owned(), options), &options.gate, progress)?;
+    if let Some(measured) = &manifest.quality {
+        tracing::info!("{}", quality::describe(measured));
+    }
+    load(built)
 }
 
 /// The options with which a checkpoint is built on its first use.
@@ -164,9 +187,11 @@ fn build_options(checkpoint: &Path, out: PathBuf, options: &IntakeOptions) -> Bu
     build
 }
 
+/// Reads a manifest, and every byte of the files that it lists: a disk, or whoever copied them, may have changed one.
+/// That also reads the files into the page cache, where the engine finds them.
 fn load(bundle: &Path) -> Result<(PathBuf, Manifest), IntakeError> {
     let manifest = Manifest::load(bundle)?;
-    manifest.verify(bundle)?;
+    manifest.verify_checksums(bundle)?;
     Ok((bundle.to_owned(), manifest))
 }
 

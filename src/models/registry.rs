@@ -5,11 +5,20 @@ use std::collections::btree_map::Entry;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::budget::Budget;
 use super::error::{LoadError, MAX_NAME_CHARACTERS, ModelError};
 use crate::engine::Engine;
 
-/// Loads the engine of a folder.
-pub type FolderLoader = Box<dyn Fn(&Path) -> Result<Engine, LoadError> + Send + Sync>;
+/// Opens a folder: checks it, and builds its bundle if needed. No model is loaded yet.
+pub type FolderLoader = Box<dyn Fn(&Path) -> Result<Opened, LoadError> + Send + Sync>;
+
+/// A folder whose model can be loaded.
+pub struct Opened {
+    /// Bytes that the model takes with all its caches full.
+    pub memory_bytes: u64,
+    /// Loads it.
+    pub load: Box<dyn FnOnce() -> Result<Engine, LoadError>>,
+}
 
 /// Bounds on what a registry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +31,10 @@ pub struct RegistryLimits {
 
 /// Models by name, loaded on demand.
 pub struct Registry {
-    load: FolderLoader,
-    limits: RegistryLimits,
+    open: FolderLoader,
+    /// Most models.
+    models: usize,
+    budget: Arc<Budget>,
     slots: Mutex<BTreeMap<String, Slot>>,
 }
 
@@ -46,8 +57,9 @@ enum Slot {
 
 impl Registry {
     /// An empty registry.
-    pub fn new(load: FolderLoader, limits: RegistryLimits) -> Self {
-        Self { load, limits, slots: Mutex::new(BTreeMap::new()) }
+    pub fn new(open: FolderLoader, limits: RegistryLimits) -> Self {
+        let (models, budget) = (limits.models, Budget::new(limits.bytes));
+        Self { open, models, budget, slots: Mutex::new(BTreeMap::new()) }
     }
 
     /// Loads a model. Blocks until it answers or can't; two loads of one name don't run beside each other.
@@ -58,10 +70,14 @@ impl Registry {
         check_name(name)?;
         let reserved = self.reserve(name)?;
         let folder = Path::new(url);
-        // The files' sizes are less than what the model will take; a model that can't fit isn't loaded at all.
-        self.check_budget(folder_bytes(folder))?;
-        let engine = (self.load)(folder)?;
-        reserved.fill(Loaded { url: url.to_owned(), engine: Arc::new(engine) })
+        // The files' sizes are less than what the model will take; one that can't fit isn't even opened.
+        drop(self.budget.reserve(folder_bytes(folder))?);
+        let opened = (self.open)(folder)?;
+        let memory = self.budget.reserve(opened.memory_bytes)?;
+        let mut engine = (opened.load)()?;
+        engine.keep(memory);
+        reserved.fill(Loaded { url: url.to_owned(), engine: Arc::new(engine) });
+        Ok(())
     }
 
     /// Removes a model; requests that run are answered.
@@ -118,31 +134,17 @@ impl Registry {
             Some(Slot::Ready(_)) => return Err(ModelError::AlreadyLoaded(name.to_owned())),
             None => {}
         }
-        if slots.len() >= self.limits.models {
+        if slots.len() >= self.models {
             return Err(ModelError::TooMany(slots.len()));
         }
         slots.insert(name.to_owned(), Slot::Loading);
         Ok(Reserved { registry: self, name, filled: false })
     }
 
-    fn check_budget(&self, wanted: u64) -> Result<(), ModelError> {
-        check_budget(&self.slots(), wanted, self.limits.bytes)
-    }
-
     /// Nothing that runs under the lock can leave the map half changed.
     fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn check_budget(slots: &BTreeMap<String, Slot>, wanted: u64, limit: u64) -> Result<(), ModelError> {
-    let bytes = |slot: &Slot| if let Slot::Ready(loaded) = slot { loaded.engine.memory_bytes() } else { 0 };
-    let used: u64 = slots.values().map(bytes).sum();
-    if used.saturating_add(wanted) <= limit {
-        return Ok(());
-    }
-    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-    Err(ModelError::Memory { needed: mib(wanted), used: mib(used), limit: mib(limit) })
 }
 
 /// A name that is being loaded. Dropping this, also in a panic, makes the name free again.
@@ -153,12 +155,9 @@ struct Reserved<'a> {
 }
 
 impl Reserved<'_> {
-    fn fill(mut self, loaded: Loaded) -> Result<(), ModelError> {
-        let mut slots = self.registry.slots();
-        check_budget(&slots, loaded.engine.memory_bytes(), self.registry.limits.bytes)?;
-        slots.insert(self.name.to_owned(), Slot::Ready(loaded));
+    fn fill(mut self, loaded: Loaded) {
+        self.registry.slots().insert(self.name.to_owned(), Slot::Ready(loaded));
         self.filled = true;
-        Ok(())
     }
 }
 

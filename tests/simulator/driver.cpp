@@ -3,6 +3,7 @@
 // It is as lazy as the driver may be: work on a stream runs when somebody waits for it, so a result that is read too early, or
 // staging memory that is reused too early, shows. Fresh memory is NaN. It is stricter than the driver where the backend promises
 // more: host memory of asynchronous copies has to be pinned. Tests steer it through the `standin_` functions.
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "driver.h"
@@ -45,6 +47,10 @@ State& state() {
 }
 
 thread_local CUcontext current = nullptr;
+
+// Whether calls that have waited for a stream return only later, and how many are held so.
+std::atomic<bool> held{false};
+std::atomic<int> holding{0};
 
 bool within(std::map<std::uintptr_t, std::size_t> const& ranges, void const* address, std::size_t bytes) {
     auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -200,6 +206,12 @@ DRIVER long standin_alive() {
     State const& s = state();
     return static_cast<long>(s.device.size() + s.pinned.size() + s.streams.size() + s.graphs.size() + s.executables.size()) + s.contexts;
 }
+// A thread that has waited for a stream may be scheduled again much later: it is held until this is called with 0. Returns how
+// many are.
+DRIVER int standin_hold(int hold) {
+    held = hold != 0;
+    return holding;
+}
 // What a new process would see: the device works again.
 DRIVER void standin_recover() {
     Guard guard(lock);
@@ -346,12 +358,21 @@ DRIVER CUresult cuStreamDestroy_v2(CUstream on) {
     return kSuccess;
 }
 DRIVER CUresult cuStreamSynchronize(CUstream on) {
-    Guard guard(lock);
-    if (int code = entered("cuStreamSynchronize")) return code;
-    Stream* stream = known(on);
-    if (!stream) return kInvalidHandle;
-    if (stream->spoil_capture()) return kStreamCaptureUnsupported;
-    return stream->wait();
+    CUresult waited;
+    {
+        Guard guard(lock);
+        if (int code = entered("cuStreamSynchronize")) return code;
+        Stream* stream = known(on);
+        if (!stream) return kInvalidHandle;
+        if (stream->spoil_capture()) return kStreamCaptureUnsupported;
+        waited = stream->wait();
+    }
+    if (held) {
+        ++holding;
+        while (held) std::this_thread::yield();
+        --holding;
+    }
+    return waited;
 }
 DRIVER CUresult cuStreamBeginCapture_v2(CUstream on, int) {
     Guard guard(lock);

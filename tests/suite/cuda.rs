@@ -77,6 +77,32 @@ fn copies_run_in_order_and_results_wait_for_the_stream() {
 }
 
 #[test]
+fn memory_that_was_lent_while_another_thread_waited_stays_lent() {
+    let stand_in = StandIn::new();
+    let stream = stream(&stand_in);
+    let memory = DeviceMemory::new(&stream, 16).unwrap();
+    let mut staged = Pinned::<i64>::new(&stream, 2).unwrap();
+    stand_in.hold(true);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            stream.device().make_current().unwrap();
+            stream.synchronize().unwrap();
+        });
+        while stand_in.hold(true) == 0 {
+            std::thread::yield_now();
+        }
+        // It has waited for what was there before, and returns only after this.
+        stream.upload(&memory, &mut staged, 2).unwrap();
+        stand_in.hold(false);
+        waiting.join().unwrap();
+    });
+    let touched = catch_unwind(AssertUnwindSafe(|| staged.as_mut_slice()[0] = 99));
+    assert!(touched.is_err(), "the copy has not run yet");
+    stream.synchronize().unwrap();
+    staged.as_mut_slice()[0] = 99;
+}
+
+#[test]
 fn memory_that_is_used_up_is_told_apart() {
     let stand_in = StandIn::new();
     stand_in.device(1, 86, 1000);

@@ -1,11 +1,13 @@
 //! What the HTTP tests share: requests with headers, servers of models by name, answers made of lines.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 
+use foretype::engine::Engine;
 use foretype::http::{self, ServerOptions};
 use foretype::metrics::Metrics;
-use foretype::models::{FolderLoader, Models, Registry, RegistryLimits};
+use foretype::models::{FolderLoader, LoadError, Models, Opened, Registry, RegistryLimits};
 use serde_json::Value;
 
 use crate::support::Answer;
@@ -48,6 +50,9 @@ pub fn error(answer: &Answer) -> (u16, String, String) {
     (answer.status, text("kind"), text("message"))
 }
 
+/// Makes the engine of a folder.
+pub type EngineLoader = Box<dyn Fn(&Path) -> Result<Engine, LoadError> + Send + Sync>;
+
 /// A server of models by name, until dropped.
 pub struct RegistryServer {
     pub address: SocketAddr,
@@ -55,10 +60,20 @@ pub struct RegistryServer {
 }
 
 impl RegistryServer {
-    pub fn start(load: FolderLoader, limits: RegistryLimits) -> Self {
+    /// `load` makes the engine of a folder, which takes no memory of the budget.
+    pub fn start(load: EngineLoader, limits: RegistryLimits) -> Self {
+        let load = Arc::new(load);
+        let open = move |folder: &Path| {
+            let (load, folder) = (Arc::clone(&load), folder.to_owned());
+            Ok(Opened { memory_bytes: 0, load: Box::new(move || load(&folder)) })
+        };
+        Self::with_opener(Box::new(open), limits)
+    }
+
+    pub fn with_opener(open: FolderLoader, limits: RegistryLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let models = Models::Multi(Arc::new(Registry::new(load, limits)));
+        let models = Models::Multi(Arc::new(Registry::new(open, limits)));
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {

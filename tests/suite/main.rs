@@ -22,6 +22,7 @@ mod http_schemas;
 mod kill;
 #[cfg(feature = "tensorrt")]
 mod on_gpu;
+mod onnx_edit;
 mod parity;
 mod plans;
 mod quality;
@@ -36,6 +37,7 @@ mod tensorrt_refusals;
 #[cfg(feature = "tensorrt")]
 mod tensorrt_sources;
 mod tuning;
+mod wrong_bundles;
 
 #[cfg(not(feature = "tensorrt"))]
 #[test]

@@ -85,6 +85,12 @@ impl StandIn {
         number(&self.driver, b"standin_alive\0")
     }
 
+    /// Holds calls of `cuStreamSynchronize` that have waited, or lets them return; how many are held.
+    pub fn hold(&self, hold: bool) -> i32 {
+        // SAFETY: as above.
+        unsafe { self.driver.get::<unsafe extern "C" fn(i32) -> i32>(b"standin_hold\0").unwrap()(i32::from(hold)) }
+    }
+
     /// Ends injected failures and what they did to the device.
     pub fn recover(&self) {
         // SAFETY: as above.

@@ -59,3 +59,13 @@ pub fn limits(manifest: &Manifest, options: &BackendOptions) -> Limits {
         BackendOptions::TensorRt(options) => tensorrt::limits(manifest, options),
     }
 }
+
+/// Bytes of everything but the weights that an engine takes when its caches are full, computed without loading it.
+pub fn memory_bytes(manifest: &Manifest, options: &BackendOptions) -> u64 {
+    if let BackendOptions::OnnxRuntime(options) = options {
+        return onnxruntime::memory_bytes(manifest, options);
+    }
+    let Limits { lanes, context, pages, page_bytes, source, .. } = limits(manifest, options);
+    let sources = source.map_or(0, |source| (source.slots + lanes).saturating_mul(source.slot_bytes));
+    lanes.saturating_mul(context).saturating_add(pages).saturating_mul(page_bytes).saturating_add(sources) as u64
+}

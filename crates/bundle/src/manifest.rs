@@ -5,11 +5,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
+
+use crate::limits::{self, MAX_MANIFEST_BYTES};
 
 /// The manifest's file name.
 pub const FILE: &str = "manifest.json";
@@ -24,7 +26,9 @@ pub const ENCODER_WEIGHTS_FILE: &str = "encoder.weights";
 /// The tokenizer's file name.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// The format that this version reads and writes.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
+/// Stands for a manifest's own checksum while that is computed.
+const NO_CHECKSUM: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// Precision of a graph's matrices, attention and KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -65,6 +69,8 @@ pub enum Quantization {
 pub struct Manifest {
     /// Version of this format; see [`FORMAT`].
     pub format: u32,
+    /// SHA-256 of the manifest itself, with 64 zeros in its place; see [`seal`].
+    pub checksum: String,
     /// The model's name, for people and for requests that name a model.
     pub name: String,
     /// The model's family, as transformers' `model_type`: `gpt2`, `gptj`, `llama` and so on.
@@ -229,6 +235,34 @@ pub enum ManifestError {
     /// The manifest's sizes contradict each other.
     #[error("the manifest contradicts itself: {0}; build the bundle again")]
     Inconsistent(&'static str),
+    /// Weights that are a link.
+    #[error("{0} is a link, which ONNX Runtime doesn't follow: put the file itself there, as `cp -L` does")]
+    Link(PathBuf),
+    /// The manifest was changed.
+    #[error("{0} is not the manifest that was built (its SHA-256 differs): copy the bundle again, or build it again")]
+    Changed(PathBuf),
+    /// A number that no bundle of this version has.
+    #[error("the manifest's `{field}` is {found}; it must be from {least} to {most}: build the bundle again")]
+    Limit {
+        /// The field, or the list whose length is meant.
+        field: &'static str,
+        /// The number.
+        found: u64,
+        /// The least that is allowed.
+        least: u64,
+        /// The most that is allowed.
+        most: u64,
+    },
+    /// Sizes for which the weights are too small.
+    #[error(
+        "{WEIGHTS_FILE} has {found} bytes, but the manifest's sizes need at least {needed}: build the bundle again"
+    )]
+    Weights {
+        /// Bytes of the file.
+        found: u64,
+        /// Bytes that the sizes need.
+        needed: u128,
+    },
     /// A listed file outside the bundle.
     #[error("the manifest lists `{0}`, which lies outside the bundle")]
     Path(String),
@@ -251,7 +285,10 @@ impl Manifest {
     /// Reads and checks the manifest of a bundle; of the other files nothing is read.
     pub fn load(bundle_dir: &Path) -> Result<Self, ManifestError> {
         let path = bundle_dir.join(FILE);
-        let bytes = fs::read(&path).map_err(|source| ManifestError::Io { path: path.clone(), source })?;
+        let mut bytes = Vec::new();
+        // One byte more than allowed tells a file that is too large.
+        let read = File::open(&path).and_then(|file| file.take(MAX_MANIFEST_BYTES + 1).read_to_end(&mut bytes));
+        read.map_err(|source| ManifestError::Io { path: path.clone(), source })?;
         Self::parse(&path, &bytes)
     }
 
@@ -261,6 +298,10 @@ impl Manifest {
         struct Versioned {
             format: u64,
         }
+        if bytes.len() as u64 > MAX_MANIFEST_BYTES {
+            let (found, most) = (bytes.len() as u64, MAX_MANIFEST_BYTES);
+            return Err(ManifestError::Limit { field: "size in bytes", found, least: 1, most });
+        }
         let json_error = |source| ManifestError::Json { path: path.to_owned(), source };
         // The version first: a later format may have fields that this one would call unknown.
         let Versioned { format } = serde_json::from_slice(bytes).map_err(json_error)?;
@@ -268,15 +309,24 @@ impl Manifest {
             return Err(ManifestError::Format { found: format });
         }
         let manifest: Self = serde_json::from_slice(bytes).map_err(json_error)?;
-        manifest.check()?;
+        if seal(bytes).is_none_or(|sealed| sealed != bytes) {
+            return Err(ManifestError::Changed(path.to_owned()));
+        }
+        limits::check(&manifest)?;
         Ok(manifest)
     }
 
-    /// Checks that every listed file is there and has the size it had when it was written.
+    /// Checks that every listed file is there, where it can be read, and has the size it had when it was written.
     pub fn verify(&self, bundle_dir: &Path) -> Result<(), ManifestError> {
         for entry in &self.files {
             let path = bundle_dir.join(&entry.path);
-            let metadata = fs::metadata(&path).map_err(|source| ManifestError::Io { path: path.clone(), source })?;
+            let failed = |source| ManifestError::Io { path: path.clone(), source };
+            let metadata = fs::metadata(&path).map_err(failed)?;
+            // ONNX Runtime reads weights only where the graph is.
+            let is_weights = [WEIGHTS_FILE, ENCODER_WEIGHTS_FILE].contains(&entry.path.as_str());
+            if is_weights && fs::symlink_metadata(&path).map_err(failed)?.is_symlink() {
+                return Err(ManifestError::Link(path));
+            }
             if metadata.len() != entry.bytes {
                 return Err(ManifestError::Size { path, found: metadata.len(), expected: entry.bytes });
             }
@@ -297,57 +347,44 @@ impl Manifest {
         Ok(())
     }
 
+    /// The manifest's text, as it is written, with its checksum, which this gets too.
+    ///
+    /// # Errors
+    /// The serializer's: a number that JSON has no form for.
+    pub fn to_json(&mut self) -> Result<Vec<u8>, serde_json::Error> {
+        NO_CHECKSUM.clone_into(&mut self.checksum);
+        let mut json = serde_json::to_vec_pretty(self)?;
+        json.push(b'\n');
+        let sealed = seal(&json).unwrap_or(json);
+        *self = serde_json::from_slice(&sealed)?;
+        Ok(sealed)
+    }
+
     /// The listed file of that name.
     pub fn file(&self, path: &str) -> Option<&FileEntry> {
         self.files.iter().find(|entry| entry.path == path)
     }
+}
 
-    /// Checks that the types alone do not make: a server sizes its buffers by these numbers.
-    fn check(&self) -> Result<(), ManifestError> {
-        let ModelInfo {
-            layers, heads, kv_heads, head_dim, hidden, context, positions, vocab, vocab_padded, top_k, ..
-        } = self.model;
-        let sizes = [layers, heads, kv_heads, head_dim, hidden, vocab, context, top_k];
-        let rules = [
-            (sizes.iter().all(|&size| size > 0), "a size is zero"),
-            (heads.checked_mul(head_dim).is_some(), "`heads` times `head_dim` is too large"),
-            (heads.checked_rem(kv_heads) == Some(0), "`heads` is not a multiple of `kv_heads`"),
-            (context <= positions, "`context` is more than `positions`"),
-            (vocab.checked_next_multiple_of(8) == Some(vocab_padded), "`vocab_padded` is not `vocab` rounded up to 8"),
-            (top_k <= vocab, "`top_k` is more than `vocab`"),
-            (
-                self.model.quantization == Quantization::None || self.model.operators == Operators::Foretype,
-                "`quantization` is `int8`, but `operators` is not `foretype`",
-            ),
-            (
-                self.model.operators == Operators::Onnx || self.model.dtype == Dtype::F32,
-                "`operators` is `foretype`, but `dtype` is not `f32`",
-            ),
-            (self.model.source != Some(0), "`source` is zero"),
-            (
-                self.model.source.is_none()
-                    || [ENCODER_FILE, ENCODER_WEIGHTS_FILE].iter().all(|name| self.file(name).is_some()),
-                "there is a `source`, but `files` does not list the encoder",
-            ),
-            (self.tokens.start < vocab, "the start token is not below `vocab`"),
-            (self.tokens.end_of_text.iter().all(|&id| id < vocab), "an end-of-text token is not below `vocab`"),
-            (
-                [GRAPH_FILE, WEIGHTS_FILE, &self.tokenizer.file].iter().all(|name| self.file(name).is_some()),
-                "`files` does not list the graph, the weights and the tokenizer",
-            ),
-        ];
-        if let Some((_, broken)) = rules.iter().find(|(holds, _)| !holds) {
-            return Err(ManifestError::Inconsistent(broken));
-        }
-        let inside = |entry: &&FileEntry| {
-            let mut components = Path::new(&entry.path).components();
-            !entry.path.is_empty() && components.all(|component| matches!(component, Component::Normal(_)))
-        };
-        match self.files.iter().find(|entry| !inside(entry)) {
-            Some(entry) => Err(ManifestError::Path(entry.path.clone())),
-            None => Ok(()),
-        }
+/// A manifest's text with its checksum put right. `None` if the text has no place for one, or several.
+pub fn seal(json: &[u8]) -> Option<Vec<u8>> {
+    #[derive(Deserialize)]
+    struct Sealed {
+        checksum: String,
     }
+    let Sealed { checksum } = serde_json::from_slice(json).ok()?;
+    let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if checksum.len() != NO_CHECKSUM.len() || !checksum.bytes().all(digits) {
+        return None;
+    }
+    let mut places = json.windows(checksum.len()).enumerate().filter(|(_, text)| *text == checksum.as_bytes());
+    let ((at, _), None) = (places.next()?, places.next()) else { return None };
+    let place = at..at + checksum.len();
+    let mut sealed = json.to_vec();
+    sealed[place.clone()].copy_from_slice(NO_CHECKSUM.as_bytes());
+    let digest = hexadecimal(&Sha256::digest(&sealed));
+    sealed[place].copy_from_slice(digest.as_bytes());
+    Some(sealed)
 }
 
 /// Whether the folder is a bundle, broken or not: it has a manifest.

@@ -20,6 +20,16 @@ const PART: std::ops::RangeInclusive<usize> = 16..=64;
 /// Blocks of queries of one head that share what is read of its cache.
 const BLOCKS: usize = 16;
 
+/// Bytes that a thread works with at most, where heads are not read side by side.
+pub fn scratch_bytes(context: usize, head_dim: usize) -> usize {
+    room(context, head_dim).saturating_mul(size_of::<f32>())
+}
+
+/// Elements of the scores, factors and queries of the blocks of one head.
+fn room(context: usize, head_dim: usize) -> usize {
+    BLOCKS * BLOCK * (context.next_multiple_of(LANES) + 1 + head_dim)
+}
+
 /// Where a head's elements are in a row of projections: head `h` begins at `offset + h * stride`.
 #[derive(Clone, Copy, Debug)]
 pub struct Heads<'a> {
@@ -96,7 +106,7 @@ impl Attention<'_> {
         let together = (caches / wanted).max(1);
         // Several tokens read a cache several times, so it has to be small.
         let side_by_side = if tokens > 1 { 1 } else { largest_divisor(self.kv_heads, together) };
-        let room = side_by_side * BLOCKS * BLOCK * (context.next_multiple_of(LANES) + 1 + self.head_dim);
+        let room = side_by_side * room(context, self.head_dim);
         scores.resize(threads.count() * room, 0.0);
         let job = Job {
             attention: self,

@@ -56,17 +56,23 @@ pub enum Matrix<'a> {
 }
 
 impl Matrix<'_> {
+    /// Whether the lengths are those of a packed `[inputs, outputs]`. Any two numbers may be asked for.
+    pub fn fits(&self, inputs: usize, outputs: usize) -> bool {
+        let wide = |size: usize| size as u128;
+        let padded = wide(outputs.div_ceil(PANEL)) * wide(PANEL);
+        match self {
+            Matrix::F32(elements) => wide(elements.len()) == padded * wide(inputs),
+            Matrix::Int8(bytes, scales) => {
+                wide(bytes.len()) == padded * wide(quads(inputs)) * wide(QUAD) && wide(scales.len()) == padded
+            }
+        }
+    }
+
     /// Checks the lengths.
     ///
     /// # Panics
     /// If they are not those of a packed `[inputs, outputs]`.
     pub fn check(&self, inputs: usize, outputs: usize) {
-        match self {
-            Matrix::F32(elements) => assert_eq!(elements.len(), len_f32(inputs, outputs), "a packed f32 matrix"),
-            Matrix::Int8(bytes, scales) => {
-                assert_eq!(bytes.len(), len_int8(inputs, outputs), "a packed int8 matrix");
-                assert_eq!(scales.len(), panels(outputs) * PANEL, "the scales of a packed int8 matrix");
-            }
-        }
+        assert!(self.fits(inputs, outputs), "a packed matrix of {inputs} inputs and {outputs} outputs");
     }
 }

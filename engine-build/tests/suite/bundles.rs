@@ -11,7 +11,7 @@ use half::{bf16, f16};
 use safetensors::Dtype as StoredDtype;
 use serde_json::{Value, json};
 
-use crate::tiny::{HIDDEN, POSITIONS, Tiny, VOCAB, float_tensor, floats, tensors};
+use crate::tiny::{HIDDEN, POSITIONS, Tiny, VOCAB, float_tensor, floats, sealed, tensors};
 
 /// Bytes of a page, on which every tensor of the weights file starts.
 const PAGE: usize = 4096;
@@ -189,12 +189,13 @@ fn tampering_shows() {
 fn manifests_that_cannot_be_true_are_refused() {
     let tiny = Tiny::new();
     let manifest = serde_json::to_value(tiny.build().expect("a bundle")).expect("JSON");
-    let cases: [(&str, Value, &str); 11] = [
+    let cases: [(&str, Value, &str); 12] = [
         ("/format", json!(2), "format 2"),
         ("/extra", json!(1), "unknown field"),
-        ("/model/heads", json!(0), "a size is zero"),
-        ("/model/hidden", json!(0), "a size is zero"),
-        ("/model/head_dim", json!(u32::MAX), "too large"),
+        ("/model/heads", json!(0), "`heads` is 0"),
+        ("/model/hidden", json!(0), "`hidden` is 0"),
+        ("/model/head_dim", json!(u32::MAX), "`head_dim` is 4294967295"),
+        ("/model/layers", json!(1000), "the manifest's sizes need at least"),
         ("/model/kv_heads", json!(3), "not a multiple of `kv_heads`"),
         ("/model/context", json!(17), "`context`"),
         ("/model/vocab_padded", json!(257), "`vocab_padded`"),
@@ -209,7 +210,7 @@ fn manifests_that_cannot_be_true_are_refused() {
             Value::Array(list) if key == "3" => list.push(value),
             parent => parent[key] = value,
         }
-        fs::write(tiny.out().join("manifest.json"), changed.to_string()).expect("written");
+        fs::write(tiny.out().join("manifest.json"), sealed(&changed)).expect("written");
         let error = Manifest::load(&tiny.out()).expect_err(pointer).to_string();
         assert!(error.contains(fragment), "{pointer}: {error}");
     }

@@ -7,7 +7,7 @@ use bundle::{Dtype, Manifest, Operators, Quantization};
 use engine_build::{BuildOptions, build};
 use serde_json::json;
 
-use crate::tiny::{HIDDEN, Tiny, VOCAB, floats, tensors};
+use crate::tiny::{HIDDEN, Tiny, VOCAB, floats, sealed, tensors};
 
 /// Builds with these operators and returns the manifest and the weights file.
 fn built(operators: Option<Operators>, quantization: Quantization) -> (Manifest, Vec<u8>) {
@@ -84,7 +84,7 @@ fn manifests_from_before_are_of_onnx_operators() {
     let model = manifest["model"].as_object_mut().expect("an object");
     model.remove("operators");
     model.remove("quantization");
-    fs::write(tiny.out().join("manifest.json"), manifest.to_string()).expect("written");
+    fs::write(tiny.out().join("manifest.json"), sealed(&manifest)).expect("written");
     let read = Manifest::load(&tiny.out()).expect("an old manifest");
     assert_eq!((read.model.operators, read.model.quantization), (Operators::Onnx, Quantization::None));
 
@@ -93,7 +93,7 @@ fn manifests_from_before_are_of_onnx_operators() {
     {
         let mut changed = manifest.clone();
         changed["model"][field] = json!(value);
-        fs::write(tiny.out().join("manifest.json"), changed.to_string()).expect("written");
+        fs::write(tiny.out().join("manifest.json"), sealed(&changed)).expect("written");
         let error = Manifest::load(&tiny.out()).expect_err(field).to_string();
         assert!(error.contains(fragment), "{error}");
     }

@@ -233,3 +233,8 @@ pub fn tokenizer() -> Value {
             "vocab": vocabulary(), "merges": []}
     })
 }
+
+/// The text of a manifest that was changed, with its checksum put right.
+pub fn sealed(manifest: &Value) -> Vec<u8> {
+    bundle::manifest::seal(manifest.to_string().as_bytes()).expect("a manifest with its checksum")
+}

@@ -3,7 +3,6 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::driver::CudaError;
 use super::stream::Stream;
@@ -78,8 +77,8 @@ pub struct Pinned<T: Element> {
     stream: Arc<Stream>,
     start: NonNull<T>,
     len: usize,
-    /// The stream's count of synchronisations that has to be reached before the memory is ours again.
-    free_at: AtomicU64,
+    /// The first of the stream's synchronisations after which the memory is ours again.
+    free_at: u64,
 }
 
 // SAFETY: the memory is owned, and its elements are plain data.
@@ -102,7 +101,7 @@ impl<T: Element> Pinned<T> {
         };
         // SAFETY: just allocated with this size; zero bytes are a valid `T`.
         unsafe { start.as_ptr().cast::<u8>().write_bytes(0, bytes) };
-        Ok(Self { stream: Arc::clone(stream), start, len, free_at: AtomicU64::new(0) })
+        Ok(Self { stream: Arc::clone(stream), start, len, free_at: 0 })
     }
 
     /// Number of elements.
@@ -130,10 +129,15 @@ impl<T: Element> Pinned<T> {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// The address, for work that is put on the stream now.
-    pub(super) fn lend(&mut self) -> *mut c_void {
-        self.free_at.store(self.stream.synchronisations() + 1, Ordering::Relaxed);
-        self.start.as_ptr().cast()
+    /// Gives the address to `enqueue`, which puts work on the stream.
+    ///
+    /// Only a synchronisation that begins after that surely waits for the work; one that another thread began before
+    /// may end at any time. If `enqueue` panics, the memory stays lent.
+    pub(super) fn lend<R>(&mut self, enqueue: impl FnOnce(*mut c_void) -> R) -> R {
+        self.free_at = u64::MAX;
+        let enqueued = enqueue(self.start.as_ptr().cast());
+        self.free_at = self.stream.next_synchronisation();
+        enqueued
     }
 
     pub(super) fn is_of(&self, stream: &Stream) -> bool {
@@ -141,7 +145,7 @@ impl<T: Element> Pinned<T> {
     }
 
     fn assert_ours(&self) {
-        let is_ours = self.free_at.load(Ordering::Relaxed) <= self.stream.synchronisations();
+        let is_ours = self.free_at <= self.stream.synchronised();
         assert!(is_ours, "pinned memory is touched before the stream that uses it was synchronised");
     }
 }

@@ -18,7 +18,10 @@ const MEMORY_TYPE_DEVICE: u32 = 2;
 pub struct Stream {
     pub(super) device: Arc<Device>,
     raw: *mut c_void,
-    synchronisations: AtomicU64,
+    /// Synchronisations that have begun: each is numbered, from 1.
+    begun: AtomicU64,
+    /// The last of them that has ended.
+    ended: AtomicU64,
 }
 
 // SAFETY: the driver's streams may be used from any thread in which their context is current, by several at once.
@@ -88,7 +91,7 @@ impl Stream {
         // SAFETY: the pointer is valid for one pointer; the context is current. Destroyed once, in `drop`.
         let code = unsafe { (device.driver.functions.cuStreamCreate)(&mut raw, NON_BLOCKING) };
         device.driver.check("cuStreamCreate", code)?;
-        Ok(Self { device, raw, synchronisations: AtomicU64::new(0) })
+        Ok(Self { device, raw, begun: AtomicU64::new(0), ended: AtomicU64::new(0) })
     }
 
     /// The device.
@@ -101,8 +104,14 @@ impl Stream {
         self.raw
     }
 
-    pub(super) fn synchronisations(&self) -> u64 {
-        self.synchronisations.load(Ordering::Relaxed)
+    /// The number of the next synchronisation, the first that waits for all that is on the stream now.
+    pub(super) fn next_synchronisation(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst) + 1
+    }
+
+    /// The latest synchronisation that has ended. What was put on the stream before it began is done.
+    pub(super) fn synchronised(&self) -> u64 {
+        self.ended.load(Ordering::SeqCst)
     }
 
     /// Waits until all work is done.
@@ -110,9 +119,10 @@ impl Stream {
     /// # Errors
     /// The driver's, and that of any work.
     pub fn synchronize(&self) -> Result<(), CudaError> {
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         // SAFETY: the stream is alive.
         self.check("cuStreamSynchronize", unsafe { (self.functions().cuStreamSynchronize)(self.raw) })?;
-        self.synchronisations.fetch_add(1, Ordering::Relaxed);
+        self.ended.fetch_max(number, Ordering::SeqCst);
         Ok(())
     }
 
@@ -130,9 +140,9 @@ impl Stream {
         assert!(elements <= from.len() && bytes <= to.bytes() && from.is_of(self), "an upload beyond its memory");
         // SAFETY: both sides have so many bytes (asserted); neither is freed, nor the source written, before the stream
         // has been synchronised: `drop` and `lend` see to that.
-        self.check("cuMemcpyHtoDAsync_v2", unsafe {
-            (self.functions().cuMemcpyHtoDAsync_v2)(to.address(), from.lend(), bytes, self.raw)
-        })
+        let code = from
+            .lend(|source| unsafe { (self.functions().cuMemcpyHtoDAsync_v2)(to.address(), source, bytes, self.raw) });
+        self.check("cuMemcpyHtoDAsync_v2", code)
     }
 
     /// Copies `elements` elements from byte `offset` of `from` to element `start` of `to`.
@@ -150,10 +160,11 @@ impl Stream {
         let is_inside = start + elements <= to.len() && offset + bytes <= from.bytes() && to.is_of(self);
         assert!(is_inside, "a download beyond its memory");
         // SAFETY: as in `upload`, the other way round; the target's offset is inside (asserted).
-        self.check("cuMemcpyDtoHAsync_v2", unsafe {
-            let target = to.lend().cast::<T>().add(start);
+        let code = to.lend(|target| unsafe {
+            let target = target.cast::<T>().add(start);
             (self.functions().cuMemcpyDtoHAsync_v2)(target.cast(), from.address() + offset as u64, bytes, self.raw)
-        })
+        });
+        self.check("cuMemcpyDtoHAsync_v2", code)
     }
 
     /// Copies between two memories of the device, which may not overlap.

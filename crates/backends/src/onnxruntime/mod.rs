@@ -1,14 +1,15 @@
 //! ONNX Runtime on the CPU: the bundle's graph over in-place KV caches.
 //!
 //! `library` finds and loads the library. `operators` computes the fused operators of bundles for the CPU. `raw` is the
-//! fenced part that binds memory. `kv` holds lanes and pages, `sources` the encoder outputs. This file copies a batch
-//! into the bound memory, runs the graph and reads the results.
+//! fenced part that binds memory. `kv` holds lanes and pages, `sources` the encoder outputs, and `sizes` computes how
+//! much of everything there is. This file copies a batch into the bound memory, runs the graph and reads the results.
 
 pub mod cuda;
 mod kv;
 mod library;
 mod operators;
 mod raw;
+mod sizes;
 mod sources;
 
 use std::ffi::CString;
@@ -24,7 +25,9 @@ use rustc_hash::FxHashMap;
 
 use self::kv::{Kv, KvShape};
 pub use self::library::LibraryError;
+pub use self::raw::NoMemory;
 use self::raw::{Binding, Element, Memory, c_name};
+pub use self::sizes::memory_bytes;
 use self::sources::Sources;
 use crate::readings::SourceShape;
 use completion::text::TokenId;
@@ -69,6 +72,17 @@ pub enum LoadError {
         /// The library's words.
         reason: String,
     },
+    /// The graph isn't the one that the manifest describes.
+    #[error("{} doesn't fit its manifest: {reason}; build the bundle again", path.display())]
+    Mismatch {
+        /// The graph.
+        path: PathBuf,
+        /// The tensor that differs.
+        reason: String,
+    },
+    /// The caches don't fit into memory.
+    #[error("{0}; lower --lanes or --kv-pool-mib, or build the bundle with a smaller --context")]
+    Memory(#[from] NoMemory),
 }
 
 /// Loads a bundle's graph.
@@ -82,50 +96,21 @@ pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box
         open(&environment, &path, operators, options).map_err(|e| LoadError::Graph { path, reason: e.to_string() })
     };
     let decoder = session(GRAPH_FILE, manifest.model.operators, options)?;
+    // Before anything is allocated by the manifest's numbers.
+    sizes::check_graph(&decoder, manifest)
+        .map_err(|reason| LoadError::Mismatch { path: bundle.join(GRAPH_FILE), reason })?;
     // Its threads have nothing to do while the decoder computes, so they must not spin.
     let quiet = Options { spin: false, ..options.clone() };
     let encoder = manifest.model.source.map(|_| session(ENCODER_FILE, Operators::Onnx, &quiet)).transpose()?;
     Ok(match manifest.model.dtype {
-        Dtype::F32 => Box::new(OnnxRuntime::<f32>::new((decoder, encoder), manifest, options)),
-        Dtype::F16 => Box::new(OnnxRuntime::<u16>::new((decoder, encoder), manifest, options)),
+        Dtype::F32 => Box::new(OnnxRuntime::<f32>::new((decoder, encoder), manifest, options)?),
+        Dtype::F16 => Box::new(OnnxRuntime::<u16>::new((decoder, encoder), manifest, options)?),
     })
 }
 
 /// The limits and abilities of a bundle's engine, computed without loading it.
 pub fn limits(manifest: &Manifest, options: &Options) -> Limits {
-    dimensions(manifest, options).1
-}
-
-fn dimensions(manifest: &Manifest, options: &Options) -> (KvShape, Limits) {
-    let model = &manifest.model;
-    let size = |n: u32| n as usize;
-    let mut shape = KvShape {
-        layers: size(model.layers),
-        heads: size(model.kv_heads),
-        context: size(model.context),
-        head_dim: size(model.head_dim),
-        lanes: options.lanes,
-        pages: 0,
-    };
-    let element_bytes = match model.dtype {
-        Dtype::F32 => size_of::<f32>(),
-        Dtype::F16 => size_of::<u16>(),
-    };
-    let page_bytes = shape.page_elements() * element_bytes;
-    // Below one full lane nothing longer than the pool could ever be kept.
-    shape.pages = (options.pool_bytes / page_bytes).max(shape.context);
-    let limits = Limits {
-        lanes: options.lanes,
-        context: shape.context,
-        chunk: options.chunk.min(shape.context),
-        selected: options.lanes.max(options.chunk.min(shape.context)),
-        vocab: size(model.vocab),
-        top_k: size(model.top_k),
-        pages: shape.pages,
-        page_bytes,
-        source: SourceShape::of(manifest, options.lanes, element_bytes).map(|source| source.limits),
-    };
-    (shape, limits)
+    sizes::dimensions(manifest, options).1
 }
 
 /// Held while a session is made.
@@ -157,8 +142,7 @@ fn open(
 
 /// The engine; `T` is the element of the KV cache.
 struct OnnxRuntime<T: Element> {
-    /// By `[rows, longest, selected, width of the sources]`. Declared first: bindings are dropped before the memory
-    /// they point to.
+    /// By `[rows, longest, selected, width of the sources]`. Declared first: bindings go before their session.
     bindings: FxHashMap<[usize; 4], Binding>,
     session: Session,
     limits: Limits,
@@ -186,31 +170,35 @@ struct OnnxRuntime<T: Element> {
 }
 
 impl<T: Element> OnnxRuntime<T> {
-    fn new((session, encoder): (Session, Option<Session>), manifest: &Manifest, options: &Options) -> Self {
-        let (shape, limits) = dimensions(manifest, options);
+    fn new(
+        (session, encoder): (Session, Option<Session>),
+        manifest: &Manifest,
+        options: &Options,
+    ) -> Result<Self, NoMemory> {
+        let (shape, limits) = sizes::dimensions(manifest, options);
         let size = |n: u32| n as usize;
         let model = &manifest.model;
         let names = (0..shape.layers).flat_map(|i| [("k", i), ("v", i)]);
         let sources = SourceShape::of(manifest, options.lanes, size_of::<T>());
-        let by_places = session.inputs().iter().any(|input| input.name() == kv::TABLE);
+        let by_places = sizes::has_table(&session);
         let kv_names = names.map(|(kv, i)| (c_name(format!("past_{kv}_{i}")), c_name(format!("present_{kv}_{i}"))));
-        Self {
+        Ok(Self {
             bindings: FxHashMap::default(),
             session,
             vocab_padded: size(model.vocab_padded),
             kv_names: kv_names.collect(),
-            kv: Kv::new(shape, by_places),
-            sources: encoder.zip(sources).map(|(encoder, shape)| Sources::new(encoder, shape)),
-            input_ids: Memory::zeroed(limits.lanes * limits.chunk),
-            past_len: Memory::zeroed(limits.lanes),
-            select: Memory::zeroed(limits.selected),
-            logits: Memory::zeroed(limits.selected * size(model.vocab_padded)),
-            top_logits: Memory::zeroed(limits.selected * limits.top_k),
-            top_ids: Memory::zeroed(limits.selected * limits.top_k),
-            logsumexp: Memory::zeroed(limits.selected),
+            kv: Kv::new(shape, by_places)?,
+            sources: encoder.zip(sources).map(|(encoder, shape)| Sources::new(encoder, shape)).transpose()?,
+            input_ids: Memory::zeroed(limits.lanes * limits.chunk)?,
+            past_len: Memory::zeroed(limits.lanes)?,
+            select: Memory::zeroed(limits.selected)?,
+            logits: Memory::zeroed(limits.selected * size(model.vocab_padded))?,
+            top_logits: Memory::zeroed(limits.selected * limits.top_k)?,
+            top_ids: Memory::zeroed(limits.selected * limits.top_k)?,
+            logsumexp: Memory::zeroed(limits.selected)?,
             shape,
             limits,
-        }
+        })
     }
 
     /// Lays the graph's inputs and outputs over the memory for one combination of shapes.
@@ -297,7 +285,9 @@ impl<T: Element> Backend for OnnxRuntime<T> {
             self.bindings.insert(shape, binding);
         }
         if let Some(binding) = self.bindings.get_mut(&shape) {
-            binding.run(&mut self.session).map_err(engine)?;
+            // SAFETY: made by `bind` for this session, over memory of this engine alone, of which no slice is alive; `&mut
+            // self` keeps other threads out.
+            unsafe { binding.run(&mut self.session) }.map_err(engine)?;
         }
         self.read_outputs(batch, out);
         check_numbers(out)

@@ -2,13 +2,15 @@
 //!
 //! `ort`'s own `IoBinding` copies borrowed tensors on `bind_input` (and deadlocks doing it in 2.0.0-rc.15), and can't
 //! bind one buffer as input and output. An in-place KV cache needs exactly that, so this module binds through ONNX
-//! Runtime's C API. Nothing outside of it is `unsafe`; every public function checks its arguments against the sizes
-//! that the object was made with.
+//! Runtime's C API. A binding shares the ownership of the memory that it is laid over, so no order of drops matters.
+//! Only [`Binding::run`] asks something of its caller; the other public functions check their arguments against the
+//! sizes that the object was made with.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, CString, c_void};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use ort::AsPointer;
 use ort::session::Session;
@@ -17,6 +19,34 @@ use ort::sys;
 /// Vector loads of the kernels are at their best on cache lines.
 const ALIGNMENT: usize = 64;
 
+/// Memory that can't be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no memory for {elements} elements of {element_bytes} bytes")]
+pub struct NoMemory {
+    /// Elements that were asked for.
+    pub elements: usize,
+    /// Bytes of each.
+    pub element_bytes: usize,
+}
+
+/// What [`Memory`] and the tensors over it own together.
+struct Allocation {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it is only an address to give back once; what lies there is `Memory`'s and `Binding::run`'s matter.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `Memory::zeroed` with this very layout, and given back once.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
 /// Zeroed memory at a fixed address, as long as it lives: what tensors are laid over.
 ///
 /// Zeroed because a NaN in a masked KV slot would make the output NaN. Pages of the KV pool that were never used take
@@ -24,7 +54,7 @@ const ALIGNMENT: usize = 64;
 /// only at its own alignment: the block is therefore [`ALIGNMENT`] bytes larger, and begins at the first aligned
 /// address.
 pub struct Memory<T: Element> {
-    allocation: NonNull<u8>,
+    allocation: Arc<Allocation>,
     start: NonNull<T>,
     len: usize,
 }
@@ -52,30 +82,28 @@ impl Element for i64 {
 unsafe impl<T: Element> Send for Memory<T> {}
 
 impl<T: Element> Memory<T> {
-    fn layout(len: usize) -> Layout {
-        let array = Layout::array::<T>(len).map(|array| array.size() + ALIGNMENT);
-        #[expect(clippy::expect_used, reason = "only sizes near isize::MAX fail, which no machine holds")]
-        array
-            .and_then(|size| Layout::from_size_align(size, align_of::<T>()))
-            .expect("a size that fits the address space")
-    }
-
     /// Allocates `len` elements that are all zero.
-    pub fn zeroed(len: usize) -> Self {
-        let layout = Self::layout(len);
+    ///
+    /// # Errors
+    /// The system has no such memory, or no address space can hold it.
+    pub fn zeroed(len: usize) -> Result<Self, NoMemory> {
+        let none = NoMemory { elements: len, element_bytes: size_of::<T>() };
+        let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(ALIGNMENT)).ok_or(none)?;
+        let layout = Layout::from_size_align(bytes, align_of::<T>()).map_err(|_| none)?;
         // SAFETY: the layout's size is at least `ALIGNMENT`, not zero.
-        let Some(allocation) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-        let offset = allocation.as_ptr().align_offset(ALIGNMENT);
+        let first = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(none)?;
+        let allocation = Arc::new(Allocation { start: first, layout });
+        let offset = first.as_ptr().align_offset(ALIGNMENT);
         // SAFETY: the offset is below `ALIGNMENT`, by which the allocation is larger than `len` elements; `ALIGNMENT`
         // is a multiple of every element's alignment.
-        let start = unsafe { allocation.add(offset) }.cast::<T>();
-        Self { allocation, start, len }
+        let start = unsafe { first.add(offset) }.cast::<T>();
+        Ok(Self { allocation, start, len })
     }
 
-    /// Reads the elements. No engine runs meanwhile: running needs the `&mut` of [`Binding::run`]'s owner.
+    /// Reads the elements.
     pub fn as_slice(&self) -> &[T] {
         // SAFETY: `len` elements were allocated and zeroed, all bit patterns of `T` are valid, and ONNX Runtime writes
-        // to them only inside `Binding::run`, which borrows the owner of both mutably.
+        // to them only inside `Binding::run`, whose caller sees to it that no slice is alive then.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
@@ -85,33 +113,30 @@ impl<T: Element> Memory<T> {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// A tensor over the first elements. It must not outlive the memory: [`Binding`]s are dropped first by their owner.
+    /// A tensor over the first elements, which shares their ownership.
     fn tensor(&self, shape: &[i64]) -> Result<Tensor, ort::Error> {
-        let elements = shape.iter().product::<i64>();
-        assert!(usize::try_from(elements).is_ok_and(|n| n <= self.len), "{shape:?} in memory for {}", self.len);
+        let size = |size: &i64| usize::try_from(*size).ok();
+        let elements = shape.iter().try_fold(1_usize, |all, next| all.checked_mul(size(next)?));
+        let Some(elements) = elements.filter(|&elements| elements <= self.len) else {
+            return Err(ort::Error::new(format!("{shape:?} doesn't fit into memory for {} elements", self.len)));
+        };
         let info = MemoryInfo::cpu()?;
         let mut value = ptr::null_mut();
-        // SAFETY: the address is valid for `elements` elements of the stated type (asserted above); shape and info are
+        // SAFETY: the address is valid for `elements` elements of the stated type (checked above); shape and info are
         // read during the call only.
         check(unsafe {
             (ort::api().CreateTensorWithDataAsOrtValue)(
                 info.0.as_ptr(),
                 self.start.as_ptr().cast::<c_void>(),
-                elements as usize * size_of::<T>(),
+                elements * size_of::<T>(),
                 shape.as_ptr(),
                 shape.len(),
                 T::TYPE,
                 &mut value,
             )
         })?;
-        NonNull::new(value).map(Tensor).ok_or_else(|| ort::Error::new("CreateTensorWithDataAsOrtValue returned null"))
-    }
-}
-
-impl<T: Element> Drop for Memory<T> {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout.
-        unsafe { dealloc(self.allocation.as_ptr(), Self::layout(self.len)) }
+        let value = NonNull::new(value).ok_or_else(|| ort::Error::new("CreateTensorWithDataAsOrtValue returned null"));
+        Ok(Tensor { value: value?, _memory: Arc::clone(&self.allocation) })
     }
 }
 
@@ -140,14 +165,16 @@ impl Drop for MemoryInfo {
     }
 }
 
-/// An owned `OrtValue` over [`Memory`]. A binding holds its own reference to the tensor, so this lives only while
-/// binding.
-struct Tensor(NonNull<sys::OrtValue>);
+/// An owned `OrtValue`, and its share of the memory that it is laid over.
+struct Tensor {
+    value: NonNull<sys::OrtValue>,
+    _memory: Arc<Allocation>,
+}
 
 impl Drop for Tensor {
     fn drop(&mut self) {
-        // SAFETY: created by `Memory::tensor`, released once.
-        unsafe { (ort::api().ReleaseValue)(self.0.as_ptr()) }
+        // SAFETY: created by `Memory::tensor`, released once, before the memory.
+        unsafe { (ort::api().ReleaseValue)(self.value.as_ptr()) }
     }
 }
 
@@ -156,11 +183,14 @@ impl Drop for Tensor {
 /// Made once per combination and run many times: a step creates no tensor and copies none.
 pub struct Binding {
     binding: NonNull<sys::OrtIoBinding>,
+    /// What is bound.
+    tensors: Vec<Tensor>,
     /// `OrtIoBinding` belongs to one thread at a time; it is moved, never shared.
     _not_sync: PhantomData<*mut ()>,
 }
 
-// SAFETY: ONNX Runtime ties an OrtIoBinding to no thread; without `Sync` it is used by one at a time.
+// SAFETY: ONNX Runtime ties neither an OrtIoBinding nor an OrtValue to a thread; without `Sync` they are used by one
+// at a time.
 unsafe impl Send for Binding {}
 
 impl Binding {
@@ -170,36 +200,42 @@ impl Binding {
         // SAFETY: the session is alive; the call takes `*mut` but only reads it.
         check(unsafe { (ort::api().CreateIoBinding)(session.ptr().cast_mut(), &mut binding) })?;
         let binding = NonNull::new(binding).ok_or_else(|| ort::Error::new("CreateIoBinding returned null"))?;
-        Ok(Self { binding, _not_sync: PhantomData })
+        Ok(Self { binding, tensors: Vec::new(), _not_sync: PhantomData })
     }
 
     /// Binds an input to the first elements of `memory`.
-    ///
-    /// The caller keeps `memory` alive and in place as long as the binding.
     pub fn input<T: Element>(&mut self, name: &CStr, memory: &Memory<T>, shape: &[i64]) -> Result<(), ort::Error> {
         let tensor = memory.tensor(shape)?;
-        // SAFETY: binding, name and value are valid during the call; the binding takes its own reference to the value.
-        check(unsafe { (ort::api().BindInput)(self.binding.as_ptr(), name.as_ptr(), tensor.0.as_ptr()) })
+        // SAFETY: binding, name and value are valid during the call, and the value as long as the binding.
+        check(unsafe { (ort::api().BindInput)(self.binding.as_ptr(), name.as_ptr(), tensor.value.as_ptr()) })?;
+        self.tensors.push(tensor);
+        Ok(())
     }
 
-    /// Binds an output to the first elements of `memory`, as [`Binding::input`]. The same memory may be bound to both.
+    /// Binds an output to the first elements of `memory`. The same memory may be bound to an input.
     pub fn output<T: Element>(&mut self, name: &CStr, memory: &Memory<T>, shape: &[i64]) -> Result<(), ort::Error> {
         let tensor = memory.tensor(shape)?;
         // SAFETY: as in `input`.
-        check(unsafe { (ort::api().BindOutput)(self.binding.as_ptr(), name.as_ptr(), tensor.0.as_ptr()) })
+        check(unsafe { (ort::api().BindOutput)(self.binding.as_ptr(), name.as_ptr(), tensor.value.as_ptr()) })?;
+        self.tensors.push(tensor);
+        Ok(())
     }
 
     /// Runs the graph on the bound memory.
-    pub fn run(&mut self, session: &mut Session) -> Result<(), ort::Error> {
-        // SAFETY: session and binding are alive and belong together; `&mut` on both keeps this the only run; null run
-        // options are allowed.
+    ///
+    /// # Safety
+    /// The binding was made for this session. From the call to the return, no slice of bound memory is alive, and no
+    /// other thread uses such memory, by a slice or by running another binding over it.
+    pub unsafe fn run(&mut self, session: &mut Session) -> Result<(), ort::Error> {
+        // SAFETY: session and binding are alive and, as the caller promises, belong together and have the bound memory
+        // to themselves; null run options are allowed.
         check(unsafe { (ort::api().RunWithBinding)(session.ptr_mut(), ptr::null(), self.binding.as_ptr()) })
     }
 }
 
 impl Drop for Binding {
     fn drop(&mut self) {
-        // SAFETY: created by `new`, released once.
+        // SAFETY: created by `new`, released once, before its tensors.
         unsafe { (ort::api().ReleaseIoBinding)(self.binding.as_ptr()) }
     }
 }
@@ -222,11 +258,19 @@ mod tests {
 
     #[test]
     fn memory_is_zeroed_aligned_and_writable() {
-        let mut memory = Memory::<f32>::zeroed(1000);
+        let mut memory = Memory::<f32>::zeroed(1000).unwrap();
         assert!(memory.as_slice().iter().all(|&x| x == 0.0));
         assert_eq!(memory.as_slice().as_ptr() as usize % ALIGNMENT, 0);
         memory.as_mut_slice()[999] = 1.0;
         assert_eq!(memory.as_slice()[999], 1.0);
-        assert_eq!(Memory::<i64>::zeroed(0).as_slice().len(), 0);
+        assert_eq!(Memory::<i64>::zeroed(0).unwrap().as_slice().len(), 0);
+    }
+
+    #[test]
+    fn memory_that_no_machine_has_is_an_error() {
+        for len in [usize::MAX, usize::MAX / 4, isize::MAX as usize / 4, 1 << 50] {
+            let error = Memory::<f32>::zeroed(len).err().unwrap();
+            assert_eq!(error.to_string(), format!("there is no memory for {len} elements of 4 bytes"));
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::CString;
 
 use ort::session::Session;
 
-use super::raw::{Binding, Element, Memory, c_name};
+use super::raw::{Binding, Element, Memory, NoMemory, c_name};
 use crate::readings::{Fill, Readings, SourceShape};
 use completion::text::TokenId;
 use scheduler::backend::{BackendError, Batch, SourceSlot};
@@ -33,18 +33,22 @@ pub struct Sources<T: Element> {
 
 impl<T: Element> Sources<T> {
     /// Empty slots of an encoder.
-    pub fn new(session: Session, shape: SourceShape) -> Self {
-        let tensors = |count: usize| (0..shape.tensors()).map(|_| Memory::zeroed(count * shape.elements())).collect();
-        Self {
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn new(session: Session, shape: SourceShape) -> Result<Self, NoMemory> {
+        let tensor = |count: usize| Memory::zeroed(count.saturating_mul(shape.elements()));
+        let tensors = |count: usize| (0..shape.tensors()).map(|_| tensor(count)).collect::<Result<_, _>>();
+        Ok(Self {
             names: shape.names().map(c_name).collect(),
-            slots: (0..shape.limits.slots).map(|_| tensors(1)).collect(),
+            slots: (0..shape.limits.slots).map(|_| tensors(1)).collect::<Result<_, _>>()?,
             readings: Readings::new(&shape),
-            input_ids: Memory::zeroed(shape.limits.tokens),
-            lanes: tensors(shape.lanes),
-            lengths: Memory::zeroed(shape.lanes),
+            input_ids: Memory::zeroed(shape.limits.tokens)?,
+            lanes: tensors(shape.lanes)?,
+            lengths: Memory::zeroed(shape.lanes)?,
             session,
             shape,
-        }
+        })
     }
 
     /// Reads a source into a slot. The contract was checked.
@@ -59,7 +63,9 @@ impl<T: Element> Sources<T> {
         for (name, memory) in self.names.iter().zip(&self.slots[slot.0]) {
             binding.output(name, memory, &[1, heads as i64, tokens.len() as i64, head_dim as i64])?;
         }
-        binding.run(&mut self.session)?;
+        // SAFETY: made for this session, over memory of this encoder alone, of which no slice is alive; `&mut self` keeps
+        // other threads out.
+        unsafe { binding.run(&mut self.session) }?;
         self.readings.finish(slot, tokens.len());
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! One KV cache for each lane and a pool of pages, with copies between them, for graphs of ONNX's own operators.
 
 use super::{KvShape, endpoints};
-use crate::onnxruntime::raw::{Element, Memory};
+use crate::onnxruntime::raw::{Element, Memory, NoMemory};
 use scheduler::backend::KvCopy;
 
 /// Lanes and pages of one element type.
@@ -16,10 +16,14 @@ pub struct Lanes<T: Element> {
 
 impl<T: Element> Lanes<T> {
     /// KV caches and pages of this shape, zeroed.
-    pub fn new(shape: KvShape) -> Self {
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn new(shape: KvShape) -> Result<Self, NoMemory> {
         let lane = shape.heads * shape.context * shape.head_dim;
-        let tensors = (0..shape.tensors()).map(|_| Memory::zeroed(shape.lanes * lane)).collect();
-        Self { shape, tensors, pages: Memory::zeroed(shape.pages * shape.page_elements()) }
+        let tensor = |_| Memory::zeroed(shape.lanes.saturating_mul(lane));
+        let tensors = (0..shape.tensors()).map(tensor).collect::<Result<_, _>>()?;
+        Ok(Self { shape, tensors, pages: Memory::zeroed(shape.pages.saturating_mul(shape.page_elements()))? })
     }
 
     /// Does the copies, which name what there is, in order.
@@ -66,7 +70,7 @@ mod tests {
     #[test]
     fn a_page_holds_one_position_of_every_layer_and_head() {
         let shape = KvShape { layers: 2, heads: 3, context: 5, head_dim: 4, lanes: 2, pages: 3 };
-        let mut kv = Lanes::<f32>::new(shape);
+        let mut kv = Lanes::<f32>::new(shape).unwrap();
         for (t, tensor) in kv.tensors.iter_mut().enumerate() {
             for (i, x) in tensor.as_mut_slice().iter_mut().enumerate() {
                 *x = (t * 1000 + i) as f32;

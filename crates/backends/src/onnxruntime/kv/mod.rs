@@ -9,8 +9,9 @@ mod lanes;
 mod places;
 
 use self::lanes::Lanes;
+pub use self::places::PLACE_BYTES;
 use self::places::Places;
-use super::raw::{Element, Memory};
+use super::raw::{Element, Memory, NoMemory};
 use scheduler::backend::{BackendError, Batch, KvCopy, Lane, Page};
 
 /// The graph's input that says where positions are, i64 `[rows, context]`; its caches are `[places, heads, head_dim]`
@@ -64,9 +65,12 @@ enum Layout<T: Element> {
 
 impl<T: Element> Kv<T> {
     /// Zeroed caches; `by_places` where the graph has a table.
-    pub fn new(shape: KvShape, by_places: bool) -> Self {
-        let layout = if by_places { Layout::Places(Places::new(shape)) } else { Layout::Lanes(Lanes::new(shape)) };
-        Self { shape, layout }
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn new(shape: KvShape, by_places: bool) -> Result<Self, NoMemory> {
+        let layout = if by_places { Layout::Places(Places::new(shape)?) } else { Layout::Lanes(Lanes::new(shape)?) };
+        Ok(Self { shape, layout })
     }
 
     /// One per layer and keys/values, in the order k0, v0, k1, v1, ...
@@ -135,7 +139,7 @@ mod tests {
     fn copies_of_what_does_not_exist_are_refused() {
         let shape = KvShape { layers: 2, heads: 3, context: 5, head_dim: 4, lanes: 2, pages: 3 };
         for by_places in [false, true] {
-            let mut kv = Kv::<f32>::new(shape, by_places);
+            let mut kv = Kv::<f32>::new(shape, by_places).unwrap();
             for copy in [
                 KvCopy::Load { page: Page(3), lane: Lane(0), position: 0 },
                 KvCopy::Load { page: Page(0), lane: Lane(2), position: 0 },

@@ -6,11 +6,15 @@
 //! positions plus pages, so a free place always exists.
 
 use super::{KvShape, endpoints};
-use crate::onnxruntime::raw::{Element, Memory};
+use crate::onnxruntime::raw::{Element, Memory, NoMemory};
 use scheduler::backend::{KvCopy, Lane};
 
 /// Index of a place.
 type Place = u32;
+
+/// Bytes that a place costs beside its keys and values, at most: its entry in the table or as a page, its count, and
+/// its entry among the free ones.
+pub const PLACE_BYTES: usize = size_of::<i64>() + size_of::<u32>() + size_of::<Place>();
 
 /// Places, and the lanes and pages that refer to them.
 pub struct Places<T: Element> {
@@ -21,10 +25,14 @@ pub struct Places<T: Element> {
 
 impl<T: Element> Places<T> {
     /// Places for this shape, zeroed.
-    pub fn new(shape: KvShape) -> Self {
-        let references = References::new(shape);
-        let elements = references.counts.len() * shape.position_elements();
-        Self { tensors: (0..shape.tensors()).map(|_| Memory::zeroed(elements)).collect(), references }
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn new(shape: KvShape) -> Result<Self, NoMemory> {
+        let references = References::new(shape)?;
+        let elements = references.counts.len().saturating_mul(shape.position_elements());
+        let tensors = (0..shape.tensors()).map(|_| Memory::zeroed(elements)).collect::<Result<_, _>>()?;
+        Ok(Self { tensors, references })
     }
 
     /// Number of places.
@@ -61,24 +69,19 @@ struct References {
 }
 
 impl References {
-    fn new(shape: KvShape) -> Self {
-        let (own, count) = (shape.lanes * shape.context, shape.lanes * shape.context + shape.pages);
-        #[expect(
-            clippy::expect_used,
-            reason = "4e9 positions of even the smallest model don't fit any machine's memory"
-        )]
-        let last = Place::try_from(count).expect("as many places as memory has room for");
-        let mut lanes = Memory::zeroed(own);
+    fn new(shape: KvShape) -> Result<Self, NoMemory> {
+        let own = shape.lanes.saturating_mul(shape.context);
+        let count = own.saturating_add(shape.pages);
+        let last = Place::try_from(count).map_err(|_| NoMemory { elements: count, element_bytes: PLACE_BYTES })?;
+        let mut lanes = Memory::zeroed(own)?;
         lanes.as_mut_slice().iter_mut().zip(0..).for_each(|(entry, place)| *entry = place);
-        let mut counts = vec![1; own];
-        counts.resize(count, 0);
-        Self {
-            context: shape.context,
-            lanes,
-            pages: vec![None; shape.pages],
-            counts,
-            free: (own as Place..last).rev().collect(),
-        }
+        let mut counts = filled(count, 0)?;
+        counts[..own].fill(1);
+        let mut free = filled(count - own, 0)?;
+        free.iter_mut().zip((own as Place..last).rev()).for_each(|(entry, place)| *entry = place);
+        // Any place may be free one day.
+        free.try_reserve_exact(own).map_err(|_| NoMemory { elements: count, element_bytes: size_of::<Place>() })?;
+        Ok(Self { context: shape.context, lanes, pages: filled(shape.pages, None)?, counts, free })
     }
 
     /// The place of a lane's position.
@@ -127,6 +130,15 @@ impl References {
     }
 }
 
+/// As `vec![value; len]`, with an error where that would end the process.
+fn filled<T: Copy>(len: usize, value: T) -> Result<Vec<T>, NoMemory> {
+    let mut elements = Vec::new();
+    let none = |_| NoMemory { elements: len, element_bytes: size_of::<T>() };
+    elements.try_reserve_exact(len).map_err(none)?;
+    elements.resize(len, value);
+    Ok(elements)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -167,7 +179,7 @@ mod tests {
         /// Against lanes and pages that are copied.
         #[test]
         fn references_are_as_good_as_copies(actions in prop::collection::vec(action(), 1..120)) {
-            let mut places = Places::<f32>::new(SHAPE);
+            let mut places = Places::<f32>::new(SHAPE).unwrap();
             let mut lanes = [[0.0; SHAPE.context]; SHAPE.lanes];
             let mut pages: [Option<f32>; SHAPE.pages] = [None; SHAPE.pages];
             for (number, action) in (1_u16..).zip(actions) {
@@ -208,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_page_is_read_where_it_is() {
-        let mut places = Places::<f32>::new(SHAPE);
+        let mut places = Places::<f32>::new(SHAPE).unwrap();
         let load = |lane| KvCopy::Load { page: Page(6), lane: Lane(lane), position: 0 };
         places.copy(&[KvCopy::Store { lane: Lane(0), position: 0, page: Page(6) }, load(1), load(2)]);
         let table: Vec<i64> = places.table().as_slice().iter().step_by(SHAPE.context).copied().collect();

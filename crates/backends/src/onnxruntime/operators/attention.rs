@@ -27,9 +27,9 @@ impl Definition for AttentionOperator {
 
     fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
         let prepared = Prepared {
-            heads: info.size("heads")?,
-            kv_heads: info.size("kv_heads")?,
-            head_dim: info.size("head_dim")?,
+            heads: info.extent("heads")?,
+            kv_heads: info.extent("kv_heads")?,
+            head_dim: info.extent("head_dim")?,
             scale: info.float("scale")?,
             offsets: info.sizes("offsets")?,
             strides: info.sizes("strides")?,
@@ -38,9 +38,7 @@ impl Definition for AttentionOperator {
             cos: info.constant(7)?,
             sin: info.constant(8)?,
         };
-        if prepared.rotary_dim > 0 && (prepared.cos.is_none() || prepared.sin.is_none()) {
-            return Err(ort::Error::new("rotary positions without their cosines and sines"));
-        }
+        prepared.check()?;
         Ok(prepared)
     }
 }
@@ -59,6 +57,39 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// Checks the attributes against each other.
+    fn check(&self) -> Result<(), ort::Error> {
+        let Self { heads, kv_heads, head_dim, strides, rotary_dim, .. } = *self;
+        let table = |table: &Option<Constant<f32>>| table.as_ref().map_or(0, |table| table.get().len());
+        let (cos, sin) = (table(&self.cos), table(&self.sin));
+        let apart = |(stride, count): (&usize, usize)| count == 1 || *stride >= head_dim;
+        let rules = [
+            (heads.is_multiple_of(kv_heads), "`heads` is no multiple of `kv_heads`"),
+            (strides.iter().zip([heads, kv_heads, kv_heads]).all(apart), "`strides` are below `head_dim`"),
+            (rotary_dim <= head_dim && rotary_dim.is_multiple_of(2), "`rotary_dim` is odd or above `head_dim`"),
+            (
+                rotary_dim == 0 || (cos == sin && cos > 0 && cos.is_multiple_of(rotary_dim / 2)),
+                "the cosines and sines are no rows of half of `rotary_dim`",
+            ),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, broken)) => Err(ort::Error::new(*broken)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that a row of each projection has room for its heads, so that a result is no larger than its input.
+    fn check_widths(&self, widths: [usize; 3]) -> Result<(), ort::Error> {
+        let counts = [self.heads, self.kv_heads, self.kv_heads];
+        for (part, (width, count)) in widths.into_iter().zip(counts).enumerate() {
+            let end = self.offsets[part] + (count - 1) * self.strides[part] + self.head_dim;
+            if end > width {
+                return Err(ort::Error::new(format!("{count} heads end at {end} of a row of {width}")));
+            }
+        }
+        Ok(())
+    }
+
     fn rotary(&self) -> Option<Rotary<'_>> {
         match (&self.cos, &self.sin) {
             (Some(cos), Some(sin)) if self.rotary_dim > 0 => {
@@ -76,10 +107,12 @@ impl Compute for Prepared {
         let slots = call.input::<i64>(6)?.elements; // [B, C]
         let (_, keys) = call.updated::<f32>(1, 3)?; // [slots, kv_heads, D]
         let (_, values) = call.updated::<f32>(2, 4)?;
+        let widths = projections.map(|part| part.dims.width());
+        self.check_widths(widths)?;
         let y = call.output::<f32>(0, &projections[0].dims.with_last(self.heads * self.head_dim))?;
         let heads = std::array::from_fn(|part| Heads {
             values: projections[part].elements,
-            width: projections[part].dims.as_slice().last().map_or(0, |size| *size as usize),
+            width: widths[part],
             offset: self.offsets[part],
             stride: self.strides[part],
         });

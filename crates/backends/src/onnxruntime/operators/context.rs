@@ -17,6 +17,8 @@ use super::Form;
 
 /// Most dimensions of a tensor here.
 const MAX_RANK: usize = 4;
+/// Largest size among the attributes: products of two sizes don't overflow.
+const MAX_SIZE: usize = 1 << 31;
 
 /// Types of elements.
 pub(super) trait Element: Copy + 'static {
@@ -57,6 +59,19 @@ impl Dims {
         self.as_slice().iter().map(|size| usize::try_from(*size).unwrap_or(0)).product()
     }
 
+    /// The last one: elements of a row.
+    pub(super) fn width(&self) -> usize {
+        self.as_slice().last().map_or(0, |size| usize::try_from(*size).unwrap_or(0))
+    }
+
+    /// Checks that rows have so many elements.
+    pub(super) fn check_width(&self, inputs: usize) -> Result<(), ort::Error> {
+        match self.width() {
+            width if width == inputs => Ok(()),
+            width => Err(ort::Error::new(format!("a row has {width} elements where the attributes say {inputs}"))),
+        }
+    }
+
     /// The same extents with another size in the last dimension.
     pub(super) fn with_last(mut self, size: usize) -> Self {
         if let Some(last) = self.rank.checked_sub(1) {
@@ -85,9 +100,9 @@ unsafe impl<T: Sync> Send for Constant<T> {}
 
 impl<T> Constant<T> {
     pub(super) fn get(&self) -> &[T] {
-        // SAFETY: an initializer's elements (checked in `Info::constant`); the node that holds this is dropped before
-        // them.
-        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+        // SAFETY: an initializer's elements (checked in `Info::constant`), whose address may be null only where there are
+        // none; the node that holds this is dropped before them.
+        unsafe { slice(self.start, self.len) }
     }
 }
 
@@ -130,13 +145,21 @@ impl<'a, 'k> Info<'a, 'k> {
     pub(super) fn size(&self, name: &str) -> Result<usize, ort::Error> {
         let value =
             self.0.get::<i64>(name).ok_or_else(|| ort::Error::new(format!("the attribute `{name}` is missing")))?;
-        usize::try_from(value).map_err(|_| ort::Error::new(format!("the attribute `{name}` is {value}")))
+        size(value).ok_or_else(|| ort::Error::new(format!("the attribute `{name}` is {value}, not 0 to {MAX_SIZE}")))
+    }
+
+    /// A size among the attributes that can't be zero.
+    pub(super) fn extent(&self, name: &str) -> Result<usize, ort::Error> {
+        match self.size(name)? {
+            0 => Err(ort::Error::new(format!("the attribute `{name}` is 0; it must be at least 1"))),
+            size => Ok(size),
+        }
     }
 
     /// The integer attribute `name` as `N` sizes.
     pub(super) fn sizes<const N: usize>(&self, name: &str) -> Result<[usize; N], ort::Error> {
         let values = self.0.get::<Vec<i64>>(name).unwrap_or_default();
-        let sizes: Vec<usize> = values.iter().filter_map(|value| usize::try_from(*value).ok()).collect();
+        let sizes: Vec<usize> = values.iter().filter_map(|value| size(*value)).collect();
         <[usize; N]>::try_from(sizes).map_err(|_| ort::Error::new(format!("the attribute `{name}` is not {N} sizes")))
     }
 
@@ -182,6 +205,20 @@ impl<'a, 'k> Info<'a, 'k> {
     /// The initializer at `index`, which the operator can't do without.
     pub(super) fn needed<T: Element>(&self, index: usize) -> Result<Constant<T>, ort::Error> {
         self.constant(index)?.ok_or_else(|| ort::Error::new(format!("input {index} is missing")))
+    }
+}
+
+fn size(value: i64) -> Option<usize> {
+    usize::try_from(value).ok().filter(|&size| size <= MAX_SIZE)
+}
+
+/// Checks that a constant, if there is one, has so many elements.
+pub(super) fn check_len<T>(what: &str, constant: Option<&Constant<T>>, len: usize) -> Result<(), ort::Error> {
+    match constant {
+        Some(constant) if constant.len != len => {
+            Err(ort::Error::new(format!("{what} has {} elements where the attributes say {len}", constant.len)))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -300,6 +337,20 @@ impl Weights {
         })
     }
 
+    /// Checks that the matrix has the sizes of the attributes.
+    pub(super) fn check(&self, inputs: usize, outputs: usize) -> Result<(), ort::Error> {
+        if self.matrix().fits(inputs, outputs) {
+            return Ok(());
+        }
+        let found = match self {
+            Weights::F32(elements) => elements.len,
+            Weights::Int8(bytes, _) => bytes.len,
+        };
+        let reason =
+            format!("the weights have {found} elements, which are not `inputs` {inputs} x `outputs` {outputs}");
+        Err(ort::Error::new(reason))
+    }
+
     pub(super) fn matrix(&self) -> Matrix<'_> {
         match self {
             Weights::F32(elements) => Matrix::F32(elements.get()),
@@ -329,6 +380,16 @@ impl NormConstants {
             "rms" => NormConstants::Rms { scale: info.needed(index)?, epsilon: info.float("epsilon")? },
             other => return Err(ort::Error::new(format!("the norm `{other}` is unknown"))),
         })
+    }
+
+    /// Checks that scale and bias are of rows of `inputs`.
+    pub(super) fn check(&self, inputs: usize) -> Result<(), ort::Error> {
+        match self {
+            NormConstants::None => Ok(()),
+            NormConstants::Layer { scale, bias, .. } => check_len("the norm's scale", Some(scale), inputs)
+                .and_then(|()| check_len("the norm's bias", bias.as_ref(), inputs)),
+            NormConstants::Rms { scale, .. } => check_len("the norm's scale", Some(scale), inputs),
+        }
     }
 
     pub(super) fn norm(&self) -> Norm<'_> {

@@ -29,12 +29,17 @@ impl Definition for EmbeddingOperator {
         let positions = 1 + self.0.inputs().len();
         let prepared = Prepared {
             table: Weights::read(info, 1, self.0)?,
-            hidden: info.size("inputs")?,
-            vocab: info.size("outputs")?,
+            hidden: info.extent("inputs")?,
+            vocab: info.extent("outputs")?,
             positions: info.constant(positions)?,
             past_len: positions + 1,
         };
-        prepared.table.matrix().check(prepared.hidden, prepared.vocab);
+        let Prepared { hidden, vocab, .. } = prepared;
+        prepared.table.check(hidden, vocab)?;
+        let rows = prepared.positions.as_ref().map_or(hidden, |positions| positions.get().len());
+        if rows == 0 || !rows.is_multiple_of(hidden) {
+            return Err(ort::Error::new(format!("the positions' {rows} elements are no rows of {hidden}")));
+        }
         Ok(prepared)
     }
 }

@@ -6,8 +6,11 @@ use kernels::head::{self, Distributions};
 use kernels::linear::Linear;
 use ort::operator::{OperatorInput, OperatorOutput};
 
-use super::context::{Call, Constant, Dims, Info, NormConstants, Weights};
+use super::context::{Call, Constant, Dims, Info, NormConstants, Weights, check_len};
 use super::{Compute, Definition, F32, Form, I64, optional, required};
+
+/// The width of the logits is a multiple of this.
+const PADDING: usize = 8;
 
 pub(super) struct HeadOperator(pub(super) Form);
 
@@ -31,14 +34,21 @@ impl Definition for HeadOperator {
         let bias = 2 + self.0.inputs().len();
         let prepared = Prepared {
             weights: Weights::read(info, 2, self.0)?,
-            inputs: info.size("inputs")?,
-            vocab: info.size("outputs")?,
-            padded: info.size("padded")?,
-            top_k: info.size("top_k")?,
+            inputs: info.extent("inputs")?,
+            vocab: info.extent("outputs")?,
+            padded: info.extent("padded")?,
+            top_k: info.extent("top_k")?,
             bias: info.constant(bias)?,
             norm: NormConstants::read(info, bias + 1)?,
         };
-        prepared.weights.matrix().check(prepared.inputs, prepared.vocab);
+        let Prepared { inputs, vocab, padded, top_k, .. } = prepared;
+        prepared.weights.check(inputs, vocab)?;
+        prepared.norm.check(inputs)?;
+        check_len("the bias", prepared.bias.as_ref(), vocab)?;
+        // Both size what a step returns.
+        if padded != vocab.next_multiple_of(PADDING) || top_k > vocab {
+            return Err(ort::Error::new(format!("`padded` {padded} or `top_k` {top_k} doesn't fit {vocab} tokens")));
+        }
         Ok(prepared)
     }
 }
@@ -55,7 +65,8 @@ pub(super) struct Prepared {
 
 impl Compute for Prepared {
     fn compute(&mut self, kernels: &mut Kernels, call: &Call) -> Result<(), ort::Error> {
-        let x = call.input::<f32>(0)?.elements; // [B, S, inputs]
+        let x = call.input::<f32>(0)?; // [B, S, inputs]
+        x.dims.check_width(self.inputs)?;
         let select = call.input::<i64>(1)?.elements; // [R]
         let selected = select.len();
         let out = Distributions {
@@ -73,6 +84,8 @@ impl Compute for Prepared {
             activation: Activation::None,
         };
         let missing = |row| ort::Error::new(format!("the selected row {row} does not exist"));
-        head::Head { linear, padded: self.padded, top_k: self.top_k }.run(kernels, x, select, out).map_err(missing)
+        head::Head { linear, padded: self.padded, top_k: self.top_k }
+            .run(kernels, x.elements, select, out)
+            .map_err(missing)
     }
 }

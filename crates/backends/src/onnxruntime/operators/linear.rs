@@ -5,7 +5,7 @@ use kernels::activation::Activation;
 use kernels::linear::{self, Arguments};
 use ort::operator::{OperatorInput, OperatorOutput};
 
-use super::context::{Call, Constant, Info, NormConstants, Weights};
+use super::context::{Call, Constant, Info, NormConstants, Weights, check_len};
 use super::{Compute, Definition, F32, Form, optional, required};
 
 pub(super) struct LinearOperator(pub(super) Form);
@@ -31,8 +31,8 @@ impl Definition for LinearOperator {
         let bias = 1 + self.0.inputs().len();
         let prepared = Prepared {
             weights: Weights::read(info, 1, self.0)?,
-            inputs: info.size("inputs")?,
-            outputs: info.size("outputs")?,
+            inputs: info.extent("inputs")?,
+            outputs: info.extent("outputs")?,
             norm: NormConstants::read(info, bias + 1)?,
             bias: info.constant(bias)?,
             activation: Activation::from_name(&activation)
@@ -40,7 +40,9 @@ impl Definition for LinearOperator {
             factor: info.has(bias + 3)?.then_some(bias + 3),
             residual: info.has(bias + 4)?.then_some(bias + 4),
         };
-        prepared.weights.matrix().check(prepared.inputs, prepared.outputs);
+        prepared.weights.check(prepared.inputs, prepared.outputs)?;
+        prepared.norm.check(prepared.inputs)?;
+        check_len("the bias", prepared.bias.as_ref(), prepared.outputs)?;
         Ok(prepared)
     }
 }
@@ -60,6 +62,7 @@ pub(super) struct Prepared {
 impl Compute for Prepared {
     fn compute(&mut self, kernels: &mut Kernels, call: &Call) -> Result<(), ort::Error> {
         let x = call.input::<f32>(0)?; // [.., inputs]
+        x.dims.check_width(self.inputs)?;
         let factor = self.factor.map(|index| call.input::<f32>(index)).transpose()?;
         let residual = self.residual.map(|index| call.input::<f32>(index)).transpose()?;
         let y = call.output::<f32>(0, &x.dims.with_last(self.outputs))?;

@@ -72,7 +72,7 @@ impl<D: Definition> Operator for Registered<D> {
     }
 
     fn create_kernel<'attr>(&self, context: &KernelContext<'attr>) -> ort::Result<Node<D::Prepared>> {
-        let prepared = self.0.prepare(&Info::new(context)).map_err(|error| {
+        let prepared = unwinding("its attributes", || self.0.prepare(&Info::new(context))).map_err(|error| {
             let node = context.node_name().unwrap_or_default();
             ort::Error::new(format!("{} `{node}`: {error}", self.0.name()))
         })?;
@@ -90,13 +90,18 @@ impl<C: Compute> Kernel for Node<C> {
     fn compute(&mut self, context: &ComputeContext) -> ort::Result<()> {
         let mut kernels: MutexGuard<'_, Kernels> = self.team.lock().unwrap_or_else(PoisonError::into_inner);
         let call = Call::new(context);
-        // The kernels assert that lengths fit shapes; a panic must not reach the C++ that called this.
-        let computed =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.prepared.compute(&mut kernels, &call)));
-        computed
-            .unwrap_or_else(|_| Err(ort::Error::new("its inputs don't fit together")))
+        unwinding("its inputs", || self.prepared.compute(&mut kernels, &call))
             .map_err(|error| ort::Error::new(format!("{}: {error}", self.name)))
     }
+}
+
+/// Does work for C++, which no panic may reach: the kernels assert that lengths fit shapes.
+///
+/// ONNX Runtime calls this program in three ways: to make a node, to run it and to drop it. Dropping a node drops plain
+/// data and shares of memory.
+fn unwinding<T>(what: &str, work: impl FnOnce() -> Result<T, ort::Error>) -> Result<T, ort::Error> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(ort::Error::new(format!("{what} don't fit together"))))
 }
 
 const F32: TensorElementType = TensorElementType::Float32;

@@ -1,0 +1,76 @@
+//! The memory that models may take together: reserved before a load begins, and given back when the model is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::error::ModelError;
+
+/// Bytes for all models, and how many of them are reserved.
+#[derive(Debug)]
+pub(super) struct Budget {
+    limit: u64,
+    reserved: AtomicU64,
+}
+
+/// Bytes of a budget, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Budget {
+    pub(super) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit, reserved: AtomicU64::new(0) })
+    }
+
+    /// Reserves memory.
+    ///
+    /// # Errors
+    /// There isn't so much left.
+    pub(super) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation, ModelError> {
+        let more = |all: u64| all.checked_add(bytes).filter(|all| *all <= self.limit);
+        match self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(Reservation { budget: Arc::clone(self), bytes }),
+            Err(all) => {
+                let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+                Err(ModelError::Memory { needed: mib(bytes), used: mib(all), limit: mib(self.limit) })
+            }
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.budget.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reserved_is_within_the_limit_and_comes_back() {
+        let budget = Budget::new(10);
+        let four = budget.reserve(4).unwrap();
+        let six = budget.reserve(6).unwrap();
+        assert!(budget.reserve(1).unwrap_err().to_string().contains("are used"));
+        drop(four);
+        drop(budget.reserve(4).unwrap());
+        assert!(budget.reserve(5).is_err() && budget.reserve(u64::MAX).is_err());
+        drop(six);
+        assert_eq!(budget.reserved.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn threads_together_keep_the_limit() {
+        let budget = Budget::new(100);
+        let got: usize = std::thread::scope(|scope| {
+            let reserve = || (0..50).map(|_| budget.reserve(3)).filter_map(Result::ok).map(std::mem::forget).count();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(reserve)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!((got, budget.reserved.load(Ordering::Relaxed)), (33, 99));
+    }
+}

@@ -8,6 +8,7 @@ mod cli;
 mod cuda;
 mod dashboard;
 mod demo;
+mod drain;
 mod encoder_decoder;
 mod engine;
 mod fuzz;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::client::{Class, Flow};
 use super::order::Standing;
 use super::plan::{Plan, Target, Wants};
 use super::prefix_cache::{Above, NodeId, PrefixCache};
@@ -31,6 +32,8 @@ pub struct Usage {
 /// A task and what belongs to it.
 pub(super) struct Job {
     pub(super) id: JobId,
+    /// Who pays for it.
+    pub(super) flow: Flow,
     pub(super) task: Task,
     /// Its source, once that was read.
     pub(super) source: Option<Held>,
@@ -44,6 +47,10 @@ pub(super) struct Job {
 }
 
 impl Job {
+    pub(super) fn is_bulk(&self) -> bool {
+        self.flow.class == Class::Bulk
+    }
+
     /// Brings the task what it wants and the prefix cache has.
     pub(super) fn supply_known(&mut self, cache: &mut PrefixCache) {
         if self.missing_source().is_some() {

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::client::Flow;
 use super::job::{Job, JobId, Usage};
 use super::lanes::Lanes;
-use super::order::{SHORT_ROW, Turn};
+use super::order::{SHORT_ROW, Turn, one_of_each};
 use super::plan::{Plan, PlanLimits, Wants};
 use super::prefix_cache::{NodeId, PrefixCache, PrefixCacheStats, Serial};
 use super::sources::Sources;
@@ -95,21 +96,26 @@ impl Scheduler {
 
     /// Adds a task, and returns the id of its job.
     pub fn add(&mut self, task: impl Into<Task>) -> JobId {
-        self.take_on(task.into(), false)
+        self.add_of(Flow::default(), task)
+    }
+
+    /// Adds a task that a flow pays for.
+    pub fn add_of(&mut self, flow: Flow, task: impl Into<Task>) -> JobId {
+        self.take_on(flow, task.into(), false)
     }
 
     /// Adds a task that no request waits for yet. Its steps are kept short, so that a request which arrives meanwhile
     /// waits little.
     pub fn add_ahead(&mut self, task: impl Into<Task>) -> JobId {
-        self.take_on(task.into(), true)
+        self.take_on(Flow::default(), task.into(), true)
     }
 
-    fn take_on(&mut self, mut task: Task, ahead: bool) -> JobId {
+    fn take_on(&mut self, flow: Flow, mut task: Task, ahead: bool) -> JobId {
         task.set_stats(self.search_stats);
         let id = JobId(self.next_id);
         self.next_id += 1;
         let usage = Usage { typed_tokens: task.typed_tokens(), ..Usage::default() };
-        self.jobs.push(Job { id, task, source: None, places: Vec::new(), usage, served: self.forwards, ahead });
+        self.jobs.push(Job { id, flow, task, source: None, places: Vec::new(), usage, served: self.forwards, ahead });
         id
     }
 
@@ -186,8 +192,10 @@ impl Scheduler {
         if !stepped.done.is_empty() {
             return Ok(stepped);
         }
-        self.speculate();
-        let plan = self.plan();
+        let turn = Turn::of(self.forwards, self.was_long);
+        let bulk = turn.has_bulk() || !self.is_interactive();
+        self.speculate(bulk);
+        let plan = self.plan(turn, bulk);
         if plan.rows.is_empty() {
             return Ok(stepped);
         }
@@ -252,12 +260,19 @@ impl Scheduler {
         done.collect()
     }
 
+    /// Whether an interactive request wants something of this step.
+    fn is_interactive(&self) -> bool {
+        self.jobs.iter().any(|job| !job.is_bulk() && !job.ahead && job.missing_source().is_none())
+    }
+
     /// Lets every task ask for what it will probably want next, to fill the step that it has to wait for anyway.
-    fn speculate(&mut self) {
-        let share = self.backend.limits().lanes / self.jobs.len().max(1);
+    /// `bulk`: whether bulk work has a part in this step.
+    fn speculate(&mut self, bulk: bool) {
+        let sharing = self.jobs.iter().filter(|job| bulk || !job.is_bulk()).count().max(1);
+        let share = self.backend.limits().lanes / sharing;
         // The more share a step, the less of it each saves.
-        let jobs = self.jobs.len().max(1) as f64;
-        for job in self.jobs.iter_mut().filter(|job| !job.ahead) {
+        let jobs = sharing as f64;
+        for job in self.jobs.iter_mut().filter(|job| !job.ahead && (bulk || !job.is_bulk())) {
             let rows = rows_worth_filling(job.task.speculation_hit_rate(), self.forward_cost / jobs).min(share);
             let asked = job.task.paths().wanted().len();
             if asked < rows {
@@ -267,8 +282,8 @@ impl Scheduler {
         }
     }
 
-    /// Packs missing nodes of all jobs into rows.
-    fn plan(&mut self) -> Plan {
+    /// Packs missing nodes of all jobs, or of all but bulk ones, into rows.
+    fn plan(&mut self, turn: Turn, bulk: bool) -> Plan {
         let limits = self.backend.limits();
         let mut plan = Plan::new(PlanLimits {
             rows: limits.lanes,
@@ -277,10 +292,10 @@ impl Scheduler {
             positions: self.step_tokens,
             selected: limits.selected,
         });
-        let missing = |(index, job): (usize, &Job)| job.wants(index, &self.cache);
-        let mut wants: Vec<Wants> = self.jobs.iter().enumerate().filter_map(missing).collect();
-        let turn = Turn::of(self.forwards, self.was_long);
+        let sharing = self.jobs.iter().enumerate().filter(|(_, job)| bulk || !job.is_bulk());
+        let mut wants: Vec<Wants> = sharing.filter_map(|(index, job)| job.wants(index, &self.cache)).collect();
         turn.sort(&mut wants, |wants| wants.standing);
+        let wants = one_of_each(wants, |wants| self.jobs[wants.job].flow.client);
         plan.pack(&wants, turn, &self.cache);
         plan
     }

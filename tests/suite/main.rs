@@ -11,6 +11,7 @@ mod demo;
 mod drain;
 mod encoder_decoder;
 mod engine;
+mod fairness;
 mod fuzz;
 mod goldens;
 mod http;

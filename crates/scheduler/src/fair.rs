@@ -166,7 +166,7 @@ mod tests {
         fair.waits(b);
         assert_eq!((fair.rank(b), fair.waiting(b)), (1000, 1), "b has saved nothing up");
         fair.taken(b);
-        [a, a, b].map(|flow| fair.ends(flow));
+        [a, a, b].into_iter().for_each(|flow| fair.ends(flow));
         assert!(fair.accounts.is_empty() && fair.interactive.now == 0);
     }
 
@@ -176,7 +176,7 @@ mod tests {
         let (typing, batch) = (flow("a"), Flow { class: Class::Bulk, ..flow("a") });
         fair.begins(batch);
         fair.charge(batch, 1000);
-        [typing, batch].map(|flow| fair.waits(flow));
+        [typing, batch].into_iter().for_each(|flow| fair.waits(flow));
         assert_eq!(fair.rank(typing), 0);
         assert_eq!(fair.largest(typing), batch);
         fair.waits(typing);

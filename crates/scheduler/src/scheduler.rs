@@ -4,6 +4,8 @@
 //! packs rows, loads, computes and stores, and supplies the results. Requests share every forward, and requests for the
 //! same path share its row. There is no time and no thread in here: the caller decides who waits for whom.
 
+mod sharing;
+
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -11,8 +13,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::client::Flow;
 use super::job::{Job, JobId, Usage};
 use super::lanes::Lanes;
-use super::order::{SHORT_ROW, Turn, one_of_each};
-use super::plan::{Plan, PlanLimits, Wants};
+use super::order::{SHORT_ROW, Turn};
+use super::plan::Plan;
 use super::prefix_cache::{NodeId, PrefixCache, PrefixCacheStats, Serial};
 use super::sources::Sources;
 use crate::backend::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected, SourceSlot};
@@ -177,9 +179,9 @@ impl Scheduler {
 
     /// Advances one task as far as the prefix cache allows, by at most `rounds` rounds, and never with the engine.
     /// Whether it is done.
-    pub fn replay(&mut self, id: JobId, rounds: usize) -> bool {
+    pub fn replay(&mut self, id: JobId, mut rounds: usize) -> bool {
         let job = self.jobs.iter_mut().find(|job| job.id == id);
-        job.is_some_and(|job| job.settle(&mut self.cache, rounds))
+        job.is_some_and(|job| job.settle(&mut self.cache, &mut rounds))
     }
 
     /// Advances every task as far as the prefix cache allows, and then by at most one step.
@@ -188,20 +190,20 @@ impl Scheduler {
     /// The engine's; then no job can go on, and [`Scheduler::reset`] is due after removing them.
     pub fn step(&mut self) -> Result<Stepped, BackendError> {
         self.read_sources()?;
-        let mut stepped = Stepped { done: self.settle(), ..Stepped::default() };
+        let turn = Turn::of(self.forwards, self.was_long);
+        let bulk_rows = self.bulk_rows(turn);
+        let mut stepped = Stepped { done: self.settle(turn, bulk_rows), ..Stepped::default() };
         if !stepped.done.is_empty() {
             return Ok(stepped);
         }
-        let turn = Turn::of(self.forwards, self.was_long);
-        let bulk = turn.has_bulk() || !self.is_interactive();
-        self.speculate(bulk);
-        let plan = self.plan(turn, bulk);
+        self.speculate(bulk_rows);
+        let plan = self.plan(turn, bulk_rows);
         if plan.rows.is_empty() {
             return Ok(stepped);
         }
         stepped.rows = plan.rows.len();
         match self.compute(&plan) {
-            Ok(()) => stepped.done = self.settle(),
+            Ok(()) => stepped.done = self.settle(turn, bulk_rows),
             // The prefix cache has nothing of this forward; who needs nothing of the broken part computes again and
             // gets an answer.
             Err(BackendError::NotANumber(position)) => stepped.failed = self.users_of(&plan, position),
@@ -251,53 +253,6 @@ impl Scheduler {
             }
         }
         Ok(())
-    }
-
-    /// Advances every task as far as the prefix cache allows. Returns those that are done.
-    fn settle(&mut self) -> Vec<JobId> {
-        let cache = &mut self.cache;
-        let done = self.jobs.iter_mut().filter_map(|job| job.settle(cache, usize::MAX).then_some(job.id));
-        done.collect()
-    }
-
-    /// Whether an interactive request wants something of this step.
-    fn is_interactive(&self) -> bool {
-        self.jobs.iter().any(|job| !job.is_bulk() && !job.ahead && job.missing_source().is_none())
-    }
-
-    /// Lets every task ask for what it will probably want next, to fill the step that it has to wait for anyway.
-    /// `bulk`: whether bulk work has a part in this step.
-    fn speculate(&mut self, bulk: bool) {
-        let sharing = self.jobs.iter().filter(|job| bulk || !job.is_bulk()).count().max(1);
-        let share = self.backend.limits().lanes / sharing;
-        // The more share a step, the less of it each saves.
-        let jobs = sharing as f64;
-        for job in self.jobs.iter_mut().filter(|job| !job.ahead && (bulk || !job.is_bulk())) {
-            let rows = rows_worth_filling(job.task.speculation_hit_rate(), self.forward_cost / jobs).min(share);
-            let asked = job.task.paths().wanted().len();
-            if asked < rows {
-                job.task.speculate(rows - asked);
-            }
-            job.supply_known(&mut self.cache);
-        }
-    }
-
-    /// Packs missing nodes of all jobs, or of all but bulk ones, into rows.
-    fn plan(&mut self, turn: Turn, bulk: bool) -> Plan {
-        let limits = self.backend.limits();
-        let mut plan = Plan::new(PlanLimits {
-            rows: limits.lanes,
-            context: limits.context,
-            chunk: limits.chunk,
-            positions: self.step_tokens,
-            selected: limits.selected,
-        });
-        let sharing = self.jobs.iter().enumerate().filter(|(_, job)| bulk || !job.is_bulk());
-        let mut wants: Vec<Wants> = sharing.filter_map(|(index, job)| job.wants(index, &self.cache)).collect();
-        turn.sort(&mut wants, |wants| wants.standing);
-        let wants = one_of_each(wants, |wants| self.jobs[wants.job].flow.client);
-        plan.pack(&wants, turn, &self.cache);
-        plan
     }
 
     /// The jobs that wanted a selected position which was no number, or one behind it in its row.
@@ -438,16 +393,6 @@ impl Scheduler {
             }
         }
     }
-}
-
-/// How many rows of a step are worth filling for one task.
-///
-/// Each speculative row costs a row. With the probability `hit_rate` it saves a row of a later forward and that
-/// forward's fixed cost, spread over its n rows. It pays while hit_rate * (1 + forward_cost / n) > 1.
-fn rows_worth_filling(hit_rate: f64, forward_cost: f64) -> usize {
-    // At most 99 %, so that the division stays finite.
-    let odds = hit_rate.min(0.99) / (1.0 - hit_rate.min(0.99));
-    1 + (odds * forward_cost) as usize
 }
 
 #[cfg(test)]

@@ -93,6 +93,7 @@ fn request_options() -> RequestOptions {
     RequestOptions {
         tolerance: completion::typing::Tolerance::Off,
         max_characters: 1000,
+        max_request_tokens: foretype::engine::DEFAULT_MAX_REQUEST_TOKENS,
         beams: None,
         default_deadline: Duration::from_secs(10),
         max_deadline: Duration::from_secs(60),

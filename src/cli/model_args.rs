@@ -13,7 +13,7 @@ use scheduler::PoolOptions;
 use super::choices::{OperatorsChoice, QuantizeChoice, ToleranceChoice, cpu_level};
 use super::gpu::GpuArgs;
 use super::replicas;
-use crate::engine::{EngineOptions, RequestOptions};
+use crate::engine::{DEFAULT_MAX_REQUEST_TOKENS, EngineOptions, RequestOptions};
 use crate::models::folder::{self, IntakeOptions, ModelFolder};
 use crate::quality::Gate;
 
@@ -69,6 +69,9 @@ pub struct ModelArgs {
     /// Most characters of an input.
     #[arg(long, env = "FORETYPE_MAX_CHARACTERS", value_name = "N", default_value_t = 1000)]
     max_characters: usize,
+    /// Tokens that one request may ask for: lines x prompts x n or suggestions x max_new_tokens; more is answered 400.
+    #[arg(long, env = "FORETYPE_MAX_REQUEST_TOKENS", value_name = "TOKENS", default_value_t = DEFAULT_MAX_REQUEST_TOKENS)]
+    max_request_tokens: u64,
     /// What a typed text may be taken to mean if its request doesn't say.
     #[arg(long, env = "FORETYPE_TOLERANCE", value_enum, default_value = "off")]
     tolerance: ToleranceChoice,
@@ -82,7 +85,8 @@ pub struct ModelArgs {
     /// Time for requests that name no deadline_ms, in milliseconds.
     #[arg(long, env = "FORETYPE_DEADLINE_MS", value_name = "MS", default_value_t = 10_000)]
     deadline_ms: u64,
-    /// Requests that share model steps; more wait. 1 works on one request at a time.
+    /// Requests that share model steps; more wait. Half as many lines of batches and prompts of lists may run beside
+    /// them, and a quarter as many requests of clients who have nothing running.
     #[arg(long, env = "FORETYPE_MAX_BATCH", value_name = "N", default_value = "64")]
     max_batch: NonZero<usize>,
     /// Most positions of one model step. Long inputs, and many new ones at once, take several steps, so that nobody
@@ -96,7 +100,7 @@ pub struct ModelArgs {
     /// Don't prepare, while idle, for the character that the first suggestion has next.
     #[arg(long, env = "FORETYPE_NO_LOOKAHEAD")]
     no_lookahead: bool,
-    /// Requests that wait; one more is answered 429.
+    /// Requests that wait; one more is answered 429, or another of the client who has most of them.
     #[arg(long, env = "FORETYPE_MAX_QUEUED", value_name = "N", default_value_t = 256)]
     max_queued: usize,
     /// Once the oldest waiting request is older than this, the newest is taken first, in milliseconds.
@@ -166,6 +170,7 @@ impl ModelArgs {
             backend,
             requests: RequestOptions {
                 max_characters: self.max_characters,
+                max_request_tokens: self.max_request_tokens,
                 beams: self.beams.map(NonZero::get),
                 default_deadline: Duration::from_millis(self.deadline_ms).min(MAX_DEADLINE),
                 max_deadline: MAX_DEADLINE,

@@ -73,18 +73,18 @@ impl ServeArgs {
         // Both are caught before anyone can connect, and so before anyone can know that there is a server to stop.
         let stops = Stops { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
         let (listener, url) = self.listen()?;
-        let metrics = Metrics::new();
+        let (metrics, stopping) = (Metrics::new(), Arc::new(AtomicBool::new(false)));
         let options = ServerOptions {
             workers: self.workers.get(),
             max_body_bytes: self.max_body_bytes,
             page: self.page,
             metrics: Arc::clone(&metrics),
+            stopping: Arc::clone(&stopping),
         };
         let (state, model) = watch::channel(ModelState::Loading);
         let models =
             if folder.is_some() { Models::Single(model) } else { Models::Multi(Arc::new(self.registry(&metrics))) };
         let server = http::start(listener, models.clone(), &options)?;
-        let stopping = Arc::new(AtomicBool::new(false));
         actix_web::rt::spawn(stops.stop(server.handle(), models.clone(), Arc::clone(&stopping)));
         let loader = match folder {
             Some(folder) => {
@@ -157,8 +157,10 @@ impl Stops {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
         }
-        tracing::info!("stopping: no new requests; those that run are answered");
+        tracing::info!("stopping: no new requests; those that were sent are answered");
         stopping.store(true, Ordering::Relaxed);
+        // What was sent before the signal may not have been read yet.
+        tokio::time::sleep(ARRIVE).await;
         for engine in models.engines() {
             engine.drain(DRAIN);
         }
@@ -173,6 +175,9 @@ fn wait_for(thread: &JoinHandle<()>, within: Duration) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Time that requests get to be read which were sent before the server was stopped.
+const ARRIVE: Duration = Duration::from_millis(200);
 
 /// Time that running requests get when the server is stopped. SageMaker kills a container 30 s after asking it to stop.
 const DRAIN: Duration = Duration::from_secs(20);

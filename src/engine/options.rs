@@ -15,11 +15,16 @@ pub const DEFAULT_BEAMS: usize = 16;
 /// Most suggestions, or sequences, of a request.
 pub const MAX_SUGGESTIONS: usize = 100;
 
+/// Tokens of all answers to a request: those of a batch transform of 6 MB, of lines with a short text each.
+pub const DEFAULT_MAX_REQUEST_TOKENS: u64 = 1 << 26;
+
 /// Bounds on requests and how they are searched.
 #[derive(Clone, Debug)]
 pub struct RequestOptions {
     /// Characters of an input.
     pub max_characters: usize,
+    /// Tokens that a request may ask for in all: lines x prompts x sequences or suggestions x new tokens.
+    pub max_request_tokens: u64,
     /// Beams of a search. If not named: [`DEFAULT_BEAMS`], or as many as the suggestions if these are more.
     pub beams: Option<usize>,
     /// Time for requests that don't say.

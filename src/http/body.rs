@@ -11,6 +11,7 @@ use super::json;
 use super::lmi;
 use super::sessions::{self, SessionRequest};
 use super::suggest::Invocation;
+use crate::engine::Work;
 use crate::error::{Error, Kind};
 
 /// A body of `POST /invocations`.
@@ -33,6 +34,15 @@ impl Body {
             Self::Session(_) => false,
             Self::Suggest(invocation) => invocation.stream,
             Self::Generate(request) => request.stream,
+        }
+    }
+
+    /// What it asks for of a model with room for `context` tokens.
+    pub fn work(&self, context: usize) -> Work {
+        match self {
+            Self::Session(_) => Work::default(),
+            Self::Suggest(typed) => Work::completion(typed.suggestions, typed.max_new_tokens, context),
+            Self::Generate(request) => request.work(context),
         }
     }
 

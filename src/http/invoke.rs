@@ -17,8 +17,8 @@ use super::sessions::{
     self, CLOSED_SESSION_HEADER, NEW_SESSION_HEADER, NewSession, RequestType, SESSION_HEADER, SessionAnswer,
     SessionHeader,
 };
-use super::{batch, lines};
-use crate::engine::Engine;
+use super::{batch, client, lines};
+use crate::engine::{Accepted, Engine};
 use crate::error::{Error, Kind};
 
 /// What the platform passes along and wants to see again.
@@ -116,7 +116,8 @@ async fn answer(
         "" | "application/json" => {}
         other if lines::CONTENT_TYPES.contains(&other) => {
             let body = body?;
-            return batch::respond(engine()?, body);
+            let session = if let SessionHeader::Id(id) = &header { Some(id.as_str()) } else { None };
+            return batch::respond(engine()?, client::of(request, session), body).await;
         }
         other => {
             let message = format!("the content type is {other}; send application/json or application/jsonlines");
@@ -134,11 +135,13 @@ async fn answer(
         (None, SessionHeader::Id(id)) => body.set_session(&id),
         (None, _) => {}
     }
+    let work = body.work(engine.context());
+    let accepted = Accepted::new(engine, client::of(request, body.session()), work)?;
     let mut response = if body.streams() {
         let framing = Framing::accepted(request.headers().get(ACCEPT).map(HeaderValue::as_bytes));
-        stream_answer(engine, body, framing)?
+        stream_answer(&accepted, body, framing)?
     } else {
-        HttpResponse::Ok().content_type("application/json").body(whole_answer(&engine, body).await?)
+        HttpResponse::Ok().content_type("application/json").body(whole_answer(&accepted, body).await?)
     };
     if let Some(opened) = opened {
         set_header(&mut response, NEW_SESSION_HEADER, &opened.header);

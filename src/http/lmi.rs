@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::json::{OneOrMany, refused, single};
-use crate::engine::{Generation, check_choice};
+use crate::engine::{Generation, Work, check_choice};
 use crate::error::{Error, Kind};
 use completion::TokenChoice;
 use completion::{Generated, SampledToken, Sequence, SequenceFinish};
@@ -190,6 +190,16 @@ pub enum Reason {
 }
 
 impl Request {
+    /// What the request asks for of a model with room for `context` tokens. What is wrong with it is told by
+    /// [`Request::plan`].
+    pub fn work(&self, context: usize) -> Work {
+        let prompts = if let OneOrMany::Many(prompts) = &self.inputs { prompts.len().min(MAX_INPUTS) } else { 1 };
+        let parameters = self.parameters.as_ref();
+        let sequences = parameters.and_then(|parameters| parameters.sequences().ok()).unwrap_or(1);
+        let new = parameters.and_then(|parameters| parameters.max_new_tokens).unwrap_or(DEFAULT_MAX_NEW_TOKENS);
+        Work::generations(prompts, sequences, Some(new), context)
+    }
+
     /// What the request comes to for a model with room for `context` tokens. `draw_seed` gives a seed where one is
     /// wanted and none is said.
     ///

@@ -1,6 +1,7 @@
 //! What every handler starts from: the server's state, and a request's body and content type.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
@@ -19,6 +20,8 @@ pub(super) struct Served {
     pub metrics: Arc<Metrics>,
     /// When this server was started, in Unix time.
     pub started: u64,
+    /// Whether it is being stopped.
+    pub stopping: Arc<AtomicBool>,
 }
 
 impl Served {

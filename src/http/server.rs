@@ -4,10 +4,12 @@
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
+use actix_web::http::ConnectionType;
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Data, PayloadConfig};
 use actix_web::{App, HttpServer};
@@ -50,6 +52,8 @@ pub struct ServerOptions {
     pub page: bool,
     /// The metrics that handlers add to.
     pub metrics: Arc<Metrics>,
+    /// Whether the server is being stopped: then answers close their connections, so that clients turn elsewhere.
+    pub stopping: Arc<AtomicBool>,
 }
 
 /// Starts serving on a listener that is bound already. The returned server runs until it is stopped by its handle.
@@ -63,8 +67,8 @@ pub fn start(
 ) -> std::io::Result<Server> {
     let max_body_bytes = options.max_body_bytes;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (page, metrics) = (options.page, Arc::clone(&options.metrics));
-    let served = Data::new(Served { models: models.into(), max_body_bytes, page, metrics, started });
+    let (page, metrics, stopping) = (options.page, Arc::clone(&options.metrics), Arc::clone(&options.stopping));
+    let served = Data::new(Served { models: models.into(), max_body_bytes, page, metrics, started, stopping });
     let server = HttpServer::new(move || {
         App::new()
             .wrap(from_fn(observe))
@@ -89,16 +93,19 @@ async fn observe(
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
     let started = Instant::now();
     let (method, path) = (request.method().clone(), request.path().to_owned());
-    let metrics = request.app_data::<Data<Served>>().map(|served| Arc::clone(&served.metrics));
+    let served = request.app_data::<Data<Served>>().cloned();
     // Below the level of the log: the line that is logged says the same.
     let span = tracing::debug_span!("request", %method, path, status = tracing::field::Empty);
-    let response = next.call(request).instrument(span.clone()).await?;
+    let mut response = next.call(request).instrument(span.clone()).await?;
     span.record("status", response.status().as_u16());
     let (status, elapsed) = (response.status().as_u16(), started.elapsed());
-    if let Some(metrics) = metrics {
+    if let Some(served) = served {
+        if served.stopping.load(Ordering::Relaxed) {
+            response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+        }
         // The pattern, never the path: a client must not be able to make up labels.
         let route = response.request().match_pattern();
-        metrics.http_request(route.as_deref().unwrap_or("unmatched"), status, elapsed.as_secs_f64());
+        served.metrics.http_request(route.as_deref().unwrap_or("unmatched"), status, elapsed.as_secs_f64());
     }
     if !matches!(path.as_str(), "/ping" | "/metrics") {
         let elapsed_ms = elapsed.as_micros() as f64 / 1000.0;

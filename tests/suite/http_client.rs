@@ -77,7 +77,13 @@ impl RegistryServer {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let options = ServerOptions { workers: 2, max_body_bytes: 10_000, page: true, metrics: Metrics::new() };
+                let options = ServerOptions {
+                    workers: 2,
+                    max_body_bytes: 10_000,
+                    page: true,
+                    metrics: Metrics::new(),
+                    stopping: Arc::default(),
+                };
                 let server = http::start(listener, models, &options).unwrap();
                 sender.send(server.handle()).unwrap();
                 server.await.unwrap();

@@ -48,6 +48,7 @@ pub fn request_options() -> RequestOptions {
     RequestOptions {
         tolerance: completion::typing::Tolerance::Off,
         max_characters: 200,
+        max_request_tokens: foretype::engine::DEFAULT_MAX_REQUEST_TOKENS,
         beams: None,
         default_deadline: Duration::from_secs(10),
         max_deadline: Duration::from_secs(60),
@@ -218,7 +219,13 @@ impl TestServer {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let options = ServerOptions { workers: 2, max_body_bytes: 10_000, page, metrics: Metrics::new() };
+                let options = ServerOptions {
+                    workers: 2,
+                    max_body_bytes: 10_000,
+                    page,
+                    metrics: Metrics::new(),
+                    stopping: Arc::default(),
+                };
                 let server = http::start(listener, model, &options).unwrap();
                 sender.send(server.handle()).unwrap();
                 server.await.unwrap();

@@ -92,6 +92,8 @@ pub struct Sampling {
     options: SamplingOptions,
     paths: Paths,
     drafts: Vec<Draft>,
+    /// The sequence that gets its token next.
+    turn: usize,
 }
 
 impl Sampling {
@@ -104,7 +106,7 @@ impl Sampling {
             Draft { node: Paths::ROOT, random, text, tokens: Vec::new(), finish: None }
         };
         let drafts = (0..options.sequences).map(draft).collect();
-        let mut sampling = Self { text, paths: Paths::new(prompt), drafts, options };
+        let mut sampling = Self { text, paths: Paths::new(prompt), drafts, turn: 0, options };
         sampling.ask();
         sampling
     }
@@ -130,15 +132,24 @@ impl Sampling {
         self.drafts.iter().all(|draft| draft.finish.is_some())
     }
 
-    /// Adds a token to every sequence that goes on. The distributions it waited for must have been supplied.
-    pub fn advance(&mut self) {
+    /// Adds a token to up to `most` of the sequences that go on, which takes time in proportion. Once all of them have
+    /// theirs, it waits for the next distributions. Those that it waited for must have been supplied. Returns how many
+    /// tokens were chosen.
+    pub fn advance(&mut self, most: usize) -> usize {
         debug_assert!(!self.paths.is_waiting(), "a distribution is missing");
-        for index in 0..self.drafts.len() {
-            if self.drafts[index].finish.is_none() {
-                self.extend(index);
+        let mut chosen = 0;
+        while self.turn < self.drafts.len() && chosen < most {
+            if self.drafts[self.turn].finish.is_none() {
+                self.extend(self.turn);
+                chosen += 1;
             }
+            self.turn += 1;
         }
-        self.ask();
+        if self.turn == self.drafts.len() {
+            self.turn = 0;
+            self.ask();
+        }
+        chosen
     }
 
     /// The sequences as far as they are generated.

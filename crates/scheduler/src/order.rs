@@ -3,6 +3,13 @@
 //! Cheap jobs come first: most keystrokes are cheap, because the prefix cache has most of what they need. Expensive
 //! jobs follow one after the other, in order of arrival: shared evenly, all of them would end at the time of the last
 //! one. Every [`LONGEST_WAITING_EVERY`]th step begins with the job that waited longest, so that none starves.
+//!
+//! Clients take turns: the first job of each comes before the second of any. Bulk jobs have no part in the steps of
+//! interactive ones, but for every [`LONGEST_WAITING_EVERY`]th.
+
+use rustc_hash::FxHashMap;
+
+use super::client::Client;
 
 /// A job that still needs at most this many positions is cheap.
 pub const CHEAP_POSITIONS: usize = 32;
@@ -56,6 +63,11 @@ impl Turn {
         }
     }
 
+    /// Whether bulk jobs have a part in the step beside interactive ones.
+    pub fn has_bulk(self) -> bool {
+        self == Self::LongestWaiting
+    }
+
     /// Sorts jobs, the first to be planned first.
     pub fn sort<T>(self, jobs: &mut [T], standing: impl Fn(&T) -> Standing) {
         jobs.sort_by_cached_key(|job| {
@@ -70,6 +82,23 @@ impl Turn {
             }
         });
     }
+}
+
+/// Puts the first job of each client before the second of any, in the order in which they are.
+pub fn one_of_each<T>(jobs: Vec<T>, client: impl Fn(&T) -> Client) -> Vec<T> {
+    let Some(first) = jobs.first().map(&client) else { return jobs };
+    if jobs.iter().all(|job| client(job) == first) {
+        return jobs;
+    }
+    let mut seen: FxHashMap<Client, usize> = FxHashMap::default();
+    let mut rounds: Vec<(usize, T)> = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let round = seen.entry(client(&job)).or_default();
+        rounds.push((*round, job));
+        *round += 1;
+    }
+    rounds.sort_by_key(|&(round, _)| round);
+    rounds.into_iter().map(|(_, job)| job).collect()
 }
 
 #[cfg(test)]
@@ -103,5 +132,13 @@ mod tests {
             Turn::CheapFirst { after_long: true },
             "a lone keystroke starts with its own turn"
         );
+    }
+
+    #[test]
+    fn clients_take_turns_in_the_order_of_their_jobs() {
+        let jobs = |jobs: &str| one_of_each(jobs.chars().collect(), |job: &char| Client::session(&job.to_string()));
+        assert_eq!(jobs("aaabcb"), ['a', 'b', 'c', 'a', 'b', 'a']);
+        assert_eq!(jobs("aaa"), ['a'; 3]);
+        assert!(jobs("").is_empty());
     }
 }

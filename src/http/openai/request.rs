@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::engine::Generation;
+use crate::engine::{Generation, Work};
 use crate::error::Error;
 use crate::http::json::{OneOrMany, refused, single};
 
@@ -93,6 +93,16 @@ pub struct Plan {
     pub logprobs: bool,
     /// With a last chunk about usage.
     pub include_usage: bool,
+}
+
+impl Plan {
+    /// What the request asks for of a model with room for `context` tokens.
+    pub fn work(&self, context: usize) -> Work {
+        // All prompts are continued alike.
+        let one = self.generations.first();
+        let (sequences, new) = one.map_or((0, None), |one| (one.sequences, one.max_new_tokens));
+        Work::generations(self.generations.len(), sequences, new, context)
+    }
 }
 
 impl CompletionRequest {

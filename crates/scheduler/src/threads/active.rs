@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::client::Flow;
 use crate::job::JobId;
 use crate::request::{Answer, Event, Finish, Refusal, Superseded};
 use completion::{SequenceFinish, Task, TaskOutput};
@@ -11,6 +12,11 @@ use completion::{SequenceFinish, Task, TaskOutput};
 /// A request that was taken on.
 pub(super) struct Active {
     pub(super) job: JobId,
+    pub(super) flow: Flow,
+    /// Whether its flow has an account that knows of it; a request that is answered from the cache needs none.
+    pub(super) is_accounted: bool,
+    /// Positions that its flow has paid for.
+    pub(super) charged: usize,
     pub(super) deadline: Instant,
     pub(super) received: Instant,
     pub(super) started: Instant,

@@ -67,8 +67,16 @@ impl Loop {
     pub(super) fn remove(&mut self, job: JobId) -> Option<Active> {
         let index = self.active.iter().position(|active| active.job == job)?;
         let active = self.active.remove(index);
+        self.settle_account(&active);
         self.worker.observer.active(self.active.len());
         Some(active)
+    }
+
+    /// Tells a request's flow that it has ended.
+    pub(super) fn settle_account(&self, active: &Active) {
+        if active.is_accounted {
+            self.worker.queue.ends(active.flow);
+        }
     }
 
     fn count(&self, usage: Usage, wasted: bool) {

@@ -53,6 +53,9 @@ pub struct ServeArgs {
     /// Most bytes of a request's body.
     #[arg(long, env = "FORETYPE_MAX_BODY_BYTES", value_name = "BYTES", default_value_t = 1 << 20)]
     max_body_bytes: usize,
+    /// Milliseconds that a request's body may take to come; then the request is answered 408.
+    #[arg(long, env = "FORETYPE_BODY_TIMEOUT_MS", value_name = "MS", default_value_t = 10_000)]
+    body_timeout_ms: u64,
     /// Serve a page at / on which people can try the model.
     #[arg(long, env = "FORETYPE_PAGE")]
     page: bool,
@@ -76,6 +79,7 @@ impl ServeArgs {
         let options = ServerOptions {
             workers: self.workers.get(),
             max_body_bytes: self.max_body_bytes,
+            body_timeout: Duration::from_millis(self.body_timeout_ms),
             page: self.page,
             metrics: Arc::clone(&metrics),
         };

@@ -11,12 +11,13 @@
 //! | `answer`, [`stream`] | answers, whole or sent as they are made |
 //! | `request`, `responses`, [`errors`] | the server's state and a request's body; error answers |
 //! | [`body`], [`suggest`], [`lmi`], [`openai`], [`sessions`] | the wire types: plain functions of bytes |
-//! | [`json`], `schemas`, [`framing`], [`lines`] | reading and writing JSON, JSON Lines and events |
+//! | [`json`], [`encoding`], `schemas`, [`framing`], [`lines`] | reading and writing JSON, JSON Lines and events |
 
 mod answer;
 mod batch;
 pub mod body;
 mod completions;
+pub mod encoding;
 pub mod errors;
 pub mod framing;
 mod invoke;

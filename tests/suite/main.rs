@@ -14,6 +14,7 @@ mod fuzz;
 mod goldens;
 mod http;
 mod http_batch;
+mod http_bodies;
 mod http_client;
 mod http_models;
 mod http_openai;

@@ -1,24 +1,32 @@
 //! Loading models for a server: the one that it is started with, and those that clients name.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use backends::onnxruntime::CpuLevel;
+use bundle::Manifest;
 use tokio::sync::watch;
 
 use super::model_args::ModelArgs;
 use super::progress::Bar;
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, EngineOptions};
 use crate::metrics::Metrics;
 use crate::models::folder::{self, ModelFolder};
 use crate::models::{LoadError, ModelState};
 
-/// Loads a folder that a client named.
-pub(super) fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Result<Engine, LoadError> {
+/// Loads a folder that a client named, to be served by the name that the client gave.
+pub(super) fn load_folder(
+    args: &ModelArgs,
+    name: &str,
+    folder: &Path,
+    metrics: &Arc<Metrics>,
+) -> Result<Engine, LoadError> {
     let started = Instant::now();
-    let engine = load(args, &folder::identify(folder)?, &Bar::default(), metrics).inspect_err(|error| {
+    let mut opened = open(args, &folder::identify(folder)?, &Bar::default())?;
+    opened.manifest.name = name.to_owned();
+    let engine = opened.load(metrics).inspect_err(|error| {
         // A client isn't told the reason.
         if let LoadError::Engine(EngineError::Model(reason)) = error {
             tracing::error!(%reason, folder = %folder.display(), "the model can't be loaded");
@@ -29,11 +37,25 @@ pub(super) fn load_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics
     Ok(engine)
 }
 
-/// Builds a bundle if needed, and loads it.
-fn load(args: &ModelArgs, folder: &ModelFolder, bar: &Bar, metrics: &Arc<Metrics>) -> Result<Engine, LoadError> {
+/// A bundle, and how to load it.
+struct Opened {
+    path: PathBuf,
+    manifest: Manifest,
+    options: EngineOptions,
+}
+
+/// Finds a bundle, and builds it if needed.
+fn open(args: &ModelArgs, folder: &ModelFolder, bar: &Bar) -> Result<Opened, LoadError> {
     let (intake, options) = args.setup(folder).map_err(LoadError::Backend)?;
     let (path, manifest) = folder::open(folder, &intake, bar)?;
-    Ok(Engine::load(&path, &manifest, &args.for_server(options, &path), metrics)?)
+    let options = args.for_server(options, &path);
+    Ok(Opened { path, manifest, options })
+}
+
+impl Opened {
+    fn load(self, metrics: &Arc<Metrics>) -> Result<Engine, LoadError> {
+        Ok(Engine::load(&self.path, &self.manifest, &self.options, metrics)?)
+    }
 }
 
 /// The model that a server is started with, while it is loaded.
@@ -76,7 +98,8 @@ impl Loading {
     fn load(&self) -> Result<Engine, String> {
         let folder = self.folder.as_ref().map_err(Clone::clone)?;
         let bar = Bar::cancelled_by(Arc::clone(&self.stopping));
-        load(&self.args, folder, &bar, &self.metrics).map_err(|error| error.to_string())
+        let opened = open(&self.args, folder, &bar).map_err(|error| error.to_string())?;
+        opened.load(&self.metrics).map_err(|error| error.to_string())
     }
 
     /// Prints how to ask; `field` is where the model takes a text.

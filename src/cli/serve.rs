@@ -56,6 +56,10 @@ pub struct ServeArgs {
     /// Milliseconds that a request's body may take to come; then the request is answered 408.
     #[arg(long, env = "FORETYPE_BODY_TIMEOUT_MS", value_name = "MS", default_value_t = 10_000)]
     body_timeout_ms: u64,
+    /// Most connections of clients at once; requests on further ones are answered 429. The limit of open files may allow
+    /// fewer.
+    #[arg(long, env = "FORETYPE_MAX_CONNECTIONS", value_name = "N", default_value_t = 4096)]
+    max_connections: usize,
     /// Serve a page at / on which people can try the model.
     #[arg(long, env = "FORETYPE_PAGE")]
     page: bool,
@@ -80,6 +84,7 @@ impl ServeArgs {
             workers: self.workers.get(),
             max_body_bytes: self.max_body_bytes,
             body_timeout: Duration::from_millis(self.body_timeout_ms),
+            max_connections: self.max_connections,
             page: self.page,
             metrics: Arc::clone(&metrics),
         };
@@ -138,7 +143,7 @@ impl ServeArgs {
     fn registry(&self, metrics: &Arc<Metrics>) -> Registry {
         let limits = RegistryLimits { bytes: self.models_mib << 20, models: self.max_models };
         let (args, metrics) = (self.model.clone(), Arc::clone(metrics));
-        Registry::new(Box::new(move |folder| load_folder(&args, folder, &metrics)), limits)
+        Registry::new(Box::new(move |name, folder| load_folder(&args, name, folder, &metrics)), limits)
     }
 }
 

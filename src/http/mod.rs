@@ -4,7 +4,8 @@
 //!
 //! | file | |
 //! |---|---|
-//! | [`server`] | listener, limits, one log line a request |
+//! | [`server`] | listener, limits |
+//! | `observe`, `connections` | around every request: one log line, metrics; the bound of connections |
 //! | `routes` | which handler serves which path |
 //! | [`openapi`] | the document about the handlers and the wire types |
 //! | `invoke`, `batch`, `completions`, `models`, `status`, `page` | the handlers |
@@ -17,6 +18,7 @@ mod answer;
 mod batch;
 pub mod body;
 mod completions;
+mod connections;
 pub mod encoding;
 pub mod errors;
 pub mod framing;
@@ -25,6 +27,7 @@ pub mod json;
 pub mod lines;
 pub mod lmi;
 mod models;
+mod observe;
 pub mod openai;
 pub mod openapi;
 mod page;

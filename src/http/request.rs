@@ -12,6 +12,7 @@ use actix_web::{FromRequest, HttpRequest};
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use tokio::time::timeout;
 
+use super::connections::Connections;
 use super::encoding::Encoding;
 use crate::error::{Error, Kind};
 use crate::metrics::Metrics;
@@ -26,6 +27,12 @@ pub(super) struct Served {
     pub metrics: Arc<Metrics>,
     /// When this server was started, in Unix time.
     pub started: u64,
+    pub connections: Arc<Connections>,
+}
+
+/// The state of the server that a request came to.
+pub(super) fn served(request: &HttpRequest) -> Option<&Data<Served>> {
+    request.app_data()
 }
 
 /// A request's whole body, decoded, or why it can't be read.
@@ -36,7 +43,7 @@ impl FromRequest for WholeBody {
     type Future = LocalBoxFuture<'static, Result<Self, Infallible>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let served = request.app_data::<Data<Served>>().cloned();
+        let served = served(request).cloned();
         let encoding = request.headers().get(CONTENT_ENCODING).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let encoding = Encoding::named(encoding.as_deref().unwrap_or_default());
         let bytes = Bytes::from_request(request, payload);

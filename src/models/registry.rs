@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::error::{LoadError, MAX_NAME_CHARACTERS, ModelError};
 use crate::engine::Engine;
 
-/// Loads the engine of a folder.
-pub type FolderLoader = Box<dyn Fn(&Path) -> Result<Engine, LoadError> + Send + Sync>;
+/// Loads the engine of a folder, under the name that it is served by.
+pub type FolderLoader = Box<dyn Fn(&str, &Path) -> Result<Engine, LoadError> + Send + Sync>;
 
 /// Bounds on what a registry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Registry {
         let folder = Path::new(url);
         // The files' sizes are less than what the model will take; a model that can't fit isn't loaded at all.
         self.check_budget(folder_bytes(folder))?;
-        let engine = (self.load)(folder)?;
+        let engine = (self.load)(name, folder)?;
         reserved.fill(Loaded { url: url.to_owned(), engine: Arc::new(engine) })
     }
 

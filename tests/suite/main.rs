@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 mod cli;
+mod connections;
 mod cuda;
 mod dashboard;
 mod demo;

@@ -88,6 +88,7 @@ impl From<ModelError> for Error {
             ModelError::OneModel => {
                 (Kind::NotFound, "; start it with --multi-model (SAGEMAKER_MULTI_MODEL=true) to load models by name")
             }
+            ModelError::Outside { .. } => (Kind::InvalidValue, ""),
             ModelError::NotLoaded(_) => (Kind::ModelNotFound, ""),
             ModelError::AlreadyLoaded(_) | ModelError::BeingLoaded(_) => (Kind::ModelExists, ""),
             ModelError::TooMany(_) => (Kind::OutOfMemory, "; DELETE /models/{name} first"),
@@ -103,6 +104,11 @@ impl From<LoadError> for Error {
             LoadError::Folder(IntakeError::NoFolder(folder)) => {
                 Self::new(Kind::NotFound, format!("url is {}; there is no such folder", folder.display()))
             }
+            // What else a folder holds is not a client's to know.
+            LoadError::Folder(IntakeError::Neither { path, .. }) => Self::new(
+                Kind::InvalidValue,
+                format!("url is {}; no bundle (manifest.json) or checkpoint (config.json) is there", path.display()),
+            ),
             LoadError::Engine(EngineError::Model(_)) => {
                 Self::new(Kind::Internal, "the model can't be loaded; the server's log says why")
             }

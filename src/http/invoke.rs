@@ -112,7 +112,7 @@ async fn answer(
     engine: impl FnOnce() -> Result<Arc<Engine>, Error>,
 ) -> Result<HttpResponse, Error> {
     let header = sessions::read_header(request.headers().get(SESSION_HEADER).map(HeaderValue::as_bytes))?;
-    match content_type(request).as_str() {
+    match content_type(request)?.as_str() {
         "" | "application/json" => {}
         other if lines::CONTENT_TYPES.contains(&other) => {
             let body = body?;

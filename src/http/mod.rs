@@ -5,7 +5,7 @@
 //! | file | |
 //! |---|---|
 //! | [`server`] | listener, limits |
-//! | `observe`, `connections` | around every request: one log line, metrics; the bound of connections |
+//! | `observe`, `connections`, [`cors`] | around every request: one log line, metrics; the bound of connections; origins |
 //! | `routes` | which handler serves which path |
 //! | [`openapi`] | the document about the handlers and the wire types |
 //! | `invoke`, `batch`, `completions`, `models`, `status`, `page` | the handlers |
@@ -19,6 +19,7 @@ mod batch;
 pub mod body;
 mod completions;
 mod connections;
+pub mod cors;
 pub mod encoding;
 pub mod errors;
 pub mod framing;
@@ -41,4 +42,5 @@ mod status;
 pub mod stream;
 pub mod suggest;
 
+pub use self::routes::Routes;
 pub use self::server::{Listener, ServerOptions, start};

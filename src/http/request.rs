@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use actix_web::http::header::{CONTENT_ENCODING, CONTENT_TYPE, ORIGIN};
 use actix_web::web::{Bytes, Data, block};
 use actix_web::{FromRequest, HttpRequest};
 use futures_util::future::{FutureExt, LocalBoxFuture};
@@ -84,15 +84,24 @@ impl Served {
 }
 
 /// A request's content type in lower case, without parameters; empty if the request names none.
-pub(super) fn content_type(request: &HttpRequest) -> String {
+///
+/// # Errors
+/// If a page of a browser sends a body without a content type. A page of any other site may do that without the
+/// browser asking first.
+pub(super) fn content_type(request: &HttpRequest) -> Result<String, Error> {
     let value = request.headers().get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
     let essence = value.as_deref().unwrap_or_default().split(';').next().unwrap_or_default();
-    essence.trim().to_ascii_lowercase()
+    let essence = essence.trim().to_ascii_lowercase();
+    if essence.is_empty() && request.headers().contains_key(ORIGIN) {
+        let message = "the content type is missing; send application/json from a web page";
+        return Err(Error::new(Kind::UnsupportedMediaType, message));
+    }
+    Ok(essence)
 }
 
-/// Accepts JSON and requests without a content type; curl's default for `-d` is a form.
+/// Accepts JSON and, from programs, requests without a content type; curl's default for `-d` is a form.
 pub(super) fn expect_json(request: &HttpRequest) -> Result<(), Error> {
-    match content_type(request).as_str() {
+    match content_type(request)?.as_str() {
         "" | "application/json" => Ok(()),
         other => {
             Err(Error::new(Kind::UnsupportedMediaType, format!("the content type is {other}; send application/json")))

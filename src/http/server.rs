@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use actix_web::dev::Server;
-use actix_web::middleware::from_fn;
+use actix_web::middleware::{Condition, from_fn};
 use actix_web::web::{Data, PayloadConfig};
 use actix_web::{App, HttpServer};
 use rustix::net::listen;
 
 use super::connections::{BACKLOG, Connections, bound};
+use super::cors::cors;
 use super::observe::observe;
 use super::request::Served;
-use super::routes;
+use super::routes::{Routes, configure};
 use crate::metrics::Metrics;
 use crate::models::Models;
 
@@ -42,8 +43,9 @@ impl From<UnixListener> for Listener {
 
 /// Time that the headers of a connection's first request may take.
 const HEADERS_WITHIN: Duration = Duration::from_secs(5);
-/// Time that a client has to close its side, after an answer that is the connection's last.
-const CLOSE_WITHIN: Duration = Duration::from_millis(300);
+/// Time that a client has to close its side, after an answer that is the connection's last. The library counts it from a
+/// clock that is up to half a second late, and never ends what is over before it begins.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// How to serve.
 #[derive(Clone)]
@@ -56,6 +58,10 @@ pub struct ServerOptions {
     pub body_timeout: Duration,
     /// Connections at once; the process's limit of open files may allow fewer.
     pub max_connections: usize,
+    /// Origins whose web pages may read answers.
+    pub cors_origins: Vec<String>,
+    /// What this listener serves.
+    pub routes: Routes,
     /// Whether `/` is the page for people.
     pub page: bool,
     /// What is counted.
@@ -69,6 +75,8 @@ impl Default for ServerOptions {
             max_body_bytes: 1 << 20,
             body_timeout: Duration::from_secs(10),
             max_connections: 4096,
+            cors_origins: Vec::new(),
+            routes: Routes::All,
             page: false,
             metrics: Metrics::new(),
         }
@@ -84,7 +92,8 @@ pub fn start(
     models: impl Into<Models>,
     options: &ServerOptions,
 ) -> std::io::Result<Server> {
-    let ServerOptions { workers, max_body_bytes, body_timeout, max_connections, page, metrics } = options.clone();
+    let ServerOptions { workers, max_body_bytes, body_timeout, page, metrics, .. } = options.clone();
+    let ServerOptions { max_connections, cors_origins, routes, .. } = options.clone();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let connections = Arc::new(Connections::new(max_connections));
     let accepted = connections.accepted().div_ceil(workers);
@@ -93,11 +102,12 @@ pub fn start(
         Data::new(Served { models: models.into(), max_body_bytes, body_timeout, page, metrics, started, connections });
     let server = HttpServer::new(move || {
         App::new()
+            .wrap(Condition::new(!cors_origins.is_empty(), cors(&cors_origins)))
             .wrap(from_fn(bound))
             .wrap(from_fn(observe))
             .app_data(served.clone())
             .app_data(PayloadConfig::new(max_body_bytes))
-            .configure(routes::configure)
+            .configure(|config| configure(routes, config))
     });
     let server = server.on_connect(move |_, data| counted.opened(data)).max_connections(accepted);
     let server = server.client_request_timeout(HEADERS_WITHIN).client_disconnect_timeout(CLOSE_WITHIN);

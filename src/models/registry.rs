@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::{LoadError, MAX_NAME_CHARACTERS, ModelError};
+use super::root::ModelsRoot;
 use crate::engine::Engine;
 
 /// Loads the engine of a folder, under the name that it is served by.
@@ -24,6 +25,8 @@ pub struct RegistryLimits {
 pub struct Registry {
     load: FolderLoader,
     limits: RegistryLimits,
+    /// Where models must be; anywhere, if absent.
+    root: Option<ModelsRoot>,
     slots: Mutex<BTreeMap<String, Slot>>,
 }
 
@@ -47,7 +50,13 @@ enum Slot {
 impl Registry {
     /// An empty registry.
     pub fn new(load: FolderLoader, limits: RegistryLimits) -> Self {
-        Self { load, limits, slots: Mutex::new(BTreeMap::new()) }
+        Self { load, limits, root: None, slots: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// The same registry, for models below a folder only.
+    #[must_use]
+    pub fn below(self, root: ModelsRoot) -> Self {
+        Self { root: Some(root), ..self }
     }
 
     /// Loads a model. Blocks until it answers or can't; two loads of one name don't run beside each other.
@@ -57,7 +66,8 @@ impl Registry {
     pub fn load(&self, name: &str, url: &str) -> Result<(), ModelError> {
         check_name(name)?;
         let reserved = self.reserve(name)?;
-        let folder = Path::new(url);
+        let resolved = self.root.as_ref().map(|root| root.resolve(url)).transpose()?;
+        let folder = resolved.as_deref().unwrap_or(Path::new(url));
         // The files' sizes are less than what the model will take; a model that can't fit isn't loaded at all.
         self.check_budget(folder_bytes(folder))?;
         let engine = (self.load)(name, folder)?;

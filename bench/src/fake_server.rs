@@ -69,7 +69,7 @@ impl FakeServer {
         let (sender, receiver) = mpsc::channel();
         std::thread::Builder::new().name("server".into()).spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let options = ServerOptions { workers: 2, max_body_bytes: 1 << 20, page: false, metrics };
+                let options = ServerOptions { metrics, ..ServerOptions::default() };
                 let server = http::start(listener, model, &options);
                 drop(sender.send(server.as_ref().map(actix_web::dev::Server::handle).map_err(ToString::to_string)));
                 if let Ok(server) = server {

@@ -21,10 +21,16 @@ const FIRST_RETRY: Duration = Duration::from_secs(2);
 /// See [`FIRST_RETRY`].
 const LAST_RETRY: Duration = Duration::from_secs(120);
 
-/// Opens a folder that a client named.
-pub(super) fn open_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Result<Opened, LoadError> {
+/// Opens a folder that a client named, to be served by the name that the client gave.
+pub(super) fn open_folder(
+    args: &ModelArgs,
+    name: &str,
+    folder: &Path,
+    metrics: &Arc<Metrics>,
+) -> Result<Opened, LoadError> {
     let started = Instant::now();
-    let bundle = Bundle::open(args, &folder::identify(folder)?, &Bar::default())?;
+    let mut bundle = Bundle::open(args, &folder::identify(folder)?, &Bar::default())?;
+    bundle.manifest.name = name.to_owned();
     let memory_bytes = memory_bytes(&bundle.path, &bundle.manifest, &bundle.options);
     let (metrics, folder) = (Arc::clone(metrics), folder.to_owned());
     let load = move || {

@@ -7,6 +7,7 @@ mod complete;
 #[cfg(feature = "workbench")]
 mod evaluate;
 pub mod gpu;
+mod listen;
 mod loading;
 #[cfg(feature = "workbench")]
 mod local_endpoint;

@@ -164,7 +164,7 @@ mod tests {
         assert!(kind(r#"{"inputs":"a","parameters":{"topk":5}}"#).contains("in field parameters.topk: unknown field"));
         assert!(kind(r#"{"requestType":"OPEN"}"#).contains("unknown variant `OPEN`, expected"));
         assert!(kind(r#"{"input":"a","session":"a b"}"#).contains("session is no session's name"));
-        assert!(kind(r#"{"inputs":"\ud800"}"#).contains("not valid JSON"));
+        assert!(kind(r#"{"inputs":"\ud800"}"#).contains("half of a surrogate pair"));
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use actix_web::web::{Bytes, Data, Path};
+use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse, Result};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 
@@ -15,7 +15,7 @@ use super::openai::{
     self, Choice, Completion, CompletionRequest, CompletionUsage, FinishReason, ListObject, Logprobs, ModelCard,
     ModelCards, Plan, renamed,
 };
-use super::request::{Served, expect_json};
+use super::request::{Served, WholeBody, expect_json};
 use super::responses::OpenAiErrors;
 use super::stream::{Encoder, pieces, respond};
 use crate::engine::{Accepted, Piece};
@@ -41,11 +41,11 @@ const PROMPTS_IN_FLIGHT: usize = 8;
 )]
 pub(super) async fn completions(
     request: HttpRequest,
-    body: Result<Bytes>,
+    body: WholeBody,
     served: Data<Served>,
 ) -> Result<HttpResponse, OpenAiError> {
     expect_json(&request)?;
-    let mut asked: CompletionRequest = json::parse(&served.body(body)?)?;
+    let mut asked: CompletionRequest = json::parse(&body.0?)?;
     let name = asked.model.take();
     let engine = served.models.named(name.as_deref()).map_err(Error::from)?;
     let stream = asked.stream.unwrap_or(false);

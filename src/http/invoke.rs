@@ -11,7 +11,7 @@ use super::answer::{InvocationAnswer, stream_answer, whole_answer};
 use super::body::{self, Body};
 use super::framing::{Framing, ServerEvent};
 use super::json::refused;
-use super::request::{Served, content_type};
+use super::request::{Served, WholeBody, content_type};
 use super::responses::{InvocationErrors, ModelErrors};
 use super::sessions::{
     self, CLOSED_SESSION_HEADER, NEW_SESSION_HEADER, NewSession, RequestType, SESSION_HEADER, SessionAnswer,
@@ -54,8 +54,8 @@ const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemak
         InvocationErrors,
     )
 )]
-pub(super) async fn invocations(request: HttpRequest, body: Result<Bytes>, served: Data<Served>) -> HttpResponse {
-    let answer = answer(&request, served.body(body), || Ok(served.models.only()?)).await;
+pub(super) async fn invocations(request: HttpRequest, body: WholeBody, served: Data<Served>) -> HttpResponse {
+    let answer = answer(&request, body.0, || Ok(served.models.only()?)).await;
     echo(&request, answer)
 }
 
@@ -85,12 +85,12 @@ pub(super) async fn invocations(request: HttpRequest, body: Result<Bytes>, serve
 pub(super) async fn invoke(
     request: HttpRequest,
     name: Path<String>,
-    body: Result<Bytes>,
+    body: WholeBody,
     served: Data<Served>,
 ) -> HttpResponse {
     // Which server this is, and whether it has the model, says more than what is wrong with the body.
     let answer = match served.models.registry().and_then(|registry| registry.get(&name)) {
-        Ok(loaded) => answer(&request, served.body(body), || Ok(loaded.engine)).await,
+        Ok(loaded) => answer(&request, body.0, || Ok(loaded.engine)).await,
         Err(error) => Err(error.into()),
     };
     echo(&request, answer)
@@ -112,7 +112,7 @@ async fn answer(
     engine: impl FnOnce() -> Result<Arc<Engine>, Error>,
 ) -> Result<HttpResponse, Error> {
     let header = sessions::read_header(request.headers().get(SESSION_HEADER).map(HeaderValue::as_bytes))?;
-    match content_type(request).as_str() {
+    match content_type(request)?.as_str() {
         "" | "application/json" => {}
         other if lines::CONTENT_TYPES.contains(&other) => {
             let body = body?;

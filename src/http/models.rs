@@ -1,13 +1,13 @@
 //! Models by name, as Amazon SageMaker's multi-model endpoints load and unload them. Loading blocks, so it runs off the
 //! HTTP threads.
 
-use actix_web::web::{self, Bytes, Data, Path, Query};
+use actix_web::web::{self, Data, Path, Query};
 use actix_web::{HttpRequest, HttpResponse, Result};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::json;
-use super::request::{Served, expect_json};
+use super::request::{Served, WholeBody, expect_json};
 use super::responses::{LoadErrors, ModelErrors};
 use crate::error::{Error, Kind};
 
@@ -64,14 +64,10 @@ pub(super) struct PageQuery {
     LoadErrors,
     ModelErrors,
 ))]
-pub(super) async fn load(
-    request: HttpRequest,
-    body: Result<Bytes>,
-    served: Data<Served>,
-) -> Result<HttpResponse, Error> {
+pub(super) async fn load(request: HttpRequest, body: WholeBody, served: Data<Served>) -> Result<HttpResponse, Error> {
     served.models.registry()?;
     expect_json(&request)?;
-    let LoadRequest { model_name, url } = json::parse(&served.body(body)?)?;
+    let LoadRequest { model_name, url } = json::parse(&body.0?)?;
     let model = LoadedModel { model_name: model_name.clone(), model_url: url.clone() };
     run_blocking(move || served.models.registry()?.load(&model_name, &url)).await??;
     Ok(HttpResponse::Ok().json(model))

@@ -36,6 +36,7 @@ pub(super) async fn ping(served: Data<Served>) -> Result<HttpResponse, Error> {
     (status = 405, description = "Another method", body = ErrorBody),
 ))]
 pub(super) async fn metrics(served: Data<Served>) -> HttpResponse {
+    served.metrics.connections(served.connections.count());
     HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(served.metrics.render())
 }
 

@@ -213,19 +213,17 @@ impl TestServer {
 
     /// With the page for people or without it.
     pub fn start_with(state: ModelState, page: bool) -> Self {
+        Self::start_with_options(state, ServerOptions { max_body_bytes: 10_000, page, ..ServerOptions::default() })
+    }
+
+    /// With other options.
+    pub fn start_with_options(state: ModelState, options: ServerOptions) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (state, model) = watch::channel(state);
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let options = ServerOptions {
-                    workers: 2,
-                    max_body_bytes: 10_000,
-                    page,
-                    metrics: Metrics::new(),
-                    stopping: Arc::default(),
-                };
                 let server = http::start(listener, model, &options).unwrap();
                 sender.send(server.handle()).unwrap();
                 server.await.unwrap();

@@ -62,7 +62,7 @@ impl RegistryServer {
     /// `load` makes the engine of a folder, which takes no memory of the budget.
     pub fn start(load: EngineLoader, limits: RegistryLimits) -> Self {
         let load = Arc::new(load);
-        let open = move |folder: &Path| {
+        let open = move |_: &str, folder: &Path| {
             let (load, folder) = (Arc::clone(&load), folder.to_owned());
             Ok(Opened { memory_bytes: 0, load: Box::new(move || load(&folder)) })
         };

@@ -9,7 +9,7 @@ pub struct PoolOptions {
     pub max_queued: usize,
     /// Once the oldest has waited so long, the newest is taken first.
     pub patience: Duration,
-    /// Requests that share a replica's steps.
+    /// Interactive requests that share a replica's steps; [`crate::places`] has what goes beside them.
     pub max_batch: usize,
     /// Engines, each with a thread of its own.
     pub replicas: usize,

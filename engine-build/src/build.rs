@@ -220,7 +220,7 @@ fn read_extras(options: &BuildOptions) -> Result<Vec<(&'static str, Vec<u8>)>, B
     }
     if let Some(path) = &options.typing {
         let wrong = |reason: String| BuildError::Typing { path: path.clone(), reason };
-        let json = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let json = extras::read_text(path)?;
         let channel = Channel::from_json(&json).map_err(|error| wrong(error.to_string()))?;
         let json = serde_json::to_vec_pretty(&channel).map_err(|error| wrong(error.to_string()))?;
         files.push((extras::TYPING_FILE, json));

@@ -1,7 +1,7 @@
 //! Bounds on the numbers of a manifest, and the rules that hold between them.
 //!
-//! A server sizes its memory by a manifest's numbers, so it believes none of them: each has a bound, far above any
-//! model of today, and those that cost memory must also fit the bytes of the bundle's files.
+//! A server sizes its memory by a manifest's numbers, so it believes none of them. Each has a bound, far above any
+//! model of today. Those that cost memory must also fit the bytes of the bundle's files.
 
 use std::path::{Component, Path};
 

@@ -19,6 +19,7 @@
 #   make bench         other engines beside foretype's, whole servers, typing, HTTP, into bench/results/peers-* (BENCH_QUICK=1:
 #                      minutes; BENCH_ONLY=engine|server|typing|http: a part; BENCH_ONLY=grid: prompts of 50 to 1,000 tokens,
 #                      answers of 50 to 200: half an hour, not in the others)
+#   make fairness      the time of a key beside clients who flood the server
 #   make bench-check   instructions of the hot paths against bench/check.txt (RENEW=--renew writes it anew)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
 #   make page-picture  a new screenshot of the page for the README, docs/page.png
@@ -32,7 +33,7 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test sbom locks test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fuzz page-picture demo-model goldens
+.PHONY: serve test sbom locks test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fairness fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -107,6 +108,7 @@ evaluate:
 	$(TARGET)/release/foretype evaluate --model models/demo --method exact,healed,naive,popular \
 	    --queries models/demo/queries/heldout_unseen.txt,models/demo/queries/seen.txt \
 	    --popular models/demo/queries/popular.tsv --limit 300 --results bench/results
+	sed -i "1s/$$/, commit $$(git rev-parse --short=12 HEAD)/" bench/results/evaluate.txt
 
 replay:
 	tools/setup.sh $(TARGET)/checked
@@ -176,6 +178,13 @@ bench-http:
 	$(MAKE) bench BENCH_ONLY=http
 
 RENEW ?=
+# The suite has a short form of it, which `make test` runs.
+fairness:
+	tools/setup.sh $(TARGET)/release
+	cargo build $(RELEASE)
+	FORETYPE_FAIRNESS_PROGRAM=$(abspath $(TARGET))/release/foretype FORETYPE_FAIRNESS_KEYS=$(or $(KEYS),600) \
+	    cargo test $(CHECKED) --test suite -- fairness --nocapture --test-threads=1
+
 bench-check:
 	cargo build $(CHECKED) -p foretype -p foretype-bench
 	bench/check.sh $(TARGET)/checked/foretype-bench $(RENEW)

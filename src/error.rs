@@ -27,9 +27,11 @@ pub enum Kind {
     InputTooLong,
     /// The input has characters that can't be completed.
     InvalidInput,
+    /// The body did not come in time.
+    RequestTimeout,
     /// The body is over the limit in bytes.
     BodyTooLarge,
-    /// The content type isn't JSON.
+    /// The content type isn't JSON, or the content encoding is unknown.
     UnsupportedMediaType,
     /// The path exists, but not with this method.
     MethodNotAllowed,
@@ -49,6 +51,13 @@ pub enum Kind {
     Internal,
 }
 
+impl Kind {
+    /// The name that clients see.
+    pub fn name(self) -> String {
+        serde_json::json!(self).as_str().unwrap_or_default().to_owned()
+    }
+}
+
 /// An error for a client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -60,10 +69,37 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of a kind.
+    /// An error of a kind. What the message quotes of a request is made safe to show: see [`shown`].
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: shown(message.into()) }
     }
+}
+
+/// Most characters of a message.
+const MAX_MESSAGE_CHARACTERS: usize = 1000;
+
+/// A text as it may stand in an answer or a log line. Characters that end a line, control a terminal or change the
+/// direction of writing are escaped. A text that is too long loses its middle, because its end says what would be right.
+pub fn shown(text: String) -> String {
+    let is_safe = |c: char| !c.is_control() && !changes_lines(c);
+    if text.len() <= MAX_MESSAGE_CHARACTERS && text.chars().all(is_safe) {
+        return text;
+    }
+    let escape = |c: char| if is_safe(c) { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) };
+    let (begin, end) = (MAX_MESSAGE_CHARACTERS / 4, MAX_MESSAGE_CHARACTERS / 2);
+    let characters = text.chars().count();
+    if characters <= MAX_MESSAGE_CHARACTERS {
+        return text.chars().map(escape).collect();
+    }
+    let head = text.chars().take(begin).map(escape);
+    let tail = text.chars().skip(characters - end).map(escape);
+    head.chain([" ... ".to_owned()]).chain(tail).collect()
+}
+
+/// Whether a character separates lines or paragraphs, or changes the direction of writing, without being a control
+/// character.
+fn changes_lines(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 impl From<QueryError> for Error {
@@ -85,5 +121,21 @@ impl From<Refusal> for Error {
             Refusal::Failed => Kind::Internal,
         };
         Self::new(kind, refusal.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_message_quotes_can_neither_forge_lines_nor_flood_them() {
+        let error = Error::new(Kind::InvalidField, "unknown field `a\n\u{1b}[31m\u{202e}b\u{2028}`");
+        assert_eq!(error.message, "unknown field `a\\u000a\\u001b[31m\\u202eb\\u2028`");
+        let long = format!("unknown field `{}`, expected `input`", "\u{7}".repeat(1 << 20));
+        let message = Error::new(Kind::InvalidField, long).message;
+        assert!(message.len() < 6 * MAX_MESSAGE_CHARACTERS, "{} bytes", message.len());
+        assert!(message.starts_with("unknown field `\\u0007") && message.ends_with("`, expected `input`"), "{message}");
+        assert_eq!(shown("é, \"ü\"".to_owned()), "é, \"ü\"");
     }
 }

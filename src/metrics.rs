@@ -4,10 +4,12 @@
 //! by a test. Other modules call a field or a method and never name a metric. Metrics of a model have the label
 //! `model`, those of one of its replicas also `replica`.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prometheus::core::Collector;
+use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder,
@@ -36,7 +38,7 @@ pub enum RequestOutcome {
     Superseded,
     /// Answered with nothing, because of a blocked term.
     Blocked,
-    /// Its client left before the answer.
+    /// The client left before the answer.
     Cancelled,
     /// Refused: the queue was full, or the model wasn't ready.
     Refused,
@@ -64,6 +66,7 @@ pub struct Metrics {
     registry: Registry,
     http_requests: IntCounterVec,
     http_seconds: HistogramVec,
+    http_connections: IntGaugeVec,
     requests: IntCounterVec,
     queue_seconds: HistogramVec,
     queue_length: IntGaugeVec,
@@ -84,10 +87,12 @@ pub struct Metrics {
     prefix_cache_evicted: IntCounterVec,
     prefix_cache_holds: IntGaugeVec,
     cpu_info: IntGaugeVec,
+    /// The engines of each name. There are two for a moment when a model is loaded again while the old one answers its
+    /// last requests.
+    models: Mutex<HashMap<String, usize>>,
 }
 
-/// One model's metrics.
-#[derive(Clone)]
+/// The metrics of one model. With the last engine of a name its series are gone.
 pub struct ModelMetrics {
     metrics: Arc<Metrics>,
     model: String,
@@ -126,6 +131,7 @@ impl Metrics {
             http_requests: of(&["route", "status"]).counter("foretype_http_requests_total", "HTTP requests"),
             http_seconds: of(&["route"])
                 .seconds("foretype_http_request_seconds", "From an HTTP request to its answer's head"),
+            http_connections: of(&[]).gauge("foretype_http_connections", "Connections of clients"),
             requests: of(&["model", "outcome"])
                 .counter("foretype_requests_total", "Requests to a model, by how they ended"),
             queue_seconds: model.seconds("foretype_queue_seconds", "From receiving a request to taking it on"),
@@ -164,6 +170,7 @@ impl Metrics {
                 "Nodes of the prefix cache that lost a page or a distribution to eviction",
             ),
             cpu_info: of(&["level"]).gauge("foretype_cpu_info", "The CPU level of foretype's kernels"),
+            models: Mutex::default(),
             registry: registry.clone(),
         };
         let info = of(&["version"]).gauge("foretype_build_info", "The running version");
@@ -202,8 +209,14 @@ impl Metrics {
         self.http_seconds.with_label_values(&[route]).observe(seconds);
     }
 
+    /// Sets the number of connections of clients.
+    pub fn connections(&self, connections: usize) {
+        self.http_connections.with_label_values::<&str>(&[]).set(connections as i64);
+    }
+
     /// A model's metrics.
     pub fn model(self: &Arc<Self>, model: &str) -> ModelMetrics {
+        *self.models().entry(model.to_owned()).or_default() += 1;
         let label = &[model];
         ModelMetrics {
             queue_length: self.queue_length.with_label_values(label),
@@ -212,6 +225,69 @@ impl Metrics {
             restarts: self.restarts.with_label_values(label),
             metrics: Arc::clone(self),
             model: model.to_owned(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Nothing that runs under the lock can leave the map half changed.
+    fn models(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.models.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes a model's series.
+    fn forget(&self, model: &str) {
+        let counters = [
+            &self.requests,
+            &self.restarts,
+            &self.computed,
+            &self.saved,
+            &self.wasted,
+            &self.lookahead,
+            &self.prefix_cache_evicted,
+        ];
+        let gauges = [
+            &self.queue_length,
+            &self.healthy,
+            &self.active,
+            &self.prefix_cache_bytes,
+            &self.prefix_cache_nodes,
+            &self.prefix_cache_pages,
+            &self.prefix_cache_holds,
+        ];
+        counters.into_iter().for_each(|counter| remove_series(counter, model));
+        gauges.into_iter().for_each(|gauge| remove_series(gauge, model));
+        for histogram in
+            [&self.queue_seconds, &self.first_seconds, &self.request_seconds, &self.step_seconds, &self.step_rows]
+        {
+            remove_series(histogram, model);
+        }
+    }
+}
+
+/// Removes the series of a metric that have a model's label.
+fn remove_series<B: MetricVecBuilder>(metric: &MetricVec<B>, model: &str) {
+    for family in metric.collect() {
+        for series in family.get_metric() {
+            let labels: HashMap<&str, &str> =
+                series.get_label().iter().map(|label| (label.name(), label.value())).collect();
+            if labels.get("model") == Some(&model) {
+                // Refused only if it is gone already.
+                let _ = metric.remove(&labels);
+            }
+        }
+    }
+}
+
+impl Drop for ModelMetrics {
+    fn drop(&mut self) {
+        let mut models = self.metrics.models();
+        if let Entry::Occupied(mut engines) = models.entry(self.model.clone()) {
+            *engines.get_mut() -= 1;
+            if *engines.get() == 0 {
+                engines.remove();
+                self.metrics.forget(&self.model);
+            }
         }
     }
 }
@@ -336,7 +412,26 @@ mod tests {
         model.replica(0).stepped(StepReport { took: Duration::ZERO, rows: 3, positions: 7, lookahead: false });
         metrics.http_request("/ping", 200, 0.001);
         metrics.cpu_level("avx2");
+        metrics.connections(2);
         metrics.render()
+    }
+
+    #[test]
+    fn the_series_of_a_model_go_with_its_last_engine_and_no_other() {
+        let metrics = Metrics::new();
+        let (first, again, other) = (metrics.model("a"), metrics.model("a"), metrics.model("b"));
+        for model in [&first, &other] {
+            model.ended(RequestOutcome::Complete);
+            // All series of a replica.
+            model.replica(3).dequeued(Duration::ZERO);
+        }
+        let of = |model: &str| metrics.render().matches(&format!("model=\"{model}\"")).count();
+        let before = of("b");
+        assert!(before > 20 && of("a") == before);
+        drop(first);
+        assert_eq!(of("a"), before, "a model that is loaded again has its series");
+        drop(again);
+        assert_eq!((of("a"), of("b")), (0, before));
     }
 
     #[test]

@@ -47,8 +47,9 @@ impl Popular {
         Ok(Self { map: Map::new(bytes).map_err(|e| wrong(e.to_string()))? })
     }
 
-    /// The most frequent queries that begin with `typed` and say more than it, each with its share among all that begin
-    /// so. Looks at all of these: for very short texts over millions of queries that takes milliseconds.
+    /// The `count` most frequent queries that begin with `typed` and are longer, each with its share, 0 to 1, of all
+    /// queries that begin with it. All of these are read: for texts of one or two characters over millions of queries
+    /// that takes milliseconds.
     pub fn best(&self, typed: &str, count: usize) -> Vec<(String, f64)> {
         let mut stream = self.map.search(Str::new(typed).starts_with()).into_stream();
         // Counts may be as large as they like: their sum needn't fit.

@@ -35,7 +35,7 @@ fuzz_target() {
     # A text for the tokenizer is cut at 200 characters; nothing else needs long inputs to be broken.
     "${fuzz[@]}" run "${options[@]}" "$target" "$corpus" "fuzz/corpus/$target" -- "${dictionary[@]}" \
         -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-        >"$log" 2>&1 || outcome="FAILED, see $log"
+        >"$log" 2>&1 || outcome="FAILED, see $target.log"
     local executions rate count
     executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")
@@ -57,7 +57,7 @@ for target in "${targets[@]}"; do
 done
 wait
 {
-    printf '%s seconds a target, %s at a time\n\n' "$seconds" "$jobs"
+    printf '%s seconds a target, %s at a time, commit %s\n\n' "$seconds" "$jobs" "$(git rev-parse --short=12 HEAD)"
     printf '%-18s %12s %12s %8s  %s\n' target executions per-second corpus outcome
     for target in "${targets[@]}"; do cat "$target_dir/$target.row"; done
 } | tee "$report"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks spelling, style and the length of sentences in the documents and in the modules' docs. tools/prose/prose.py says how.
+# Checks spelling, style and the length of sentences in the documents and in all doc comments. tools/prose/prose.py says how.
 #
 # usage: tools/prose.sh TARGET_DIR [FILE...]     the folder for the Python environment; without files, all of them
 set -euo pipefail

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::summary::Summary;
 
-/// Far more than the caches hold.
+/// Size of the memory that is read, in bytes: far more than the caches hold.
 const BYTES: usize = 512 << 20;
 /// Reads of the whole, of which the median counts.
 const ROUNDS: usize = 7;

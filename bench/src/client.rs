@@ -20,7 +20,7 @@ const STALE: Duration = Duration::from_secs(2);
 /// The body of a request.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Invocation {
-    /// What was typed.
+    /// The typed text.
     pub input: String,
     /// Suggestions wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ pub struct Invocation {
     /// Tokens that may reach beyond the typed text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<usize>,
-    /// Milliseconds.
+    /// The deadline, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
     /// Whose text it is: a newer request of a session supersedes the older.
@@ -44,15 +44,15 @@ pub struct Answer {
     pub suggestions: Vec<Suggestion>,
     /// Why the search ended.
     pub finish: String,
-    /// What it cost.
+    /// The model work of the request.
     pub usage: Usage,
 }
 
-/// One suggestion.
+/// A suggestion of an answer.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Suggestion {
-    /// The whole text.
+    /// The suggested query, typed text included.
     pub text: String,
 }
 
@@ -71,7 +71,7 @@ pub struct Usage {
 /// What became of a request.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// 200.
+    /// Status 200, with its answer.
     Answered(Answer),
     /// Any other status.
     Status(u16),
@@ -79,7 +79,7 @@ pub enum Outcome {
     Lost(String),
 }
 
-/// One connection.
+/// A connection to a server, for one request at a time.
 pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
     host: String,
@@ -87,7 +87,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Opens a connection to a server.
     pub async fn open(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;

@@ -18,9 +18,9 @@ use crate::wrapper::Service;
 /// How foretype stores weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Precision {
-    /// As they are.
+    /// Weights in 32 bits.
     Fp32,
-    /// In 8 bits.
+    /// Weights in 8 bits.
     Int8,
 }
 
@@ -58,9 +58,9 @@ pub struct Endpoints {
 
 /// A server of the run, or why it isn't there.
 pub struct Side {
-    /// For people.
+    /// The name that tables show.
     pub name: String,
-    /// What it consists of.
+    /// Versions of the server's parts.
     pub version: String,
     /// Whether it is foretype.
     pub is_own: bool,

@@ -47,7 +47,7 @@ pub fn backend(vocab: usize) -> FakeBackend {
 
 /// A server that runs until it is dropped.
 pub struct FakeServer {
-    /// Where it listens.
+    /// Address that the server listens on.
     pub address: SocketAddr,
     handle: actix_web::dev::ServerHandle,
     /// Keeps the server's model.
@@ -69,7 +69,7 @@ impl FakeServer {
         let (sender, receiver) = mpsc::channel();
         std::thread::Builder::new().name("server".into()).spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let options = ServerOptions { workers: 2, max_body_bytes: 1 << 20, page: false, metrics };
+                let options = ServerOptions { metrics, ..ServerOptions::default() };
                 let server = http::start(listener, model, &options);
                 drop(sender.send(server.as_ref().map(actix_web::dev::Server::handle).map_err(ToString::to_string)));
                 if let Ok(server) = server {
@@ -93,9 +93,11 @@ fn request_options() -> RequestOptions {
     RequestOptions {
         tolerance: completion::typing::Tolerance::Off,
         max_characters: 1000,
+        max_request_tokens: foretype::engine::DEFAULT_MAX_REQUEST_TOKENS,
         beams: None,
         default_deadline: Duration::from_secs(10),
         max_deadline: Duration::from_secs(60),
+        min_probability: 0.0,
         popular_weight: 0.3,
         pool: PoolOptions {
             max_queued: 256,

@@ -16,7 +16,7 @@ use crate::fake_server::{self, FakeServer};
 /// What someone types.
 const TYPED: &str = "wireless charging";
 
-/// A hot path.
+/// A hot path of the server, for counting its instructions.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum HotPath {
     /// A request over HTTP whose answer is in memory: both sides of the connection, JSON, queue, search.
@@ -28,9 +28,9 @@ enum HotPath {
 /// Arguments of `hot`.
 #[derive(Clone, Debug, Args)]
 pub struct HotArgs {
-    /// Which path.
+    /// The path to run.
     path: HotPath,
-    /// How many times.
+    /// The number of repetitions.
     #[arg(long, default_value_t = 100)]
     times: usize,
     /// The tokenizer of the fake model.
@@ -39,7 +39,7 @@ pub struct HotArgs {
 }
 
 impl HotArgs {
-    /// Runs it.
+    /// Runs the path as often as the arguments say.
     pub async fn run(self) -> Result<()> {
         match self.path {
             HotPath::Http => http(&self.tokenizer, self.times).await,

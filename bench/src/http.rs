@@ -31,7 +31,7 @@ pub struct HttpArgs {
     /// Where results are written.
     #[arg(long, value_name = "DIR", default_value = "bench/results")]
     results: PathBuf,
-    /// The folder that holds wrk/bodies.lua.
+    /// The folder that holds `wrk/bodies.lua`.
     #[arg(long, value_name = "DIR", default_value = "bench")]
     bench: PathBuf,
     /// Seconds of each measurement.
@@ -42,7 +42,7 @@ pub struct HttpArgs {
     clients: usize,
 }
 
-/// One measurement.
+/// A row of the table: one kind of request under one number of connections.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     request: &'static str,
@@ -63,7 +63,7 @@ enum Asked {
 }
 
 impl Asked {
-    /// As it is sent.
+    /// The bytes of the HTTP request.
     fn request(self) -> Vec<u8> {
         let invocation = invocation();
         let (line, body) = match self {

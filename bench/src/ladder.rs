@@ -4,9 +4,9 @@
 /// Which numbers are tried.
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
-    /// The first.
+    /// The first number of people.
     pub from: usize,
-    /// The last.
+    /// The largest number of people.
     pub to: usize,
     /// From one number to the next, until one isn't sustained.
     pub factor: f64,

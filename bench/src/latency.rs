@@ -20,7 +20,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Adds one.
+    /// Adds one latency.
     pub fn record(&mut self, latency: Duration) {
         self.0.saturating_record((latency.as_micros() as u64).max(1));
     }

@@ -313,7 +313,7 @@ async fn client_loop(clients: Arc<Clients>, client: usize, finished: mpsc::Unbou
 pub struct Capacity {
     /// Answers per second.
     pub qps: f64,
-    /// Their latencies.
+    /// Latencies of the answers.
     pub latencies: Latencies,
 }
 

@@ -15,21 +15,21 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// What a generator counted.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Counted {
-    /// Answers.
+    /// Number of answers.
     pub requests: u64,
-    /// Of them, those with another status than 200.
+    /// Number of answers with another status than 200.
     pub refused: u64,
     /// Connections that broke, and requests that were not answered in time.
     pub failed: u64,
-    /// How long it ran.
+    /// Duration of the run.
     pub seconds: f64,
-    /// Of all answers.
+    /// Mean latency of all answers.
     pub mean_ms: f64,
-    /// Of all answers.
+    /// Median latency of all answers.
     pub p50_ms: f64,
-    /// Of all answers.
+    /// 99th percentile of the latency of all answers.
     pub p99_ms: f64,
-    /// Of all answers.
+    /// Largest latency of all answers.
     pub max_ms: f64,
 }
 
@@ -43,11 +43,11 @@ impl Counted {
 /// How many clients, for how long, with which bodies.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
-    /// The server.
+    /// Address of the server.
     pub address: SocketAddr,
     /// Clients, each with one request at a time.
     pub clients: usize,
-    /// How long.
+    /// Duration of the load.
     pub seconds: u64,
     /// JSON bodies, one a line.
     pub bodies: &'a Path,
@@ -63,7 +63,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// Its name and its command.
+    /// The tool's name, which is its command too.
     pub fn name(self) -> &'static str {
         match self {
             Self::Wrk => "wrk",

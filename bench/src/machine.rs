@@ -19,7 +19,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// Describes this machine and the commit of the working folder.
     pub fn describe() -> Self {
         let field = |file: &str, name: &str| {
             let text = fs::read_to_string(file).ok()?;
@@ -37,7 +37,7 @@ impl Machine {
         }
     }
 
-    /// One line for people.
+    /// Machine and commit in one line, for people.
     pub fn line(&self) -> String {
         let commit = self.commit.as_deref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
         format!("{} cores of {}, {:.1} GiB{commit}", self.cores, self.cpu, self.memory_gib)

@@ -64,11 +64,11 @@ pub struct Setting {
     pub seed: u64,
 }
 
-/// A model, built.
+/// A model and its bundle.
 pub struct Model {
-    /// Which.
+    /// The model's name.
     pub name: Name,
-    /// Its bundle.
+    /// The bundle's folder.
     pub bundle: PathBuf,
     /// What the bundle says of itself.
     pub manifest: Manifest,

@@ -44,7 +44,7 @@ pub struct OverloadArgs {
     /// The model.
     #[arg(long, default_value = "demo")]
     model: Name,
-    /// Suggestions wanted.
+    /// Suggestions that each request asks for.
     #[arg(long, default_value_t = 10)]
     suggestions: usize,
     /// Tokens that may reach beyond the typed text.
@@ -253,7 +253,7 @@ struct Prober {
     thread: JoinHandle<Pings>,
 }
 
-/// What the prober saw.
+/// Times of the pings that were answered, and the number of those that failed.
 #[derive(Default)]
 struct Pings {
     latencies: Latencies,

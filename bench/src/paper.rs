@@ -55,7 +55,7 @@ pub struct PaperArgs {
     /// Shorter cells at 1 and 4 clients, JMeter at 4 only.
     #[arg(long)]
     quick: bool,
-    /// The folder that holds wrk/bodies.lua and jmeter/paper.jmx.
+    /// The folder that holds `wrk/bodies.lua` and `jmeter/paper.jmx`.
     #[arg(long, value_name = "DIR", default_value = "bench")]
     bench: PathBuf,
 }

@@ -10,16 +10,16 @@ pub const MOST_SUPERSEDED: f64 = 0.05;
 pub const PRECISION: f64 = 0.07;
 /// Keys per second: each person has a speed of their own.
 const SPEED: std::ops::Range<f64> = 5.0..8.0;
-/// By what each pause between keys differs from the person's own.
+/// Each pause between keys is the person's usual pause times a factor in this range.
 const JITTER: std::ops::Range<f64> = 0.6..1.4;
 /// Seconds between queries.
 const BETWEEN: std::ops::Range<f64> = 1.0..3.0;
 /// A key that is due.
 #[derive(Clone, Debug)]
 pub struct Keystroke {
-    /// From the start.
+    /// Time from the start of the trial at which the key is due.
     pub due: Duration,
-    /// Who types it.
+    /// Index of the person who types the key.
     pub person: usize,
     /// All that has been typed with it.
     pub text: String,

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 
 /// A line and its name.
 pub struct Line {
-    /// For the legend.
+    /// The line's name in the legend.
     pub name: String,
     /// From left to right.
     pub points: Vec<(f64, f64)>,
@@ -15,11 +15,11 @@ pub struct Line {
 
 /// What the axes say.
 pub struct Words<'a> {
-    /// Above.
+    /// The title above the plot.
     pub caption: &'a str,
-    /// Below.
+    /// The label of the horizontal axis.
     pub x: &'a str,
-    /// Beside.
+    /// The label of the vertical axis.
     pub y: &'a str,
 }
 

@@ -14,7 +14,7 @@ use crate::machine::Machine;
 pub struct Report<'a, R> {
     /// What was measured, in a sentence.
     pub title: String,
-    /// Where.
+    /// The machine and the commit.
     pub machine: Machine,
     /// The command line.
     pub command: String,
@@ -84,7 +84,7 @@ pub fn yes_no(value: bool) -> String {
     if value { "yes" } else { "no" }.to_owned()
 }
 
-/// A percentage.
+/// A share from 0 to 1, written as a percentage.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }

@@ -16,7 +16,7 @@ const LOADING: Duration = Duration::from_secs(300);
 
 /// A running server.
 pub struct Server {
-    /// Where it listens.
+    /// Address that the server listens on.
     pub address: SocketAddr,
     child: Child,
 }
@@ -104,7 +104,7 @@ impl Server {
         self.signal("-STOP")
     }
 
-    /// Lets it go on.
+    /// Continues the server after [`Self::pause`].
     pub fn resume(&self) -> Result<()> {
         self.signal("-CONT")
     }

@@ -53,7 +53,7 @@ struct Row {
     rows: usize,
     median_ms: f64,
     fastest_ms: f64,
-    /// Against one row.
+    /// The median, divided by that of one row.
     times_one: f64,
     per_row_ms: f64,
 }

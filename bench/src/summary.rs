@@ -12,7 +12,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of values in any order; `None` of none.
+    /// Summarises values in any order; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);

@@ -93,7 +93,7 @@ pub struct TypeaheadArgs {
     quick: bool,
 }
 
-/// One server.
+/// A row of the table: what one server reached.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Row {
     server: String,
@@ -111,9 +111,9 @@ struct Row {
     /// Shares of its answers: superseded, and with fewer suggestions than were asked for.
     superseded_share: Option<f64>,
     fewer_share: Option<f64>,
-    /// Of the smallest number that wasn't sustained.
+    /// 99th percentile of a key at the smallest number of people that was not sustained.
     next_p99_ms: Option<f64>,
-    /// The same of people who agree with nothing.
+    /// People sustained who accept no suggestion.
     own_sustained: usize,
     own_sustained_p99_ms: Option<f64>,
     own_superseded_share: Option<f64>,

@@ -27,7 +27,7 @@ impl Queries {
         Ok(queries)
     }
 
-    /// Of a text.
+    /// Takes the queries from a text with one query a line.
     pub fn of(text: &str) -> Self {
         let lines: Vec<String> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
         let words = lines.iter().flat_map(|line| line.split(|c: char| !c.is_alphanumeric()));

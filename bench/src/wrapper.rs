@@ -155,7 +155,7 @@ impl Service {
         }
     }
 
-    /// Lets it go on.
+    /// Continues the server after [`Self::pause`].
     pub fn resume(&self) -> Result<()> {
         match &self.behind {
             Behind::Peer(group) | Behind::Container(group) => group.signal("-CONT"),

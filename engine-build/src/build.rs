@@ -25,6 +25,7 @@ use bundle::manifest::{
     Quantization, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE, hexadecimal,
 };
 use completion::typing::channel::Channel;
+use completion::typing::learning::{Learnt, learn};
 
 /// Positions that a query needs by default: the KV cache's size, and so most of a lane's memory.
 const DEFAULT_CONTEXT: u32 = 128;
@@ -59,6 +60,9 @@ pub struct BuildOptions {
     pub popular: Option<PathBuf>,
     /// Probabilities of typing errors; see [`Channel`]. The default ones by default.
     pub typing: Option<PathBuf>,
+    /// What people typed and accepted, to learn these probabilities from; see [`extras::read_typing_pairs`]. None by
+    /// default.
+    pub typing_pairs: Option<PathBuf>,
 }
 
 impl BuildOptions {
@@ -77,6 +81,7 @@ impl BuildOptions {
             blocklist: None,
             popular: None,
             typing: None,
+            typing_pairs: None,
         }
     }
 
@@ -218,14 +223,33 @@ fn read_extras(options: &BuildOptions) -> Result<Vec<(&'static str, Vec<u8>)>, B
     if let Some(path) = &options.popular {
         files.push((extras::POPULAR_FILE, extras::popular_map(extras::read_popular(path)?)?));
     }
-    if let Some(path) = &options.typing {
-        let wrong = |reason: String| BuildError::Typing { path: path.clone(), reason };
-        let json = extras::read_text(path)?;
-        let channel = Channel::from_json(&json).map_err(|error| wrong(error.to_string()))?;
-        let json = serde_json::to_vec_pretty(&channel).map_err(|error| wrong(error.to_string()))?;
-        files.push((extras::TYPING_FILE, json));
+    if let Some(channel) = read_channel(options)? {
+        let json = serde_json::to_vec_pretty(&channel);
+        let wrong =
+            |error: serde_json::Error| BuildError::Typing { path: options.out.clone(), reason: error.to_string() };
+        files.push((extras::TYPING_FILE, json.map_err(wrong)?));
     }
     Ok(files)
+}
+
+/// The channel of typing that was asked for, if any: as it was written, or learnt from pairs.
+fn read_channel(options: &BuildOptions) -> Result<Option<Channel>, BuildError> {
+    let written = options.typing.as_ref().map(|path| {
+        let wrong = |reason: String| BuildError::Typing { path: path.clone(), reason };
+        let json = extras::read_text(path)?;
+        Channel::from_json(&json).map_err(|error| wrong(error.to_string()))
+    });
+    let written = written.transpose()?;
+    let Some(path) = &options.typing_pairs else { return Ok(written) };
+    let pairs = extras::read_typing_pairs(path)?;
+    let pairs = pairs.iter().map(|(typed, accepted)| (typed.as_str(), accepted.as_str()));
+    let Learnt { channel, used, skipped } = learn(pairs, &written.unwrap_or_default());
+    tracing::info!(used, skipped, "learnt the typing errors");
+    if used == 0 {
+        let reason = "no typed text is like the query beside it; at most two typing errors are counted".to_owned();
+        return Err(BuildError::Typing { path: path.clone(), reason });
+    }
+    Ok(Some(channel))
 }
 
 fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, BuildError> {

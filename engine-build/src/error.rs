@@ -31,7 +31,7 @@ pub enum BuildError {
     Typing {
         /// The file.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         reason: String,
     },
     /// The tokenizer is broken or does not fit the model.
@@ -96,11 +96,11 @@ pub enum BuildError {
     /// A weight beyond the largest f16.
     #[error("the tensor {tensor} holds {value} at index {index}, beyond f16's largest 65504: build it with f32")]
     Overflow {
-        /// The tensor.
+        /// The tensor's name.
         tensor: String,
         /// Position in row-major order.
         index: u64,
-        /// The value.
+        /// The value that is too large.
         value: f32,
     },
     /// The caller cancelled the build.

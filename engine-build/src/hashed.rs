@@ -15,12 +15,12 @@ pub struct Hashed<W> {
 }
 
 impl<W: Write> Hashed<W> {
-    /// Of what is written from now on.
+    /// Hashes what is written to `inner` from now on.
     pub fn new(inner: W) -> Self {
         Self::resumed(inner, Sha256::new(), 0)
     }
 
-    /// Of that, and of this many bytes that were written before.
+    /// Continues the hash of `bytes` bytes that were written before.
     pub(crate) fn resumed(inner: W, hasher: Sha256, bytes: u64) -> Self {
         Self { inner, hasher, bytes }
     }

@@ -177,7 +177,7 @@ impl Panel<'_> {
         packed.extend(self.rows(inputs).iter().flat_map(|value| value.to_le_bytes()));
     }
 
-    /// Each output has the scale at which its largest weight is 127.
+    /// Appends the panel in int8, and returns each output's scale: its largest weight becomes 127.
     #[expect(clippy::cast_possible_truncation, reason = "the quotient is rounded and within -127..=127")]
     fn int8(&self, inputs: usize, packed: &mut Vec<u8>) -> [f32; LANES as usize] {
         let mut scales = [0.0_f32; LANES as usize];

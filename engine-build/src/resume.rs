@@ -81,7 +81,7 @@ impl Resumable {
         journal.read_to_end(&mut text)?;
         let text = String::from_utf8_lossy(&text);
         let (hasher, bytes) = match text.split_once('\n') {
-            Some((first, places)) if first == identity => whole(&file, places)?,
+            Some((first, checkpoints)) if first == identity => last_intact(&file, checkpoints)?,
             _ => (Sha256::new(), 0),
         };
         file.set_len(bytes)?;
@@ -102,7 +102,7 @@ impl Resumable {
     /// Notes that a build that is killed from now on may go on from here.
     pub(crate) fn mark(&mut self) -> io::Result<()> {
         self.file.flush()?;
-        writeln!(self.journal, "{}", place(self.file.bytes(), &self.file.sha256()))
+        writeln!(self.journal, "{}", checkpoint(self.file.bytes(), &self.file.sha256()))
     }
 
     /// Bytes and checksum of the whole file, which is on the disk then.
@@ -123,17 +123,18 @@ impl Write for Resumable {
     }
 }
 
-/// A line of the journal.
-fn place(bytes: u64, sha256: &str) -> String {
+/// A checkpoint: a line of the journal.
+fn checkpoint(bytes: u64, sha256: &str) -> String {
     format!("{bytes} {sha256}")
 }
 
-/// How much of a file is as the journal says, with the state of its checksum there.
-fn whole(mut file: &File, places: &str) -> io::Result<(Sha256, u64)> {
+/// Finds the last checkpoint up to which a file is as the journal says: the state of the checksum there, and the length
+/// in bytes.
+fn last_intact(mut file: &File, checkpoints: &str) -> io::Result<(Sha256, u64)> {
     let mut piece = vec![0; PIECE_BYTES];
     let (mut hasher, mut read) = (Sha256::new(), 0);
     let (mut good, mut end) = (hasher.clone(), 0);
-    for line in places.lines() {
+    for line in checkpoints.lines() {
         let bytes = line.split_once(' ').and_then(|(bytes, _)| bytes.parse::<u64>().ok());
         let Some(bytes) = bytes.filter(|&bytes| bytes >= read) else { break };
         while read < bytes {
@@ -145,7 +146,7 @@ fn whole(mut file: &File, places: &str) -> io::Result<(Sha256, u64)> {
             hasher.update(&piece[..found]);
             read += found as u64;
         }
-        if place(bytes, &hexadecimal(&hasher.clone().finalize())) != line {
+        if checkpoint(bytes, &hexadecimal(&hasher.clone().finalize())) != line {
             break;
         }
         (good, end) = (hasher.clone(), bytes);

@@ -51,7 +51,7 @@ const CHARACTERS: usize = 200;
 /// Something that reads a request's body.
 type Parser = fn(&[u8]) -> Result<(), Error>;
 
-/// All of them.
+/// All parsers.
 const PARSERS: [Parser; 4] = [invocation, any_schema, json_lines, completion];
 
 /// The room of a model, as far as a body's reader needs to know.
@@ -65,7 +65,7 @@ fn any_schema(data: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same, line by line.
+/// Parses each line of a body of JSON Lines.
 fn json_lines(data: &[u8]) -> Result<(), Error> {
     lines::split(data).into_iter().try_for_each(|line| any_schema(&data[line]))
 }

@@ -49,7 +49,7 @@ pub struct BuildArgs {
     /// Keep an 8-bit model however different it is.
     #[arg(long, env = "FORETYPE_FORCE")]
     force: bool,
-    /// The ONNX Runtime library (libonnxruntime.so), for the comparison. Default: looked for beside this binary.
+    /// The ONNX Runtime library (`libonnxruntime.so`), for the comparison. Default: looked for beside this binary.
     #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
     onnxruntime: Option<PathBuf>,
     /// Terms that are never suggested, one a line, as whole words; a `*` at the end stands for any ending. Default:
@@ -62,6 +62,10 @@ pub struct BuildArgs {
     /// Probabilities of typing errors, a JSON object: see docs/tuning.md. Default: built in.
     #[arg(long, env = "FORETYPE_TYPING", value_name = "FILE")]
     typing: Option<PathBuf>,
+    /// What people typed and then accepted, to learn these probabilities from: lines of typed text, tab, query. What
+    /// --typing says weighs as much as 2,000 typed characters.
+    #[arg(long, env = "FORETYPE_TYPING_PAIRS", value_name = "FILE")]
+    typing_pairs: Option<PathBuf>,
     #[command(flatten)]
     plan: PlanArgs,
 }
@@ -90,6 +94,7 @@ impl BuildArgs {
         options.blocklist = self.blocklist;
         options.popular = self.popular;
         options.typing = self.typing;
+        options.typing_pairs = self.typing_pairs;
         options.dtype = if half { Dtype::F16 } else { Dtype::F32 };
         options.operators = self.operators.into();
         options.quantization = self.quantize.into();

@@ -51,7 +51,7 @@ impl From<QuantizeChoice> for Quantization {
 pub enum BackendChoice {
     /// TensorRT, or TensorRT-RTX, where there is a GPU and the library; ONNX Runtime on the CPU elsewhere.
     Auto,
-    /// ONNX Runtime, on the CPU or, with --device cuda, on a GPU.
+    /// ONNX Runtime, on the CPU or, with `--device cuda`, on a GPU.
     #[value(name = "onnxruntime")]
     OnnxRuntime,
     /// TensorRT; an error where it is missing.

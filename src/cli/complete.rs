@@ -18,7 +18,7 @@ use scheduler::Answer;
 /// Arguments of `complete`.
 #[derive(Clone, Debug, Args)]
 pub struct CompleteArgs {
-    /// What was typed.
+    /// The typed text.
     text: String,
     /// Suggestions wanted. Default: 10.
     #[arg(long, env = "FORETYPE_SUGGESTIONS", value_name = "N")]

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::choices::BackendChoice;
 use crate::models::folder::ModelFolder;
-use backends::choice::{Chosen, Device, Places, choose, find};
+use backends::choice::{Chosen, Device, LibraryPaths, choose, find};
 use backends::onnxruntime::cuda::CudaOptions;
 use backends::options::BackendOptions;
 use backends::{onnxruntime, tensorrt};
@@ -16,10 +16,10 @@ use backends::{onnxruntime, tensorrt};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Engine")]
 pub struct GpuArgs {
-    /// What runs the model.
+    /// The engine that runs the model.
     #[arg(long, env = "FORETYPE_BACKEND", value_enum, default_value = "auto")]
     backend: BackendChoice,
-    /// Where: cpu, cuda or cuda:N. Default: what the backend needs.
+    /// The device: `cpu`, `cuda` or `cuda:N`. Default: what the backend needs.
     #[arg(long, env = "FORETYPE_DEVICE", value_name = "DEVICE")]
     device: Option<Device>,
     /// The folder or file of TensorRT's library. Default: beside this binary, or where the system's loader looks.
@@ -63,8 +63,8 @@ impl GpuArgs {
             }
             ModelFolder::Checkpoint(path) => (None, engine_build::is_encoder_decoder(path)),
         };
-        let places = Places { driver: self.cuda_driver.as_deref(), library: self.tensorrt.as_deref() };
-        let facts = find(places, self.device, about);
+        let paths = LibraryPaths { driver: self.cuda_driver.as_deref(), library: self.tensorrt.as_deref() };
+        let facts = find(paths, self.device, about);
         let (chosen, why) = choose(self.backend.into(), self.device, &facts)?;
         tracing::info!(backend = %chosen, why, "engine");
         Ok(match chosen {

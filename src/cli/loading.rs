@@ -21,10 +21,16 @@ const FIRST_RETRY: Duration = Duration::from_secs(2);
 /// See [`FIRST_RETRY`].
 const LAST_RETRY: Duration = Duration::from_secs(120);
 
-/// Opens a folder that a client named.
-pub(super) fn open_folder(args: &ModelArgs, folder: &Path, metrics: &Arc<Metrics>) -> Result<Opened, LoadError> {
+/// Opens a folder that a client named, to be served by the name that the client gave.
+pub(super) fn open_folder(
+    args: &ModelArgs,
+    name: &str,
+    folder: &Path,
+    metrics: &Arc<Metrics>,
+) -> Result<Opened, LoadError> {
     let started = Instant::now();
-    let bundle = Bundle::open(args, &folder::identify(folder)?, &Bar::default())?;
+    let mut bundle = Bundle::open(args, &folder::identify(folder)?, &Bar::default())?;
+    bundle.manifest.name = name.to_owned();
     let memory_bytes = memory_bytes(&bundle.path, &bundle.manifest, &bundle.options);
     let (metrics, folder) = (Arc::clone(metrics), folder.to_owned());
     let load = move || {
@@ -103,7 +109,7 @@ impl Loading {
             match Bundle::open(&self.args, folder, &bar).and_then(|bundle| bundle.load(&self.metrics)) {
                 Err(error) if error.is_full_disk() && !self.stopping.load(Ordering::Relaxed) => {
                     let retry_s = pause.as_secs();
-                    tracing::error!(%error, retry_s, "there is no room for the bundle; /ping stays unhealthy until then");
+                    tracing::error!(%error, retry_s, "there is no room for the bundle; /ping stays unhealthy");
                     state.send_replace(ModelState::Failed(format!("{error}; it is tried again")));
                     self.wait(pause);
                     pause = (2 * pause).min(LAST_RETRY);

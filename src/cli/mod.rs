@@ -7,6 +7,7 @@ mod complete;
 #[cfg(feature = "workbench")]
 mod evaluate;
 pub mod gpu;
+mod listen;
 mod loading;
 #[cfg(feature = "workbench")]
 mod local_endpoint;
@@ -29,7 +30,7 @@ pub struct Cli {
     /// How log lines are written. FORETYPE_LOG chooses which, such as `debug` or `foretype=debug,warn`.
     #[arg(long, global = true, env = "FORETYPE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }

@@ -13,7 +13,7 @@ use scheduler::PoolOptions;
 use super::choices::{OperatorsChoice, QuantizeChoice, ToleranceChoice, cpu_level};
 use super::gpu::GpuArgs;
 use super::replicas;
-use crate::engine::{EngineOptions, RequestOptions};
+use crate::engine::{DEFAULT_MAX_REQUEST_TOKENS, EngineOptions, RequestOptions};
 use crate::models::folder::{self, IntakeOptions, ModelFolder};
 use crate::quality::Gate;
 
@@ -37,16 +37,17 @@ pub struct ModelArgs {
     /// little.
     #[arg(long, env = "FORETYPE_QUANTIZE", value_enum, default_value = "none")]
     quantize: QuantizeChoice,
-    /// The ONNX Runtime library (libonnxruntime.so). Default: looked for beside this binary.
+    /// The ONNX Runtime library (`libonnxruntime.so`). Default: looked for beside this binary.
     #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
     onnxruntime: Option<PathBuf>,
     /// Threads of one model step. Default: one per core, shared among the replicas.
     #[arg(long, env = "FORETYPE_THREADS", value_name = "N")]
     threads: Option<NonZero<usize>>,
-    /// Let the model's threads spin while they wait: quicker steps, but cores stay busy for a while after each.
+    /// Let the model's threads spin while they wait: faster steps, but cores stay busy for a while after each.
     #[arg(long, env = "FORETYPE_SPIN")]
     spin: bool,
-    /// The instructions of a model step on a CPU: auto (the best that this machine has), amx, avx512, avx2 or portable.
+    /// The instructions of a model step on a CPU: `auto` (the best that this machine has), `amx`, `avx512`, `avx2` or
+    /// `portable`.
     #[arg(long, env = "FORETYPE_CPU_LEVEL", value_name = "LEVEL", default_value = "auto", value_parser = cpu_level)]
     cpu_level: CpuLevel,
     /// Rows that share one model step.
@@ -68,20 +69,28 @@ pub struct ModelArgs {
     /// Most characters of an input.
     #[arg(long, env = "FORETYPE_MAX_CHARACTERS", value_name = "N", default_value_t = 1000)]
     max_characters: usize,
+    /// Tokens that one request may ask for: lines x prompts x n or suggestions x max_new_tokens; more is answered 400.
+    #[arg(long, env = "FORETYPE_MAX_REQUEST_TOKENS", value_name = "TOKENS", default_value_t = DEFAULT_MAX_REQUEST_TOKENS)]
+    max_request_tokens: u64,
     /// What a typed text may be taken to mean if its request doesn't say.
     #[arg(long, env = "FORETYPE_TOLERANCE", value_enum, default_value = "off")]
     tolerance: ToleranceChoice,
+    /// Least probability of a typed character, as the geometric mean of all, for completions of the text as it stands. A
+    /// text that is less probable, such as one in a script that the model never read, gets no list. 0 to 1.
+    #[arg(long, env = "FORETYPE_MIN_PROBABILITY", value_name = "P", default_value_t = 1e-6)]
+    min_probability: f64,
     /// Weight of the bundle's popular queries against the model, 0 to 1.
     #[arg(long, env = "FORETYPE_POPULAR_WEIGHT", value_name = "SHARE", default_value_t = 0.3)]
     popular_weight: f64,
     /// Time for requests that name no deadline_ms, in milliseconds.
     #[arg(long, env = "FORETYPE_DEADLINE_MS", value_name = "MS", default_value_t = 10_000)]
     deadline_ms: u64,
-    /// Requests that share model steps; more wait. 1 works on one request at a time.
+    /// Requests that share model steps; more wait. Half as many lines of batches and prompts of lists may run beside
+    /// them, and a quarter as many requests of clients who have nothing running.
     #[arg(long, env = "FORETYPE_MAX_BATCH", value_name = "N", default_value = "64")]
     max_batch: NonZero<usize>,
-    /// Positions computed in one model step; longer inputs and crowds of new ones take several, so that nobody waits
-    /// long.
+    /// Most positions of one model step. Long inputs, and many new ones at once, take several steps, so that nobody
+    /// waits long.
     #[arg(long, env = "FORETYPE_STEP_TOKENS", value_name = "TOKENS", default_value = "128")]
     step_tokens: NonZero<usize>,
     /// Copies of the model that work side by side, each with its share of the threads and caches. Default: one; in
@@ -91,7 +100,7 @@ pub struct ModelArgs {
     /// Don't prepare, while idle, for the character that the first suggestion has next.
     #[arg(long, env = "FORETYPE_NO_LOOKAHEAD")]
     no_lookahead: bool,
-    /// Requests that wait; one more is answered 429.
+    /// Requests that wait; one more is answered 429, or another of the client who has most of them.
     #[arg(long, env = "FORETYPE_MAX_QUEUED", value_name = "N", default_value_t = 256)]
     max_queued: usize,
     /// Once the oldest waiting request is older than this, the newest is taken first, in milliseconds.
@@ -108,7 +117,7 @@ pub struct ModelArgs {
 const MAX_DEADLINE: Duration = Duration::from_secs(60);
 
 impl ModelArgs {
-    /// What `--model` names.
+    /// The folder that `--model` names.
     pub(super) fn folder(&self) -> Result<ModelFolder, Box<dyn std::error::Error>> {
         let folder =
             self.model.as_deref().ok_or("no model is named; use --model DIR or the variable FORETYPE_MODEL")?;
@@ -161,10 +170,12 @@ impl ModelArgs {
             backend,
             requests: RequestOptions {
                 max_characters: self.max_characters,
+                max_request_tokens: self.max_request_tokens,
                 beams: self.beams.map(NonZero::get),
                 default_deadline: Duration::from_millis(self.deadline_ms).min(MAX_DEADLINE),
                 max_deadline: MAX_DEADLINE,
                 tolerance: self.tolerance.into(),
+                min_probability: self.min_probability.clamp(0.0, 1.0),
                 popular_weight: self.popular_weight.clamp(0.0, 1.0),
                 pool: PoolOptions {
                     max_queued: self.max_queued,

@@ -16,7 +16,8 @@ use super::progress::Bar;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "TensorRT")]
 pub(super) struct PlanArgs {
-    /// What the bundle is for: onnxruntime, tensorrt, or tensorrt-rtx. The latter two add a plan to the bundle.
+    /// The engine that the bundle is for: `onnxruntime`, `tensorrt`, or `tensorrt-rtx`. The latter two add a plan to
+    /// the bundle.
     #[arg(long, env = "FORETYPE_BUILD_TARGET", value_name = "TARGET", default_value = "onnxruntime",
         value_parser = ["onnxruntime", "tensorrt", "tensorrt-rtx"])]
     target: String,
@@ -24,7 +25,7 @@ pub(super) struct PlanArgs {
     /// other.
     #[arg(long, env = "FORETYPE_SM", value_name = "LIST", default_value = "current", value_parser = architectures)]
     sm: Architectures,
-    /// Rows of a step with any number of tokens: the fewest, what the plan is quickest at, the most.
+    /// Rows of a step with any number of tokens: the minimum, the number that the plan is fastest at, the maximum.
     #[arg(long, env = "FORETYPE_PREFILL_BATCH", value_name = "MIN,OPT,MAX", default_value = "1,1,10")]
     prefill_batch: Range,
     /// Tokens of a row in such a step, likewise.

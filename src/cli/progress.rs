@@ -15,7 +15,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// One whose build ends when the flag is set.
+    /// A progress bar whose build ends when the flag is set.
     pub fn cancelled_by(flag: Arc<AtomicBool>) -> Self {
         Self { bar: Mutex::default(), cancelled: flag }
     }

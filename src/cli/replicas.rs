@@ -3,8 +3,8 @@
 use crate::engine::EngineOptions;
 use backends::options::BackendOptions;
 
-/// Weights up to this size stay in a core's caches. A step of such a model is dozens of tasks of a few microseconds:
-/// handing them to a second thread costs about as much as it saves, so that thread runs a replica of its own. Larger
+/// Weights up to this size stay in a core's caches. A step of such a model is dozens of tasks of a few microseconds.
+/// To hand them to a second thread costs about as much as it saves, so the second thread runs another replica. Larger
 /// models are limited by memory bandwidth, which one core can't use up.
 pub(super) const SMALL_BYTES: u64 = 16 << 20;
 

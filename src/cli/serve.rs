@@ -1,28 +1,28 @@
 //! `foretype serve`: the server's life, from the listener to the last answer.
 
 use std::error::Error;
-use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::IpAddr;
 use std::num::NonZero;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use actix_web::dev::ServerHandle;
+use actix_web::dev::{Server, ServerHandle};
 use clap::Args;
+use futures_util::future::join_all;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+use super::listen;
 use super::loading::{Loading, open_folder};
 use super::model_args::ModelArgs;
 use crate::engine::machine;
-use crate::http::{self, Listener, ServerOptions};
+use crate::http::{self, Listener, Routes, ServerOptions};
 use crate::metrics::Metrics;
 use crate::models::folder::ModelFolder;
-use crate::models::{ModelState, Models, Registry, RegistryLimits};
+use crate::models::{ModelState, Models, ModelsRoot, Registry, RegistryLimits, SAGEMAKER_MODELS};
 
 /// Arguments of `serve`.
 #[derive(Clone, Debug, Args)]
@@ -35,6 +35,10 @@ pub struct ServeArgs {
     /// With --multi-model: memory of all models together, in MiB; one more is answered 507.
     #[arg(long, env = "FORETYPE_MODELS_MIB", value_name = "MIB", default_value_t = 8192)]
     models_mib: u64,
+    /// With --multi-model: folder that all models must be below, links resolved; without it, /opt/ml/models if that
+    /// exists.
+    #[arg(long, env = "FORETYPE_MODELS_ROOT", value_name = "DIR")]
+    models_root: Option<PathBuf>,
     /// With --multi-model: most models at once; one more is answered 507.
     #[arg(long, env = "FORETYPE_MAX_MODELS", value_name = "N", default_value_t = 64)]
     max_models: usize,
@@ -48,12 +52,31 @@ pub struct ServeArgs {
     /// model is told by /ping and the log, as one that can't be loaded is.
     #[arg(long, env = "FORETYPE_SOCKET", value_name = "FILE")]
     socket: Option<PathBuf>,
+    /// Port for operators, on the same address: /models and /metrics are served there and nowhere else.
+    #[arg(long, env = "FORETYPE_ADMIN_PORT", value_name = "PORT", conflicts_with = "admin_socket")]
+    admin_port: Option<u16>,
+    /// Socket file for operators: /models and /metrics are served there and nowhere else.
+    #[arg(long, env = "FORETYPE_ADMIN_SOCKET", value_name = "FILE")]
+    admin_socket: Option<PathBuf>,
+    /// Origin whose web pages may read answers, such as https://search.example.com; may be given several times.
+    #[arg(
+        long = "cors-origin", env = "FORETYPE_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',',
+        value_parser = http::cors::check_origin
+    )]
+    cors_origins: Vec<String>,
     /// HTTP threads.
     #[arg(long, env = "FORETYPE_WORKERS", value_name = "N", default_value = "2")]
     workers: NonZero<usize>,
     /// Most bytes of a request's body.
     #[arg(long, env = "FORETYPE_MAX_BODY_BYTES", value_name = "BYTES", default_value_t = 1 << 20)]
     max_body_bytes: usize,
+    /// Milliseconds that a request's body may take to come; then the request is answered 408.
+    #[arg(long, env = "FORETYPE_BODY_TIMEOUT_MS", value_name = "MS", default_value_t = 10_000)]
+    body_timeout_ms: u64,
+    /// Most connections of clients at once; requests on further ones are answered 429. The limit of open files may allow
+    /// fewer.
+    #[arg(long, env = "FORETYPE_MAX_CONNECTIONS", value_name = "N", default_value_t = 4096)]
+    max_connections: usize,
     /// Serve a page at / on which people can try the model.
     #[arg(long, env = "FORETYPE_PAGE")]
     page: bool,
@@ -73,35 +96,24 @@ impl ServeArgs {
         // Both are caught before anyone can connect, and so before anyone can know that there is a server to stop.
         let stops = Stops { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
         let (listener, url) = self.listen()?;
-        let metrics = Metrics::new();
-        let options = ServerOptions {
-            workers: self.workers.get(),
-            max_body_bytes: self.max_body_bytes,
-            page: self.page,
-            metrics: Arc::clone(&metrics),
-        };
+        let admin = self.listen_for_operators()?;
+        let (metrics, stopping) = (Metrics::new(), Arc::new(AtomicBool::new(false)));
+        let options = ServerOptions { stopping: Arc::clone(&stopping), ..self.options(&metrics, admin.is_some()) };
         let (state, model) = watch::channel(ModelState::Loading);
-        let models =
-            if folder.is_some() { Models::Single(model) } else { Models::Multi(Arc::new(self.registry(&metrics))) };
-        let server = http::start(listener, models.clone(), &options)?;
-        let stopping = Arc::new(AtomicBool::new(false));
-        actix_web::rt::spawn(stops.stop(server.handle(), models.clone(), Arc::clone(&stopping)));
-        let loader = match folder {
-            Some(folder) => {
-                let work =
-                    Loading { folder, args: self.model, metrics: Arc::clone(&metrics), url, page: self.page, stopping };
-                Some(std::thread::Builder::new().name("loader".into()).spawn(move || work.run(&state))?)
-            }
-            None => {
-                tracing::info!("ready, without models; POST /models loads one");
-                if let Some(url) = url {
-                    println!("foretype is ready on {url}, without models. POST /models loads one.");
-                }
-                None
-            }
+        let models = match &folder {
+            Some(_) => Models::Single(model),
+            None => Models::Multi(Arc::new(self.registry(&metrics)?)),
         };
+        let server = http::start(listener, models.clone(), &options)?;
+        let for_operators = ServerOptions { routes: Routes::Admin, ..options };
+        let admin = admin.map(|listener| http::start(listener, models.clone(), &for_operators)).transpose()?;
+        let handles = [Some(server.handle()), admin.as_ref().map(Server::handle)].into_iter().flatten().collect();
+        actix_web::rt::spawn(stops.stop(handles, models.clone(), Arc::clone(&stopping)));
+        admin.map(actix_web::rt::spawn);
+        let sockets = [self.socket.clone(), self.admin_socket.clone()];
+        let loader = self.load(folder, url, Shared { state, metrics: Arc::clone(&metrics), stopping })?;
         server.await?;
-        if let Some(path) = &self.socket {
+        for path in sockets.into_iter().flatten() {
             let _ = std::fs::remove_file(path);
         }
         if let Some(loader) = loader {
@@ -114,25 +126,60 @@ impl ServeArgs {
         Ok(())
     }
 
-    /// The port, with the URL that people use, or the socket file.
-    fn listen(&self) -> Result<(Listener, Option<String>), Box<dyn Error>> {
-        let Some(path) = &self.socket else {
-            let address = SocketAddr::new(self.host, self.port);
-            let listener = TcpListener::bind(address)
-                .map_err(|e| format!("can't listen on {address}: {e}; name another --port"))?;
-            let url = format!("http://{}", listener.local_addr()?);
-            return Ok((listener.into(), Some(url)));
-        };
-        // One that a dead server left behind is in nobody's way.
-        if UnixStream::connect(path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused) {
-            let _ = std::fs::remove_file(path);
+    fn options(&self, metrics: &Arc<Metrics>, has_admin: bool) -> ServerOptions {
+        ServerOptions {
+            workers: self.workers.get(),
+            max_body_bytes: self.max_body_bytes,
+            body_timeout: Duration::from_millis(self.body_timeout_ms),
+            max_connections: self.max_connections,
+            cors_origins: self.cors_origins.clone(),
+            routes: if has_admin { Routes::Public } else { Routes::All },
+            page: self.page,
+            metrics: Arc::clone(metrics),
+            stopping: Arc::default(),
         }
-        let listener = UnixListener::bind(path).map_err(|e| format!("can't listen on {}: {e}", path.display()))?;
-        Ok((listener.into(), None))
+    }
+
+    /// Begins to load the model, if there is one.
+    fn load(
+        self,
+        folder: Option<Result<ModelFolder, String>>,
+        url: Option<String>,
+        shared: Shared,
+    ) -> std::io::Result<Option<JoinHandle<()>>> {
+        let Shared { state, metrics, stopping } = shared;
+        let Some(folder) = folder else {
+            tracing::info!("ready, without models; POST /models loads one");
+            if let Some(url) = url {
+                println!("foretype is ready on {url}, without models. POST /models loads one.");
+            }
+            return Ok(None);
+        };
+        let work = Loading { folder, args: self.model, metrics, url, page: self.page, stopping };
+        std::thread::Builder::new().name("loader".into()).spawn(move || work.run(&state)).map(Some)
+    }
+
+    /// The port, with the URL that people use, or the socket file.
+    fn listen(&self) -> Result<(Listener, Option<String>), String> {
+        match &self.socket {
+            Some(path) => Ok((listen::socket(path)?, None)),
+            None => listen::port(self.host, self.port, "--port").map(|(listener, url)| (listener, Some(url))),
+        }
+    }
+
+    /// Where operators connect, if that is a place of its own.
+    fn listen_for_operators(&self) -> Result<Option<Listener>, String> {
+        if let Some(path) = &self.admin_socket {
+            return listen::socket(path).map(Some);
+        }
+        let Some(port) = self.admin_port else { return Ok(None) };
+        let (listener, url) = listen::port(self.host, port, "--admin-port")?;
+        tracing::info!(url, "operators connect here");
+        Ok(Some(listener))
     }
 
     /// An empty registry of models by name.
-    fn registry(&self, metrics: &Arc<Metrics>) -> Registry {
+    fn registry(&self, metrics: &Arc<Metrics>) -> Result<Registry, String> {
         let (asked, machine) = (self.models_mib.saturating_mul(1 << 20), machine::memory_bytes().unwrap_or(u64::MAX));
         if asked > machine {
             let (asked_mib, machine_mib) = (self.models_mib, machine >> 20);
@@ -140,8 +187,22 @@ impl ServeArgs {
         }
         let limits = RegistryLimits { bytes: asked.min(machine), models: self.max_models };
         let (args, metrics) = (self.model.clone(), Arc::clone(metrics));
-        Registry::new(Box::new(move |folder| open_folder(&args, folder, &metrics)), limits)
+        let registry = Registry::new(Box::new(move |name, folder| open_folder(&args, name, folder, &metrics)), limits);
+        let default = Path::new(SAGEMAKER_MODELS);
+        let Some(root) = self.models_root.as_deref().or(default.is_dir().then_some(default)) else {
+            return Ok(registry);
+        };
+        let root = ModelsRoot::new(root)
+            .map_err(|e| format!("--models-root is {}: {e}; name a folder that exists", root.display()))?;
+        Ok(registry.below(root))
     }
+}
+
+/// What the parts of a server share.
+struct Shared {
+    state: watch::Sender<ModelState>,
+    metrics: Arc<Metrics>,
+    stopping: Arc<AtomicBool>,
 }
 
 /// The signals that end a server: SIGTERM from container platforms, SIGINT from Ctrl-C.
@@ -152,17 +213,19 @@ struct Stops {
 
 impl Stops {
     /// Waits for one, and stops the server.
-    async fn stop(mut self, server: ServerHandle, models: Models, stopping: Arc<AtomicBool>) {
+    async fn stop(mut self, servers: Vec<ServerHandle>, models: Models, stopping: Arc<AtomicBool>) {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
         }
-        tracing::info!("stopping: no new requests; those that run are answered");
+        tracing::info!("stopping: no new requests; those that were sent are answered");
         stopping.store(true, Ordering::Relaxed);
+        // What was sent before the signal may not have been read yet.
+        tokio::time::sleep(ARRIVE).await;
         for engine in models.engines() {
             engine.drain(DRAIN);
         }
-        server.stop(true).await;
+        join_all(servers.iter().map(|server| server.stop(true))).await;
     }
 }
 
@@ -173,6 +236,9 @@ fn wait_for(thread: &JoinHandle<()>, within: Duration) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Time that requests get to be read which were sent before the server was stopped.
+const ARRIVE: Duration = Duration::from_millis(200);
 
 /// Time that running requests get when the server is stopped. SageMaker kills a container 30 s after asking it to stop.
 const DRAIN: Duration = Duration::from_secs(20);

@@ -12,7 +12,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Lines for people.
     Text,
     /// One JSON object a line, for log collectors.
     Json,

@@ -14,7 +14,7 @@ use completion::typing::Tolerance;
 use completion::{Completions, Search, SearchOptions};
 use scheduler::Finish;
 
-/// What to complete, and how.
+/// A request to complete a typed text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
     /// The typed text.
@@ -56,6 +56,7 @@ impl Model {
             context: self.context,
             method: completion.method,
             tolerance: completion.tolerance.unwrap_or(self.options.tolerance),
+            min_probability: self.options.min_probability,
         };
         let search = Search::new(Arc::clone(&self.text), query.as_str().to_owned(), options);
         // One position must be left for a token that is not typed yet.

@@ -14,7 +14,7 @@ const MAX_STOP: usize = 16;
 /// Most bytes of a stop string.
 const MAX_STOP_BYTES: usize = 256;
 
-/// What to generate.
+/// A request to continue a prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generation {
     /// What is continued, or what an encoder reads, tokenized as transformers would; the model's start token if empty.

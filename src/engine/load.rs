@@ -42,7 +42,7 @@ pub enum EngineError {
     Typing {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         reason: String,
     },
     /// The caches don't fit into the machine's memory.
@@ -61,7 +61,7 @@ pub enum EngineError {
     Model(#[from] PoolError),
 }
 
-/// What an engine is made of.
+/// The parts that an engine is put together from.
 pub struct EngineParts {
     /// The model's name.
     pub name: String,
@@ -69,7 +69,7 @@ pub struct EngineParts {
     pub text: Text,
     /// Popular queries, if the bundle has any.
     pub popular: Option<Popular>,
-    /// What a backend can hold.
+    /// The sizes that the backend was made for.
     pub limits: Limits,
     /// Loads the backend; each model thread calls it.
     pub load: Loader,

@@ -1,8 +1,10 @@
 //! One loaded model: tokenizer, blocklist, popular queries, model threads, limits. HTTP and the command line call it.
 //!
-//! `estimate` says how much memory it takes, and [`machine`] how much there is. `load` reads its parts, and `model` is what requests are checked against. `completion` and `generation` make tasks
-//! of requests, and `running` is a request until it is answered.
+//! `estimate` says how much memory it takes, and [`machine`] how much there is. `load` reads its parts, and `model` is
+//! what requests are checked against. `completion` and `generation` make tasks of requests, `accepted` is a client's
+//! request with all of its parts, and `running` a part until it is answered.
 
+mod accepted;
 mod completion;
 mod estimate;
 mod generation;
@@ -25,16 +27,18 @@ use bundle::manifest::Manifest;
 use rustc_hash::FxHasher;
 use scheduler::observer::Observer;
 use scheduler::sessions::Sessions;
-use scheduler::{Answer, Finish, Health, Pool, Request, Superseded, Usage};
+use scheduler::{Admission, Answer, Finish, Flow, Health, Pool, Request, Superseded, Usage};
 use tokio::sync::{mpsc, oneshot};
 
+pub use self::accepted::{Accepted, Work};
 pub use self::completion::Completion;
 pub use self::estimate::memory_bytes;
 pub use self::generation::{Generation, check_choice};
 pub use self::load::{EngineError, EngineParts, with_channel};
 use self::model::{Model, check_session};
 pub use self::options::{
-    DEFAULT_BEAMS, DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS, EngineOptions, MAX_SUGGESTIONS, RequestOptions,
+    DEFAULT_BEAMS, DEFAULT_MAX_NEW_TOKENS, DEFAULT_MAX_REQUEST_TOKENS, DEFAULT_SUGGESTIONS, EngineOptions,
+    MAX_SUGGESTIONS, RequestOptions,
 };
 use self::running::{AnswerSource, Ending, Finisher};
 pub use self::running::{Piece, Running, TaskResult};
@@ -118,7 +122,8 @@ impl Engine {
         self.cpu_level
     }
 
-    /// Takes no more requests; what was accepted is answered, with what is found until then when `within` has passed.
+    /// Accepts no more requests. What was accepted is answered in all its parts, with what is found until then when
+    /// `within` has passed.
     pub fn drain(&self, within: Duration) {
         self.pool.drain(within);
     }
@@ -128,7 +133,8 @@ impl Engine {
     /// # Errors
     /// What is wrong with the request, or why there is no answer.
     pub async fn complete(&self, completion: &Completion) -> Result<Answer<Completions>, Error> {
-        self.run_completion(completion, false)?.finish().await
+        let admission = self.pool.admit()?;
+        self.run_completion(Part::lone(&admission), completion)?.finish().await
     }
 
     /// Generates text. If the future is dropped, work on it stops.
@@ -136,7 +142,8 @@ impl Engine {
     /// # Errors
     /// What is wrong with the request, or why there is no answer.
     pub async fn generate(&self, generation: &Generation) -> Result<Answer<Generated>, Error> {
-        self.run_generation(generation, false)?.finish().await
+        let admission = self.pool.admit()?;
+        self.run_generation(Part::lone(&admission), generation)?.finish().await
     }
 
     /// Starts completing what was typed; the suggestions come as soon as they are final.
@@ -144,7 +151,8 @@ impl Engine {
     /// # Errors
     /// What is wrong with the request, or why it isn't accepted.
     pub fn start_completion(&self, completion: &Completion) -> Result<Running<Completions>, Error> {
-        self.run_completion(completion, true)
+        let admission = self.pool.admit()?;
+        self.run_completion(Part { stream: true, ..Part::lone(&admission) }, completion)
     }
 
     /// Starts generating text; the tokens come as soon as they are final.
@@ -152,10 +160,11 @@ impl Engine {
     /// # Errors
     /// What is wrong with the request, or why it isn't accepted.
     pub fn start_generation(&self, generation: &Generation) -> Result<Running<Generated>, Error> {
-        self.run_generation(generation, true)
+        let admission = self.pool.admit()?;
+        self.run_generation(Part { stream: true, ..Part::lone(&admission) }, generation)
     }
 
-    fn run_completion(&self, completion: &Completion, stream: bool) -> Result<Running<Completions>, Error> {
+    fn run_completion(&self, part: Part, completion: &Completion) -> Result<Running<Completions>, Error> {
         let received = Instant::now();
         let deadline = received + self.model.deadline(completion.deadline_ms)?;
         let session = check_session(completion.session.as_deref())?;
@@ -169,35 +178,38 @@ impl Engine {
             return Ok(Running { source: AnswerSource::Known(blocked()), events: None, finisher, ending });
         }
         // Popular queries are merged into the whole answer, so no part of it is final before it is there.
-        let events = (stream && self.popular.is_none()).then(|| search.suggestions_wanted());
+        let events = (part.stream && self.popular.is_none()).then(|| search.suggestions_wanted());
         // Only the first character is hashed: with the growing word a person would change replica at each key.
         let first_character = completion.input.trim_start().chars().next();
         let preferred_replica = self.preferred_replica(session, first_character);
         let task = search.into();
-        self.submit(Checked { task, deadline, received, session, preferred_replica, events }, finisher)
+        self.submit(Checked { part, task, deadline, received, session, preferred_replica, events }, finisher)
     }
 
-    fn run_generation(&self, generation: &Generation, stream: bool) -> Result<Running<Generated>, Error> {
+    fn run_generation(&self, part: Part, generation: &Generation) -> Result<Running<Generated>, Error> {
         let received = Instant::now();
         let deadline = received + self.model.deadline(generation.deadline_ms)?;
         let session = check_session(generation.session.as_deref())?;
         let task = self.model.sampling(generation)?.into();
-        let events = stream.then(|| generation.sequences * self.model.context);
+        let events = part.stream.then(|| generation.sequences * self.model.context);
         let preferred_replica = self.preferred_replica(session, generation.prompt.split_whitespace().next());
-        let checked = Checked { task, deadline, received, session, preferred_replica, events };
+        let checked = Checked { part, task, deadline, received, session, preferred_replica, events };
         self.submit(checked, Box::new(std::convert::identity))
     }
 
     /// Queues a request, as the newest of its session.
     fn submit<T: TaskResult>(&self, checked: Checked<'_>, finisher: Finisher<T>) -> Result<Running<T>, Error> {
-        let Checked { task, deadline, received, session, preferred_replica, events } = checked;
+        let Checked { part, task, deadline, received, session, preferred_replica, events } = checked;
         let superseded = session.map_or_else(Superseded::default, |session| {
             self.sessions.lock().unwrap_or_else(PoisonError::into_inner).begin(session)
         });
         let (sender, events) = events.map(mpsc::channel).unzip();
         let (reply, answer) = oneshot::channel();
-        let request = Request { task, deadline, received, superseded, preferred_replica, events: sender, reply };
-        self.pool.submit(request).inspect_err(|_| self.metrics.ended(metrics::RequestOutcome::Refused))?;
+        let flow = part.flow;
+        let request = Request { task, flow, deadline, received, superseded, preferred_replica, events: sender, reply };
+        self.pool
+            .submit(part.admission, request)
+            .inspect_err(|_| self.metrics.ended(metrics::RequestOutcome::Refused))?;
         let source = AnswerSource::Model { reply: answer, health: self.pool.watch_health() };
         Ok(Running { source, events, finisher, ending: Ending::new(Arc::clone(&self.metrics), received) })
     }
@@ -211,8 +223,25 @@ impl Engine {
     }
 }
 
+/// What a part of a request has from the whole.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    admission: &'a Admission,
+    flow: Flow,
+    /// Whether parts of the answer are wanted as soon as they are final.
+    stream: bool,
+}
+
+impl<'a> Part<'a> {
+    /// The only part of a request that nobody pays for.
+    fn lone(admission: &'a Admission) -> Self {
+        Self { admission, flow: Flow::default(), stream: false }
+    }
+}
+
 /// A checked request.
 struct Checked<'a> {
+    part: Part<'a>,
     task: Task,
     deadline: Instant,
     received: Instant,

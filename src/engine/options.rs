@@ -15,11 +15,16 @@ pub const DEFAULT_BEAMS: usize = 16;
 /// Most suggestions, or sequences, of a request.
 pub const MAX_SUGGESTIONS: usize = 100;
 
+/// Tokens of all answers to a request: those of a batch transform of 6 MB, of lines with a short text each.
+pub const DEFAULT_MAX_REQUEST_TOKENS: u64 = 1 << 26;
+
 /// Bounds on requests and how they are searched.
 #[derive(Clone, Debug)]
 pub struct RequestOptions {
     /// Characters of an input.
     pub max_characters: usize,
+    /// Tokens that a request may ask for in all: lines x prompts x sequences or suggestions x new tokens.
+    pub max_request_tokens: u64,
     /// Beams of a search. If not named: [`DEFAULT_BEAMS`], or as many as the suggestions if these are more.
     pub beams: Option<usize>,
     /// Time for requests that don't say.
@@ -28,6 +33,8 @@ pub struct RequestOptions {
     pub max_deadline: Duration,
     /// What a typed text may be taken to mean if its request doesn't say.
     pub tolerance: Tolerance,
+    /// Least probability of a typed character, as the geometric mean of all, for completions of the text as it stands.
+    pub min_probability: f64,
     /// Weight of popular queries against the model, 0 to 1.
     pub popular_weight: f64,
     /// Waiting and running requests.
@@ -41,7 +48,7 @@ impl RequestOptions {
     }
 }
 
-/// How to load a model.
+/// Settings of a loaded model.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// The backend's part.

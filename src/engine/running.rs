@@ -11,11 +11,11 @@ use crate::metrics::{self, ModelMetrics};
 use completion::{Completions, Generated, Suggestion, TaskOutput};
 use scheduler::{Answer, Event, Finish, Health, Refusal};
 
-/// Where an answer comes from.
+/// The source of an answer.
 pub(super) enum AnswerSource {
     /// A model thread, while its engine is healthy.
     Model { reply: oneshot::Receiver<Result<Answer<TaskOutput>, Refusal>>, health: watch::Receiver<Health> },
-    /// It was known without a model.
+    /// The answer was known without a model.
     Known(Answer<TaskOutput>),
 }
 
@@ -54,7 +54,7 @@ impl TaskResult for Generated {
 pub enum Piece<T> {
     /// A part of the answer is final.
     Event(Event),
-    /// The answer.
+    /// The answer, which is the last part.
     Done(Answer<T>),
     /// There is no answer.
     Failed(Error),
@@ -83,13 +83,13 @@ struct Answered<T> {
     answer: Result<Answer<T>, Error>,
 }
 
-/// What comes next of a streamed request.
+/// The next event of a streamed request.
 enum Next<T> {
     Event(Event, Streaming<T>),
     Answered(Answered<T>),
 }
 
-/// How far a stream of pieces is.
+/// The state of a stream of pieces.
 enum Progress<T> {
     Streaming(Streaming<T>),
     Answered(Answered<T>),
@@ -234,7 +234,7 @@ mod tests {
     use std::time::Duration;
 
     /// A request that is answered with no suggestions.
-    fn running<T: 'static>(metrics: &Arc<Metrics>) -> Running<T> {
+    fn running<T: 'static>(metrics: &Arc<ModelMetrics>) -> Running<T> {
         let answer = Answer {
             result: TaskOutput::Suggestions(Completions {
                 suggestions: Vec::new(),
@@ -246,7 +246,7 @@ mod tests {
             queued: Duration::ZERO,
             searched: Duration::ZERO,
         };
-        let ending = Ending::new(Arc::new(metrics.model("fake")), Instant::now());
+        let ending = Ending::new(Arc::clone(metrics), Instant::now());
         Running {
             source: AnswerSource::Known(answer),
             events: None,
@@ -257,23 +257,25 @@ mod tests {
 
     #[test]
     fn another_kind_of_result_is_an_internal_error() {
-        let metrics = Metrics::new();
+        let all = Metrics::new();
+        let metrics = Arc::new(all.model("fake"));
         let whole = running::<Generated>(&metrics).finish().now_or_never().unwrap().unwrap_err();
         assert_eq!(whole.kind, Kind::Internal);
         let pieces: Vec<_> = running::<Generated>(&metrics).pieces().collect().now_or_never().unwrap();
         assert!(matches!(&pieces[..], [Piece::Failed(error)] if error.kind == Kind::Internal), "{pieces:?}");
-        assert!(metrics.render().contains(r#"foretype_requests_total{model="fake",outcome="failed"} 2"#));
+        assert!(all.render().contains(r#"foretype_requests_total{model="fake",outcome="failed"} 2"#));
         assert!(running::<Completions>(&metrics).finish().now_or_never().unwrap().unwrap().result.proven);
     }
 
     #[test]
     fn every_request_is_counted_once() {
-        let metrics = Metrics::new();
+        let all = Metrics::new();
+        let metrics = Arc::new(all.model("fake"));
         let pieces: Vec<_> = running::<Completions>(&metrics).pieces().collect().now_or_never().unwrap();
         assert!(matches!(&pieces[..], [Piece::Done(_)]), "{pieces:?}");
         drop(running::<Completions>(&metrics));
         drop(running::<Completions>(&metrics).pieces());
-        let text = metrics.render();
+        let text = all.render();
         for line in [r#"outcome="complete"} 1"#, r#"outcome="cancelled"} 2"#] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

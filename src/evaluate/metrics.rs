@@ -131,7 +131,7 @@ pub fn percentile(values: &[f64], percent: f64) -> f64 {
 /// Mean of the paired differences `a - b`, with its 95 % bootstrap interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
-    /// The mean.
+    /// Mean of the paired differences.
     pub mean: f64,
     /// 2.5th percentile of resampled means.
     pub low: f64,

@@ -15,7 +15,7 @@ use scheduler::scheduler::Scheduler;
 /// Suggestions in a list; the "10" of MRR@10.
 const LIST: usize = 10;
 
-/// What answers the keystrokes.
+/// A method that answers keystrokes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Contender {
     /// The model, half-typed tokens by the covering set.
@@ -31,7 +31,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Its name on the command line.
+    /// The contender's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -60,9 +60,9 @@ pub struct ReplayOptions {
 
 /// An engine to type at.
 pub struct Replay<'a> {
-    /// The text side.
+    /// The model's tokenizer and roles of tokens.
     pub text: &'a Arc<Text>,
-    /// The engine.
+    /// The scheduler that runs the model.
     pub scheduler: &'a mut Scheduler,
     /// Popular queries, for [`Contender::Popular`].
     pub popular: Option<&'a Popular>,
@@ -169,6 +169,7 @@ impl Replay<'_> {
             context: self.options.context,
             method,
             tolerance,
+            min_probability: 0.0,
         };
         self.finish(Search::new(Arc::clone(self.text), typed.to_owned(), options))
     }

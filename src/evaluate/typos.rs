@@ -2,9 +2,9 @@
 //!
 //! Errors are drawn by the shares of Dhakal et al. 2018 ("Observations on Typing from 136 Million Keystrokes", CHI):
 //! 1.65 substitutions, 0.80 omissions and 0.67 insertions in 100 characters. A tenth of the errors are swapped
-//! neighbours instead, which that study counts as two substitutions. Wrong and extra letters are neighbours of the right
-//! key in three of five cases and any letter in the others. Codes, such as `$PRE3` and `IPC:H04L`, are typed right: an
-//! error there makes another code, which no one can tell from the right one.
+//! neighbours instead, which that study counts as two substitutions. Wrong and extra letters are neighbours of the
+//! right key in three of five cases and any letter in the others. Codes, such as `$PRE3` and `IPC:H04L`, are typed
+//! right: an error there makes another code, which no one can tell from the right one.
 
 use comfy_table::{Table, presets};
 use rand::rngs::StdRng;
@@ -25,15 +25,15 @@ const RESAMPLES: usize = 2000;
 /// How a query is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Right.
+    /// Typed without an error.
     Right,
-    /// With one error.
+    /// Typed with one error.
     OneError,
-    /// With two errors.
+    /// Typed with two errors.
     TwoErrors,
-    /// In Title Case.
+    /// Typed In Title Case.
     TitleCase,
-    /// In capitals.
+    /// Typed in capitals.
     Capitals,
     /// In full-width letters.
     FullWidth,
@@ -59,14 +59,16 @@ impl Style {
 pub struct Asked {
     /// Index of the query.
     query: usize,
-    /// Of what was typed.
+    /// Rank of the query in the list for what was typed; `None` if it is not in the list.
     rank: Option<usize>,
-    /// Of the right text.
+    /// Rank of the query in the list for the right text; `None` if it is not in the list.
     right: Option<usize>,
     /// Whether both lists are the same.
     same: bool,
     /// What the list cost after the key before it.
     cost: Keystroke,
+    /// What it cost once more, in milliseconds: all of it was remembered then.
+    again_ms: f64,
     /// Whether the first suggestion for the right text had half of the probability and is no longer the first.
     lost: bool,
 }
@@ -82,6 +84,7 @@ pub struct Typed {
 struct Mistyped {
     typed: String,
     meant: String,
+    style: Style,
 }
 
 /// Asks each contender for lists for each style of each query. The text is the same for all contenders.
@@ -121,7 +124,7 @@ fn ask(
     contender: Contender,
     index: usize,
     query: &str,
-    Mistyped { typed, meant }: &Mistyped,
+    Mistyped { typed, meant, style }: &Mistyped,
 ) -> Result<Asked, BackendError> {
     let rank = |list: &[String]| list.iter().position(|text| text == query).map(|place| place + 1);
     // The key before it: what a person typed a moment ago is remembered.
@@ -130,8 +133,11 @@ fn ask(
         replay.keystroke(before, contender)?;
     }
     let (cost, list) = replay.keystroke(typed, contender)?;
-    let (right, exact) =
-        replay.list(meant, if contender == Contender::Tolerant { Contender::Exact } else { contender })?;
+    let again_ms = replay.keystroke(typed, contender)?.0.latency_ms;
+    // In another style a text must get what it gets in the plain one; else its exact list is the measure.
+    let is_styled = matches!(style, Style::TitleCase | Style::Capitals | Style::FullWidth);
+    let plain = if contender == Contender::Tolerant && !is_styled { Contender::Exact } else { contender };
+    let (right, exact) = replay.list(meant, plain)?;
     let certain = exact.first().is_some_and(|&probability| probability >= 0.5);
     Ok(Asked {
         query: index,
@@ -139,6 +145,7 @@ fn ask(
         right: rank(&right),
         same: list == right,
         cost,
+        again_ms,
         lost: certain && list.first() != right.first(),
     })
 }
@@ -175,7 +182,7 @@ fn mistype(query: &str, style: Style, rng: &mut StdRng) -> Vec<Mistyped> {
         let end = end.clamp(1, characters.len() - 1);
         let meant: String = characters[..end].iter().collect();
         let typed: String = typed.iter().take(end.saturating_add_signed(grown)).collect();
-        Mistyped { typed: styled(&typed, style), meant }
+        Mistyped { typed: styled(&typed, style), meant, style }
     });
     let ends_in_space = |mistyped: &Mistyped| mistyped.typed.trim().is_empty();
     lists.into_iter().filter(|mistyped| !ends_in_space(mistyped)).collect()
@@ -245,6 +252,8 @@ pub fn table(typed: &[Typed]) -> Table {
         "certain first lost",
         "p50 ms",
         "p99 ms",
+        "again p50 ms",
+        "again p99 ms",
         "positions",
     ]);
     for Typed { contender, style, asked } in typed {
@@ -260,6 +269,7 @@ pub fn table(typed: &[Typed]) -> Table {
         let interval = paired_bootstrap(&found, &vec![0.0; found.len()], RESAMPLES);
         let share = |of: &dyn Fn(&Asked) -> bool| mean(asked.iter().map(|asked| f64::from(u8::from(of(asked)))));
         let latencies: Vec<f64> = asked.iter().map(|asked| asked.cost.latency_ms).collect();
+        let again: Vec<f64> = asked.iter().map(|asked| asked.again_ms).collect();
         table.add_row([
             style.name().to_owned(),
             contender.name().to_owned(),
@@ -270,6 +280,8 @@ pub fn table(typed: &[Typed]) -> Table {
             format!("{:.1} %", 100.0 * share(&|asked| asked.lost)),
             format!("{:.2}", percentile(&latencies, 50.0)),
             format!("{:.2}", percentile(&latencies, 99.0)),
+            format!("{:.2}", percentile(&again, 50.0)),
+            format!("{:.2}", percentile(&again, 99.0)),
             format!("{:.1}", mean(asked.iter().map(|asked| asked.cost.computed as f64))),
         ]);
     }

@@ -14,23 +14,23 @@ use super::lmi::{self, Reply};
 use super::sessions::SessionAnswer;
 use super::stream::{SuggestEncoder, TokenEncoder, pieces, respond};
 use super::suggest::Suggestions;
-use crate::engine::{Completion, Engine};
+use crate::engine::{Accepted, Completion};
 use crate::error::{Error, Kind};
 
-/// Prompts of one request that the engine gets at once.
+/// Prompts of one list that are worked on at once.
 const PROMPTS_IN_FLIGHT: usize = 8;
 
 /// An answer of `POST /invocations`.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum InvocationAnswer<'a> {
-    /// To a typed text.
+    /// The answer to a typed text.
     Suggest(Suggestions<'a>),
-    /// To a prompt.
+    /// The answer to a single prompt.
     One(Reply),
     /// To a list of prompts.
     Many(Vec<Reply>),
-    /// About a session.
+    /// The answer to a request about a session.
     Session(SessionAnswer),
 }
 
@@ -38,17 +38,18 @@ pub(super) enum InvocationAnswer<'a> {
 ///
 /// # Errors
 /// The engine's.
-pub(super) fn stream_answer(engine: Arc<Engine>, body: Body, framing: Framing) -> Result<HttpResponse, Error> {
+pub(super) fn stream_answer(accepted: &Accepted, body: Body, framing: Framing) -> Result<HttpResponse, Error> {
+    let engine = Arc::clone(accepted.engine());
     match body {
         Body::Suggest(invocation) => {
-            let running = engine.start_completion(&Completion::from(invocation))?;
+            let running = accepted.start_completion(&Completion::from(invocation))?;
             let encoder = SuggestEncoder::new(framing, engine.name());
             Ok(respond(framing.content_type(), pieces(engine, running), encoder))
         }
         Body::Generate(request) => {
             let lmi::Plan { generations, style, .. } = request.plan(engine.context(), draw_seed)?;
             let generation = generations.into_iter().next().unwrap_or_default();
-            let running = engine.start_generation(&generation)?;
+            let running = accepted.start_generation(&generation)?;
             let encoder = TokenEncoder::new(framing, generation, style);
             Ok(respond(framing.content_type(), pieces(engine, running), encoder))
         }
@@ -60,16 +61,16 @@ pub(super) fn stream_answer(engine: Arc<Engine>, body: Body, framing: Framing) -
 ///
 /// # Errors
 /// The engine's.
-pub(super) async fn whole_answer(engine: &Engine, body: Body) -> Result<Vec<u8>, Error> {
+pub(super) async fn whole_answer(accepted: &Accepted, body: Body) -> Result<Vec<u8>, Error> {
     match body {
         Body::Suggest(invocation) => {
-            let answer = engine.complete(&invocation.into()).await?;
-            json::write(&InvocationAnswer::Suggest(Suggestions::new(engine.name(), &answer)))
+            let answer = accepted.complete(&invocation.into()).await?;
+            json::write(&InvocationAnswer::Suggest(Suggestions::new(accepted.engine().name(), &answer)))
         }
         Body::Generate(request) => {
-            let lmi::Plan { generations, list, style } = request.plan(engine.context(), draw_seed)?;
+            let lmi::Plan { generations, list, style } = request.plan(accepted.engine().context(), draw_seed)?;
             let reply = async |generation| {
-                let answer = engine.generate(generation).await?;
+                let answer = accepted.generate(generation).await?;
                 Ok::<_, Error>(Reply::new(generation, style, &answer))
             };
             let replies = stream::iter(&generations).map(reply).buffered(PROMPTS_IN_FLIGHT);

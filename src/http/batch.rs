@@ -1,47 +1,59 @@
 //! A body of JSON Lines, as batch transforms send it: one line of answer for each line, in order. An error takes the
 //! place of one answer.
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use actix_web::HttpResponse;
 use actix_web::web::Bytes;
 use futures_util::{StreamExt, stream};
+use scheduler::Client;
 
 use super::answer::whole_answer;
 use super::body;
 use super::errors::ErrorBody;
 use super::framing::Framing;
 use super::{json, lines};
-use crate::engine::Engine;
+use crate::engine::{Accepted, Engine, Work};
 use crate::error::{Error, Kind};
 
-/// Lines that the engine gets at once.
+/// Lines that are worked on at once.
 const LINES_IN_FLIGHT: usize = 8;
-/// Between two tries of a line that the engine has no room for.
-const PAUSE: Duration = Duration::from_millis(20);
-/// How long a line is tried that names no deadline.
-const TRY_FOR: Duration = Duration::from_secs(60);
+/// Lines that are read before other clients of the HTTP thread have their turn.
+const LINES_AT_A_TIME: usize = 64;
 
 /// Answers all lines of a body. Dropping the answer stops the work.
 ///
 /// # Errors
-/// If there are no lines.
-pub fn respond(engine: Arc<Engine>, body: Bytes) -> Result<HttpResponse, Error> {
+/// If there are no lines, or they ask for too much.
+pub async fn respond(engine: Arc<Engine>, client: Client, body: Bytes) -> Result<HttpResponse, Error> {
     let lines = lines::split(&body);
     if lines.is_empty() {
         return Err(Error::new(Kind::InvalidJson, "the body is empty; send a line of JSON for each request"));
     }
+    let work = work(&body, &lines, engine.context()).await;
+    let accepted = Arc::new(Accepted::new(engine, client, work)?);
     let answers = stream::iter(lines)
-        .map(move |line| answer_line(Arc::clone(&engine), body.slice(line)))
+        .map(move |line| answer_line(Arc::clone(&accepted), body.slice(line)))
         .buffered(LINES_IN_FLIGHT)
         .map(Ok::<_, std::convert::Infallible>);
     Ok(HttpResponse::Ok().content_type(lines::CONTENT_TYPE).streaming(answers))
 }
 
-async fn answer_line(engine: Arc<Engine>, line: Bytes) -> Bytes {
+/// What all lines ask for; lines with errors ask for nothing.
+async fn work(body: &[u8], lines: &[Range<usize>], context: usize) -> Work {
+    let mut work = Work::batch();
+    for lines in lines.chunks(LINES_AT_A_TIME) {
+        let bodies = lines.iter().filter_map(|line| body::read(&body[line.clone()]).ok());
+        work = bodies.fold(work, |work, body| work.and(body.work(context)));
+        tokio::task::yield_now().await;
+    }
+    work
+}
+
+async fn answer_line(accepted: Arc<Accepted>, line: Bytes) -> Bytes {
     let mut out = Vec::new();
-    match try_line(&engine, &line).await {
+    match try_line(&accepted, &line).await {
         Ok(answer) => {
             out = answer;
             out.push(b'\n');
@@ -51,19 +63,10 @@ async fn answer_line(engine: Arc<Engine>, line: Bytes) -> Bytes {
     out.into()
 }
 
-/// The engine being full is the server's trouble, not the line's: it waits as long as it may.
-async fn try_line(engine: &Engine, line: &[u8]) -> Result<Vec<u8>, Error> {
+async fn try_line(accepted: &Accepted, line: &[u8]) -> Result<Vec<u8>, Error> {
     let body = body::read(line)?;
     if body.streams() {
         return Err(json::refused("stream", true, "a line is answered with a line: leave it out"));
     }
-    let give_up = Instant::now() + body.deadline_ms().map_or(TRY_FOR, Duration::from_millis).min(TRY_FOR);
-    loop {
-        match whole_answer(engine, body.clone()).await {
-            Err(error) if error.kind == Kind::Overloaded && Instant::now() + PAUSE < give_up => {
-                tokio::time::sleep(PAUSE).await;
-            }
-            answer => return answer,
-        }
-    }
+    whole_answer(accepted, body).await
 }

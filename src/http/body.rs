@@ -11,6 +11,7 @@ use super::json;
 use super::lmi;
 use super::sessions::{self, SessionRequest};
 use super::suggest::Invocation;
+use crate::engine::Work;
 use crate::error::{Error, Kind};
 
 /// A body of `POST /invocations`.
@@ -22,7 +23,7 @@ pub enum Body {
     Suggest(Invocation),
     /// Prompts to continue.
     Generate(Box<lmi::Request>),
-    /// About a session.
+    /// A session to open or close.
     Session(SessionRequest),
 }
 
@@ -33,6 +34,15 @@ impl Body {
             Self::Session(_) => false,
             Self::Suggest(invocation) => invocation.stream,
             Self::Generate(request) => request.stream,
+        }
+    }
+
+    /// What it asks for of a model with room for `context` tokens.
+    pub fn work(&self, context: usize) -> Work {
+        match self {
+            Self::Session(_) => Work::default(),
+            Self::Suggest(typed) => Work::completion(typed.suggestions, typed.max_new_tokens, context),
+            Self::Generate(request) => request.work(context),
         }
     }
 
@@ -154,7 +164,7 @@ mod tests {
         assert!(kind(r#"{"inputs":"a","parameters":{"topk":5}}"#).contains("in field parameters.topk: unknown field"));
         assert!(kind(r#"{"requestType":"OPEN"}"#).contains("unknown variant `OPEN`, expected"));
         assert!(kind(r#"{"input":"a","session":"a b"}"#).contains("session is no session's name"));
-        assert!(kind(r#"{"inputs":"\ud800"}"#).contains("not valid JSON"));
+        assert!(kind(r#"{"inputs":"\ud800"}"#).contains("half of a surrogate pair"));
     }
 
     proptest! {

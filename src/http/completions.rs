@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use actix_web::web::{Bytes, Data, Path};
+use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse, Result};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 
+use super::client;
 use super::errors::{ErrorBody, OpenAiError};
 use super::framing::{Framing, ServerEvent};
 use super::json;
@@ -14,16 +15,16 @@ use super::openai::{
     self, Choice, Completion, CompletionRequest, CompletionUsage, FinishReason, ListObject, Logprobs, ModelCard,
     ModelCards, Plan, renamed,
 };
-use super::request::{Served, expect_json};
+use super::request::{Served, WholeBody, expect_json};
 use super::responses::OpenAiErrors;
 use super::stream::{Encoder, pieces, respond};
-use crate::engine::{Engine, Piece};
+use crate::engine::{Accepted, Piece};
 use crate::error::Error;
 use crate::models::ModelError;
 use completion::{Generated, SampledToken, SequenceFinish};
 use scheduler::Event;
 
-/// Prompts of one request that the engine gets at once.
+/// Prompts of one list that are worked on at once.
 const PROMPTS_IN_FLIGHT: usize = 8;
 
 /// Continues prompts, in OpenAI's schema
@@ -40,28 +41,31 @@ const PROMPTS_IN_FLIGHT: usize = 8;
 )]
 pub(super) async fn completions(
     request: HttpRequest,
-    body: Result<Bytes>,
+    body: WholeBody,
     served: Data<Served>,
 ) -> Result<HttpResponse, OpenAiError> {
     expect_json(&request)?;
-    let mut asked: CompletionRequest = json::parse(&served.body(body)?)?;
+    let mut asked: CompletionRequest = json::parse(&body.0?)?;
     let name = asked.model.take();
     let engine = served.models.named(name.as_deref()).map_err(Error::from)?;
     let stream = asked.stream.unwrap_or(false);
     let plan = asked.plan()?;
     let blank = Completion::new(name.as_deref().unwrap_or(engine.name()), now());
-    if stream { Ok(stream_answer(&engine, plan, blank)?) } else { Ok(whole_answer(&engine, &plan, blank).await?) }
+    let work = plan.work(engine.context());
+    let accepted = Accepted::new(engine, client::of(&request, None), work)?;
+    if stream { Ok(stream_answer(&accepted, plan, blank)?) } else { Ok(whole_answer(&accepted, &plan, blank).await?) }
 }
 
-async fn whole_answer(engine: &Engine, plan: &Plan, blank: Completion) -> Result<HttpResponse, Error> {
+async fn whole_answer(accepted: &Accepted, plan: &Plan, blank: Completion) -> Result<HttpResponse, Error> {
     let answers =
-        stream::iter(&plan.generations).map(|generation| engine.generate(generation)).buffered(PROMPTS_IN_FLIGHT);
+        stream::iter(&plan.generations).map(|generation| accepted.generate(generation)).buffered(PROMPTS_IN_FLIGHT);
     let answers: Vec<_> = answers.try_collect().await.map_err(renamed)?;
     Ok(HttpResponse::Ok().json(blank.with_answers(plan, &answers)))
 }
 
-fn stream_answer(engine: &Arc<Engine>, plan: Plan, blank: Completion) -> Result<HttpResponse, Error> {
-    let started: Result<Vec<_>, Error> = plan.generations.iter().map(|one| engine.start_generation(one)).collect();
+fn stream_answer(accepted: &Accepted, plan: Plan, blank: Completion) -> Result<HttpResponse, Error> {
+    let engine = accepted.engine();
+    let started: Result<Vec<_>, Error> = plan.generations.iter().map(|one| accepted.start_generation(one)).collect();
     let numbered =
         started.map_err(renamed)?.into_iter().enumerate().map(|(prompt, running)| {
             pieces(Arc::clone(engine), running).map(move |piece| (prompt, piece)).boxed_local()
@@ -78,7 +82,7 @@ fn with_end(pieces: impl Stream<Item = (usize, Piece<Generated>)>) -> impl Strea
     pieces.map(Some).chain(stream::iter([None]))
 }
 
-/// What was sent of a choice.
+/// How much of a choice was sent.
 #[derive(Clone, Default)]
 struct SentChoice {
     characters: usize,
@@ -91,7 +95,7 @@ struct ChunkEncoder {
     blank: Completion,
     plan: Plan,
     usage: CompletionUsage,
-    /// What was sent of each choice.
+    /// How much of each choice was sent.
     sent: Vec<SentChoice>,
     failed: bool,
 }

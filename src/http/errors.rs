@@ -2,11 +2,11 @@
 //! HTTP status.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use actix_web::http::header::{ACCEPT_ENCODING, ALLOW, HeaderValue, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, ResponseError};
 use utoipa::ToSchema;
 
-use super::openai;
+use super::{encoding, openai};
 use crate::engine::EngineError;
 use crate::error::{Error, Kind};
 use crate::models::folder::IntakeError;
@@ -22,6 +22,7 @@ pub fn status(kind: Kind) -> StatusCode {
         | Kind::EmptyInput
         | Kind::InputTooLong
         | Kind::InvalidInput => StatusCode::BAD_REQUEST,
+        Kind::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
         Kind::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Kind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Kind::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
@@ -41,10 +42,10 @@ pub struct ErrorBody {
     pub error: ErrorInner,
 }
 
-/// What went wrong.
+/// The kind and the message of an error.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, ToSchema)]
 pub struct ErrorInner {
-    /// For programs.
+    /// The kind of error, for programs.
     pub kind: Kind,
     /// For people: what was wrong and what would be right.
     pub message: String,
@@ -87,6 +88,7 @@ impl From<ModelError> for Error {
             ModelError::OneModel => {
                 (Kind::NotFound, "; start it with --multi-model (SAGEMAKER_MULTI_MODEL=true) to load models by name")
             }
+            ModelError::Outside { .. } => (Kind::InvalidValue, ""),
             ModelError::NotLoaded(_) => (Kind::ModelNotFound, ""),
             ModelError::AlreadyLoaded(_) | ModelError::BeingLoaded(_) => (Kind::ModelExists, ""),
             ModelError::TooMany(_) => (Kind::OutOfMemory, "; DELETE /models/{name} first"),
@@ -103,6 +105,11 @@ impl From<LoadError> for Error {
                 Self::new(Kind::NotFound, format!("url is {}; there is no such folder", folder.display()))
             }
             LoadError::Engine(error @ EngineError::Memory { .. }) => Self::new(Kind::OutOfMemory, error.to_string()),
+            // What else a folder holds is not a client's to know.
+            LoadError::Folder(IntakeError::Neither { path, .. }) => Self::new(
+                Kind::InvalidValue,
+                format!("url is {}; no bundle (manifest.json) or checkpoint (config.json) is there", path.display()),
+            ),
             unusable => Self::new(Kind::InvalidValue, format!("url can't be loaded: {unusable}")),
         }
     }
@@ -125,8 +132,18 @@ impl ResponseError for OpenAiError {
 
 fn builder(error: &Error) -> HttpResponseBuilder {
     let mut response = HttpResponse::build(status(error.kind));
-    if matches!(error.kind, Kind::Overloaded | Kind::NotReady) {
-        response.insert_header((RETRY_AFTER, "1"));
+    match error.kind {
+        Kind::Overloaded | Kind::NotReady => {
+            response.insert_header((RETRY_AFTER, "1"));
+        }
+        Kind::UnsupportedMediaType => {
+            response.insert_header((ACCEPT_ENCODING, encoding::ACCEPTED));
+        }
+        // What comes of such a body is nobody's next request.
+        Kind::RequestTimeout => {
+            response.force_close();
+        }
+        _ => {}
     }
     response
 }

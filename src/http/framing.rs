@@ -11,9 +11,9 @@ pub const EVENT_STREAM: &str = "text/event-stream";
 /// The form of a streamed answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// One value a line.
+    /// JSON Lines: one value a line.
     Lines,
-    /// One value an event.
+    /// Server-sent events: one value an event.
     Events,
 }
 

@@ -11,14 +11,14 @@ use super::answer::{InvocationAnswer, stream_answer, whole_answer};
 use super::body::{self, Body};
 use super::framing::{Framing, ServerEvent};
 use super::json::refused;
-use super::request::{Served, content_type};
+use super::request::{Served, WholeBody, content_type};
 use super::responses::{InvocationErrors, ModelErrors};
 use super::sessions::{
     self, CLOSED_SESSION_HEADER, NEW_SESSION_HEADER, NewSession, RequestType, SESSION_HEADER, SessionAnswer,
     SessionHeader,
 };
-use super::{batch, lines};
-use crate::engine::Engine;
+use super::{batch, client, lines};
+use crate::engine::{Accepted, Engine};
 use crate::error::{Error, Kind};
 
 /// What the platform passes along and wants to see again.
@@ -54,8 +54,8 @@ const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemak
         InvocationErrors,
     )
 )]
-pub(super) async fn invocations(request: HttpRequest, body: Result<Bytes>, served: Data<Served>) -> HttpResponse {
-    let answer = answer(&request, served.body(body), || Ok(served.models.only()?)).await;
+pub(super) async fn invocations(request: HttpRequest, body: WholeBody, served: Data<Served>) -> HttpResponse {
+    let answer = answer(&request, body.0, || Ok(served.models.only()?)).await;
     echo(&request, answer)
 }
 
@@ -85,12 +85,12 @@ pub(super) async fn invocations(request: HttpRequest, body: Result<Bytes>, serve
 pub(super) async fn invoke(
     request: HttpRequest,
     name: Path<String>,
-    body: Result<Bytes>,
+    body: WholeBody,
     served: Data<Served>,
 ) -> HttpResponse {
     // Which server this is, and whether it has the model, says more than what is wrong with the body.
     let answer = match served.models.registry().and_then(|registry| registry.get(&name)) {
-        Ok(loaded) => answer(&request, served.body(body), || Ok(loaded.engine)).await,
+        Ok(loaded) => answer(&request, body.0, || Ok(loaded.engine)).await,
         Err(error) => Err(error.into()),
     };
     echo(&request, answer)
@@ -112,11 +112,12 @@ async fn answer(
     engine: impl FnOnce() -> Result<Arc<Engine>, Error>,
 ) -> Result<HttpResponse, Error> {
     let header = sessions::read_header(request.headers().get(SESSION_HEADER).map(HeaderValue::as_bytes))?;
-    match content_type(request).as_str() {
+    match content_type(request)?.as_str() {
         "" | "application/json" => {}
         other if lines::CONTENT_TYPES.contains(&other) => {
             let body = body?;
-            return batch::respond(engine()?, body);
+            let session = if let SessionHeader::Id(id) = &header { Some(id.as_str()) } else { None };
+            return batch::respond(engine()?, client::of(request, session), body).await;
         }
         other => {
             let message = format!("the content type is {other}; send application/json or application/jsonlines");
@@ -134,11 +135,13 @@ async fn answer(
         (None, SessionHeader::Id(id)) => body.set_session(&id),
         (None, _) => {}
     }
+    let work = body.work(engine.context());
+    let accepted = Accepted::new(engine, client::of(request, body.session()), work)?;
     let mut response = if body.streams() {
         let framing = Framing::accepted(request.headers().get(ACCEPT).map(HeaderValue::as_bytes));
-        stream_answer(engine, body, framing)?
+        stream_answer(&accepted, body, framing)?
     } else {
-        HttpResponse::Ok().content_type("application/json").body(whole_answer(&engine, body).await?)
+        HttpResponse::Ok().content_type("application/json").body(whole_answer(&accepted, body).await?)
     };
     if let Some(opened) = opened {
         set_header(&mut response, NEW_SESSION_HEADER, &opened.header);

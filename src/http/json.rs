@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::error::Category;
 use utoipa::ToSchema;
 
 use crate::error::{Error, Kind};
@@ -13,14 +14,14 @@ use crate::error::{Error, Kind};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]
 pub enum OneOrMany {
-    /// One.
+    /// A single string.
     One(String),
-    /// Any number.
+    /// A list of strings.
     Many(Vec<String>),
 }
 
 impl OneOrMany {
-    /// As a list.
+    /// The strings as a list.
     pub fn into_list(self) -> Vec<String> {
         match self {
             Self::One(one) => vec![one],
@@ -42,7 +43,10 @@ pub(super) fn whole_number<'de, D: Deserializer<'de>, T: TryFrom<i128>>(
     impl<'de, T: TryFrom<i128>> Visitor<'de> for Whole<T> {
         type Value = Option<T>;
         fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            write!(formatter, "a whole number ({})", std::any::type_name::<T>())
+            let least = if T::try_from(-1).is_ok() { "up" } else { "from 0" };
+            // The largest is one less than a power of two, as of all whole numbers of a machine.
+            let most = (1..127).rev().map(|bits| (1 << bits) - 1).find(|&most| T::try_from(most).is_ok());
+            write!(formatter, "a whole number {least} to {}", most.unwrap_or_default())
         }
         fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Self::Value, E> {
             self.fit(value.into(), Unexpected::Unsigned(value))
@@ -68,9 +72,12 @@ pub(super) fn whole_number<'de, D: Deserializer<'de>, T: TryFrom<i128>>(
 
 /// Reads a JSON body.
 ///
+/// A byte order mark in front of it is ignored, as RFC 8259 allows.
+///
 /// # Errors
 /// Says which byte is no UTF-8, where the JSON breaks off, or which field is missing, unknown or of the wrong type.
 pub fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Error> {
+    let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     let text = std::str::from_utf8(body).map_err(|e| {
         Error::new(
             Kind::InvalidUtf8,
@@ -86,15 +93,13 @@ pub fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Error> {
     expect_object(text)?;
     let mut json = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let field = error.path().to_string();
         let inner = error.inner();
-        match inner.classify() {
-            serde_json::error::Category::Data if field == "." => {
-                Error::new(Kind::InvalidField, format!("in the body: {inner}"))
-            }
-            serde_json::error::Category::Data => Error::new(Kind::InvalidField, format!("in field {field}: {inner}")),
-            _ => Error::new(Kind::InvalidJson, format!("the body is not valid JSON: {inner}")),
+        if inner.classify() != Category::Data {
+            return not_json(inner);
         }
+        let (field, reason) = (error.path().to_string(), in_json_terms(&inner.to_string()));
+        let place = if field == "." { "the body".to_owned() } else { format!("field {}", cut(&field)) };
+        Error::new(Kind::InvalidField, format!("in {place}: {reason}"))
     })?;
     json.end().map_err(|e| Error::new(Kind::InvalidJson, format!("the body has more than one JSON value: {e}")))?;
     Ok(value)
@@ -110,8 +115,53 @@ fn expect_object(text: &str) -> Result<(), Error> {
             Kind::InvalidField,
             "the body is JSON but no object; send one such as {\"input\": \"wireless char\"}",
         ),
-        Err(error) => Error::new(Kind::InvalidJson, format!("the body is not valid JSON: {error}")),
+        Err(error) => not_json(&error),
     })
+}
+
+/// What editors of one system put in front of UTF-8 files.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Most characters of a field's path in a message.
+const MAX_PATH_CHARACTERS: usize = 100;
+
+/// The beginning of a field's path.
+fn cut(path: &str) -> String {
+    let mut cut: String = path.chars().take(MAX_PATH_CHARACTERS).collect();
+    if cut.len() < path.len() {
+        cut.push_str("...");
+    }
+    cut
+}
+
+fn not_json(error: &serde_json::Error) -> Error {
+    let reason = error.to_string();
+    // The parser's words for `\ud800` without its other half are about the hexadecimal digits.
+    if reason.contains("hex escape") {
+        let (line, column) = (error.line(), error.column());
+        let message = format!(
+            "the body has half of a surrogate pair at line {line} column {column}; escape both halves, such as \
+             \\ud83d\\ude00, or send the character itself"
+        );
+        return Error::new(Kind::InvalidJson, message);
+    }
+    Error::new(Kind::InvalidJson, format!("the body is not valid JSON: {reason}"))
+}
+
+/// A reason with the names of JSON's types in place of Rust's.
+fn in_json_terms(reason: &str) -> String {
+    let Some((found, expected)) = reason.rsplit_once(", expected ") else { return reason.to_owned() };
+    let (wanted, place) = expected.split_once(" at line ").unwrap_or((expected, ""));
+    let wanted = match wanted {
+        "f64" | "f32" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        _ if wanted.starts_with("struct ") => "an object",
+        _ => return reason.to_owned(),
+    };
+    let at = if place.is_empty() { "" } else { " at line " };
+    format!("{found}, expected {wanted}{at}{place}")
 }
 
 /// The `f32` nearest to a number, but not one of the whole numbers that ranges end at where it is beside it.
@@ -170,6 +220,9 @@ mod tests {
         has(r#"{"input":"a","suggestions":-1}"#, Kind::InvalidField, "in field suggestions");
         has(r#"{"input":"a","input":"b"}"#, Kind::InvalidField, "duplicate field `input`");
         has("[\"a\",1,1,1]", Kind::InvalidField, "no object");
+        has(r#"{"input":"\ud800"}"#, Kind::InvalidJson, "half of a surrogate pair at line 1 column");
+        has(r#"{"input":"\udc00x"}"#, Kind::InvalidJson, "half of a surrogate pair");
+        has("\u{feff}{}", Kind::InvalidField, "missing field `input`");
         let bytes = parse::<Invocation>(b"{\"input\":\"\xff\"}").unwrap_err();
         assert!(bytes.kind == Kind::InvalidUtf8 && bytes.message.contains("byte 10"), "{bytes:?}");
     }
@@ -191,6 +244,43 @@ mod tests {
             assert!(suggestions(wrong).unwrap_err().contains("invalid value"), "{wrong}");
         }
         assert!(suggestions("\"5\"").unwrap_err().contains("invalid type: string"));
+    }
+
+    #[test]
+    fn types_have_the_names_of_json() {
+        #[derive(Debug, Deserialize)]
+        struct Types {
+            #[serde(default, deserialize_with = "whole_number")]
+            _byte: Option<u8>,
+            #[serde(default, deserialize_with = "whole_number")]
+            _seed: Option<i64>,
+            _number: Option<f64>,
+            _flag: Option<bool>,
+            _inner: Option<Box<Types>>,
+            _list: Option<Vec<bool>>,
+            _map: Option<std::collections::BTreeMap<String, f64>>,
+        }
+        for (field, expected) in [
+            ("_byte", "a whole number from 0 to 255"),
+            ("_seed", "a whole number up to 9223372036854775807"),
+            ("_number", "a number"),
+            ("_flag", "true or false"),
+            ("_inner", "an object"),
+            ("_list", "a list"),
+            ("_map", "an object"),
+        ] {
+            let error = parse::<Types>(format!(r#"{{"{field}":"x"}}"#).as_bytes()).unwrap_err();
+            let message = format!("in field {field}: invalid type: string \"x\", expected {expected} at line 1");
+            assert!(error.message.starts_with(&message), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_huge_name_of_a_field_stays_out_of_the_message() {
+        let name = "x\n".repeat(1 << 19).replace('\n', "\\n");
+        let error = parse::<Invocation>(format!(r#"{{"input":"a","{name}":1}}"#).as_bytes()).unwrap_err();
+        assert!(error.message.len() < 5000 && error.message.contains("expected"), "{}", error.message);
+        assert!(!error.message.contains('\n'));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::json::{OneOrMany, refused, single};
-use crate::engine::{Generation, check_choice};
+use crate::engine::{Generation, Work, check_choice};
 use crate::error::{Error, Kind};
 use completion::TokenChoice;
 use completion::{Generated, SampledToken, Sequence, SequenceFinish};
@@ -23,7 +23,7 @@ pub struct Request {
     /// One prompt, or up to 32 of them; a list is answered with a list.
     #[schema(value_type = super::schemas::PromptsShape)]
     pub inputs: OneOrMany,
-    /// How to continue them.
+    /// How the prompts are continued.
     #[serde(default)]
     pub parameters: Option<Parameters>,
     /// Send each token as it is generated.
@@ -39,7 +39,7 @@ pub struct Request {
     pub session: Option<String>,
 }
 
-/// How to continue prompts.
+/// Parameters of a generation.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
@@ -98,41 +98,41 @@ pub struct Parameters {
     pub details: Option<bool>,
 }
 
-/// What a request comes to: one generation a prompt, and how to answer.
+/// A checked request: one generation for each prompt, and the form of the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// One for each prompt.
+    /// The generations, one for each prompt.
     pub generations: Vec<Generation>,
     /// Whether the answer is a list.
     pub list: bool,
-    /// How to answer.
+    /// The form of the answer.
     pub style: Style,
 }
 
-/// How an answer looks.
+/// The form of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// With the prompt.
+    /// Puts the prompt before the answer.
     pub full_text: bool,
-    /// With details.
+    /// Adds tokens, log-probabilities and the reason of the end.
     pub details: bool,
 }
 
 /// The continuation of a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Reply {
-    /// The text.
+    /// The text that continues the prompt.
     pub generated_text: String,
-    /// How it came about.
+    /// The tokens of the continuation, and why it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub details: Option<Details>,
 }
 
-/// How a continuation came about.
+/// The tokens of a continuation, and why it ended.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Details {
-    /// Why it ended.
+    /// Why the generation ended.
     pub finish_reason: Reason,
     /// Tokens that were generated.
     pub generated_tokens: usize,
@@ -140,7 +140,7 @@ pub struct Details {
     pub prompt_tokens: usize,
     /// The seed; `null` where nothing was drawn.
     pub seed: Option<u64>,
-    /// The tokens.
+    /// The new tokens, in order.
     pub tokens: Vec<Token>,
     /// The other sequences that were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -150,24 +150,24 @@ pub struct Details {
 /// A sequence behind the first.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct OtherSequence {
-    /// The text.
+    /// The text that continues the prompt.
     pub generated_text: String,
-    /// Why it ended.
+    /// Why the generation ended.
     pub finish_reason: Reason,
     /// Tokens that were generated.
     pub generated_tokens: usize,
-    /// The tokens.
+    /// The new tokens, in order.
     pub tokens: Vec<Token>,
 }
 
 /// A generated token.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Token {
-    /// Its number in the vocabulary.
+    /// The token's number in the vocabulary.
     pub id: u32,
     /// The text that it adds.
     pub text: String,
-    /// Its natural log-probability.
+    /// The token's natural log-probability.
     pub log_prob: f32,
 }
 
@@ -190,6 +190,16 @@ pub enum Reason {
 }
 
 impl Request {
+    /// What the request asks for of a model with room for `context` tokens. What is wrong with it is told by
+    /// [`Request::plan`].
+    pub fn work(&self, context: usize) -> Work {
+        let prompts = if let OneOrMany::Many(prompts) = &self.inputs { prompts.len().min(MAX_INPUTS) } else { 1 };
+        let parameters = self.parameters.as_ref();
+        let sequences = parameters.and_then(|parameters| parameters.sequences().ok()).unwrap_or(1);
+        let new = parameters.and_then(|parameters| parameters.max_new_tokens).unwrap_or(DEFAULT_MAX_NEW_TOKENS);
+        Work::generations(prompts, sequences, Some(new), context)
+    }
+
     /// What the request comes to for a model with room for `context` tokens. `draw_seed` gives a seed where one is
     /// wanted and none is said.
     ///

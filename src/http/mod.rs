@@ -4,19 +4,24 @@
 //!
 //! | file | |
 //! |---|---|
-//! | [`server`] | listener, limits, one log line a request |
+//! | [`server`] | listener, limits |
+//! | `observe`, `connections`, [`cors`] | around every request: one log line, metrics; the bound of connections; origins |
 //! | `routes` | which handler serves which path |
 //! | [`openapi`] | the document about the handlers and the wire types |
 //! | `invoke`, `batch`, `completions`, `models`, `status`, `page` | the handlers |
 //! | `answer`, [`stream`] | answers, whole or sent as they are made |
-//! | `request`, `responses`, [`errors`] | the server's state and a request's body; error answers |
+//! | `request`, `client`, `responses`, [`errors`] | the server's state and a request's body; who pays; error answers |
 //! | [`body`], [`suggest`], [`lmi`], [`openai`], [`sessions`] | the wire types: plain functions of bytes |
-//! | [`json`], `schemas`, [`framing`], [`lines`] | reading and writing JSON, JSON Lines and events |
+//! | [`json`], [`encoding`], `schemas`, [`framing`], [`lines`] | reading and writing JSON, JSON Lines and events |
 
 mod answer;
 mod batch;
 pub mod body;
+mod client;
 mod completions;
+mod connections;
+pub mod cors;
+pub mod encoding;
 pub mod errors;
 pub mod framing;
 mod invoke;
@@ -24,6 +29,7 @@ pub mod json;
 pub mod lines;
 pub mod lmi;
 mod models;
+mod observe;
 pub mod openai;
 pub mod openapi;
 mod page;
@@ -37,4 +43,5 @@ mod status;
 pub mod stream;
 pub mod suggest;
 
+pub use self::routes::Routes;
 pub use self::server::{Listener, ServerOptions, start};

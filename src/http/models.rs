@@ -1,13 +1,13 @@
 //! Models by name, as Amazon SageMaker's multi-model endpoints load and unload them. Loading blocks, so it runs off the
 //! HTTP threads.
 
-use actix_web::web::{self, Bytes, Data, Path, Query};
+use actix_web::web::{self, Data, Path, Query};
 use actix_web::{HttpRequest, HttpResponse, Result};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::json;
-use super::request::{Served, expect_json};
+use super::request::{Served, WholeBody, expect_json};
 use super::responses::{LoadErrors, ModelErrors};
 use crate::error::{Error, Kind};
 
@@ -18,10 +18,10 @@ const PAGE: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LoadRequest {
-    /// What it will be called.
+    /// The name that the model gets.
     #[schema(min_length = 1, max_length = 256, pattern = "^[^/\\u0000-\\u001f\\u007f-\\u009f]+$")]
     model_name: String,
-    /// The folder that it is in.
+    /// The folder of the bundle or checkpoint.
     #[schema(min_length = 1)]
     url: String,
 }
@@ -30,9 +30,9 @@ pub(super) struct LoadRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LoadedModel {
-    /// Its name.
+    /// The model's name.
     model_name: String,
-    /// The folder that it came from.
+    /// The folder that the model was loaded from.
     model_url: String,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct LoadedModel {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LoadedModels {
-    /// By name.
+    /// The models, in the order of their names.
     models: Vec<LoadedModel>,
     /// The `next_page_token` of the next page, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,11 +48,11 @@ pub(super) struct LoadedModels {
     next_page_token: Option<String>,
 }
 
-/// Which page.
+/// The page of the list that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct PageQuery {
-    /// What the page before gave.
+    /// The `nextPageToken` of the page before.
     next_page_token: Option<String>,
 }
 
@@ -64,14 +64,10 @@ pub(super) struct PageQuery {
     LoadErrors,
     ModelErrors,
 ))]
-pub(super) async fn load(
-    request: HttpRequest,
-    body: Result<Bytes>,
-    served: Data<Served>,
-) -> Result<HttpResponse, Error> {
+pub(super) async fn load(request: HttpRequest, body: WholeBody, served: Data<Served>) -> Result<HttpResponse, Error> {
     served.models.registry()?;
     expect_json(&request)?;
-    let LoadRequest { model_name, url } = json::parse(&served.body(body)?)?;
+    let LoadRequest { model_name, url } = json::parse(&body.0?)?;
     let model = LoadedModel { model_name: model_name.clone(), model_url: url.clone() };
     run_blocking(move || served.models.registry()?.load(&model_name, &url)).await??;
     Ok(HttpResponse::Ok().json(model))

@@ -18,7 +18,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
 const ONE_MODEL: &str = r#"data-models="one""#;
 const BY_NAME: &str = r#"data-models="by-name""#;
 
-/// The page.
+/// The page's HTML.
 pub(super) async fn index(served: Data<Served>) -> Result<HttpResponse, Error> {
     let html = include_str!("page/index.html");
     let html = match served.models {
@@ -28,12 +28,12 @@ pub(super) async fn index(served: Data<Served>) -> Result<HttpResponse, Error> {
     file(&served, "text/html; charset=utf-8", html)
 }
 
-/// Its style.
+/// The page's style sheet.
 pub(super) async fn style(served: Data<Served>) -> Result<HttpResponse, Error> {
     file(&served, "text/css; charset=utf-8", include_str!("page/page.css").to_owned())
 }
 
-/// Its script.
+/// The page's script.
 pub(super) async fn script(served: Data<Served>) -> Result<HttpResponse, Error> {
     file(&served, "text/javascript; charset=utf-8", include_str!("page/page.js").to_owned())
 }

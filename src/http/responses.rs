@@ -18,10 +18,13 @@ pub(super) enum InvocationErrors {
     /// Another method.
     #[response(status = 405)]
     Method(ErrorBody),
+    /// 408: the body did not come in time.
+    #[response(status = 408)]
+    Timeout(ErrorBody),
     /// The body is too large.
     #[response(status = 413)]
     TooLarge(ErrorBody),
-    /// The body is neither JSON nor JSON Lines.
+    /// The body is neither JSON nor JSON Lines, or has an unknown encoding.
     #[response(status = 415)]
     MediaType(ErrorBody),
     /// The queue is full; try again.
@@ -48,10 +51,13 @@ pub(super) enum OpenAiErrors {
     /// Another method.
     #[response(status = 405)]
     Method(ErrorBody),
+    /// 408: the body did not come in time.
+    #[response(status = 408)]
+    Timeout(openai::ErrorBody),
     /// The body is too large.
     #[response(status = 413)]
     TooLarge(openai::ErrorBody),
-    /// The body isn't JSON.
+    /// The body isn't JSON, or has an unknown encoding.
     #[response(status = 415)]
     MediaType(openai::ErrorBody),
     /// The queue is full; try again.
@@ -99,10 +105,13 @@ pub(super) enum LoadErrors {
     /// 409: a model of that name is loaded or being loaded.
     #[response(status = 409)]
     Exists(ErrorBody),
+    /// 408: the body did not come in time.
+    #[response(status = 408)]
+    Timeout(ErrorBody),
     /// The body is too large.
     #[response(status = 413)]
     TooLarge(ErrorBody),
-    /// The body isn't JSON.
+    /// The body isn't JSON, or has an unknown encoding.
     #[response(status = 415)]
     MediaType(ErrorBody),
     /// The model can't be loaded.

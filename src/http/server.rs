@@ -4,17 +4,20 @@
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use actix_web::body::MessageBody;
-use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
-use actix_web::middleware::{Next, from_fn};
+use actix_web::dev::Server;
+use actix_web::middleware::{Condition, from_fn};
 use actix_web::web::{Data, PayloadConfig};
 use actix_web::{App, HttpServer};
-use tracing::Instrument;
+use rustix::net::listen;
 
+use super::connections::{BACKLOG, Connections, bound};
+use super::cors::cors;
+use super::observe::observe;
 use super::request::Served;
-use super::routes;
+use super::routes::{Routes, configure};
 use crate::metrics::Metrics;
 use crate::models::Models;
 
@@ -39,17 +42,49 @@ impl From<UnixListener> for Listener {
     }
 }
 
-/// How to serve.
+/// Time that the headers of a connection's first request may take.
+const HEADERS_WITHIN: Duration = Duration::from_secs(5);
+/// Time that a client has to close its side, after an answer that is the connection's last. The library counts it from a
+/// clock that is up to half a second late, and never ends what is over before it begins.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Settings of an HTTP server.
 #[derive(Clone)]
 pub struct ServerOptions {
-    /// HTTP threads.
+    /// Number of HTTP threads.
     pub workers: usize,
     /// Bytes of a request's body.
     pub max_body_bytes: usize,
+    /// Time that a request's body may take.
+    pub body_timeout: Duration,
+    /// Connections at once; the process's limit of open files may allow fewer.
+    pub max_connections: usize,
+    /// Origins whose web pages may read answers.
+    pub cors_origins: Vec<String>,
+    /// What this listener serves.
+    pub routes: Routes,
     /// Whether `/` is the page for people.
     pub page: bool,
-    /// What is counted.
+    /// The metrics that handlers add to.
     pub metrics: Arc<Metrics>,
+    /// Whether the server is being stopped: then answers close their connections, so that clients turn elsewhere.
+    pub stopping: Arc<AtomicBool>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            workers: 2,
+            max_body_bytes: 1 << 20,
+            body_timeout: Duration::from_secs(10),
+            max_connections: 4096,
+            cors_origins: Vec::new(),
+            routes: Routes::All,
+            page: false,
+            metrics: Metrics::new(),
+            stopping: Arc::default(),
+        }
+    }
 }
 
 /// Starts serving on a listener that is bound already. The returned server runs until it is stopped by its handle.
@@ -61,51 +96,40 @@ pub fn start(
     models: impl Into<Models>,
     options: &ServerOptions,
 ) -> std::io::Result<Server> {
-    let max_body_bytes = options.max_body_bytes;
+    let ServerOptions { workers, max_body_bytes, body_timeout, page, metrics, .. } = options.clone();
+    let ServerOptions { max_connections, cors_origins, routes, .. } = options.clone();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (page, metrics) = (options.page, Arc::clone(&options.metrics));
-    let served = Data::new(Served { models: models.into(), max_body_bytes, page, metrics, started });
+    let stopping = Arc::clone(&options.stopping);
+    let connections = Arc::new(Connections::new(max_connections));
+    let accepted = connections.accepted().div_ceil(workers);
+    let counted = Arc::clone(&connections);
+    let models = models.into();
+    let served = Served { models, max_body_bytes, body_timeout, page, metrics, started, stopping, connections };
+    let served = Data::new(served);
     let server = HttpServer::new(move || {
         App::new()
+            .wrap(Condition::new(!cors_origins.is_empty(), cors(&cors_origins)))
+            .wrap(from_fn(bound))
             .wrap(from_fn(observe))
             .app_data(served.clone())
             .app_data(PayloadConfig::new(max_body_bytes))
-            .configure(routes::configure)
+            .configure(|config| configure(routes, config))
     });
+    let server = server.on_connect(move |_, data| counted.opened(data)).max_connections(accepted);
+    let server = server.client_request_timeout(HEADERS_WITHIN).client_disconnect_timeout(CLOSE_WITHIN);
     // A client that closes its side has left: its request's future is dropped, and with it the work.
     let server = server.h1_allow_half_closed(false);
-    let server = server.workers(options.workers).disable_signals().shutdown_timeout(25);
+    let server = server.workers(workers).disable_signals().shutdown_timeout(25);
     let server = match listener.into() {
-        Listener::Tcp(listener) => server.listen(listener)?,
-        Listener::Unix(listener) => server.listen_uds(listener)?,
+        // The library binds with a backlog of 128; to listen again changes it.
+        Listener::Tcp(listener) => {
+            listen(&listener, BACKLOG)?;
+            server.listen(listener)?
+        }
+        Listener::Unix(listener) => {
+            listen(&listener, BACKLOG)?;
+            server.listen_uds(listener)?
+        }
     };
     Ok(server.run())
-}
-
-/// Counts every request by its route, and logs one line for each; none for pings and scrapes.
-async fn observe(
-    request: ServiceRequest,
-    next: Next<impl MessageBody>,
-) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
-    let started = Instant::now();
-    let (method, path) = (request.method().clone(), request.path().to_owned());
-    let metrics = request.app_data::<Data<Served>>().map(|served| Arc::clone(&served.metrics));
-    // Below the level of the log: the line that is logged says the same.
-    let span = tracing::debug_span!("request", %method, path, status = tracing::field::Empty);
-    let response = next.call(request).instrument(span.clone()).await?;
-    span.record("status", response.status().as_u16());
-    let (status, elapsed) = (response.status().as_u16(), started.elapsed());
-    if let Some(metrics) = metrics {
-        // The pattern, never the path: a client must not be able to make up labels.
-        let route = response.request().match_pattern();
-        metrics.http_request(route.as_deref().unwrap_or("unmatched"), status, elapsed.as_secs_f64());
-    }
-    if !matches!(path.as_str(), "/ping" | "/metrics") {
-        let elapsed_ms = elapsed.as_micros() as f64 / 1000.0;
-        match response.response().error() {
-            Some(error) => tracing::info!(%method, path, status, elapsed_ms, %error),
-            None => tracing::info!(%method, path, status, elapsed_ms),
-        }
-    }
-    Ok(response)
 }

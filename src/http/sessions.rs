@@ -25,7 +25,7 @@ const MAX_SESSION_CHARACTERS: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionRequest {
-    /// What to do.
+    /// Whether a session is opened or closed.
     #[serde(rename = "requestType")]
     pub request_type: RequestType,
 }
@@ -38,7 +38,7 @@ pub enum RequestType {
     NewSession,
     /// Close the one that the header names.
     CloseSession,
-    /// The same.
+    /// Another name for the same.
     Close,
 }
 
@@ -52,7 +52,7 @@ pub struct SessionAnswer {
 /// A session that was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSession {
-    /// Its name.
+    /// The session's name.
     pub id: String,
     /// The value of [`NEW_SESSION_HEADER`].
     pub header: String,

@@ -36,6 +36,7 @@ pub(super) async fn ping(served: Data<Served>) -> Result<HttpResponse, Error> {
     (status = 405, description = "Another method", body = ErrorBody),
 ))]
 pub(super) async fn metrics(served: Data<Served>) -> HttpResponse {
+    served.metrics.connections(served.connections.count());
     HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(served.metrics.render())
 }
 
@@ -63,7 +64,7 @@ pub(super) struct ExecutionParameters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(super) enum BatchStrategy {
-    /// As many as fit.
+    /// A request has as many records as fit.
     MultiRecord,
 }
 

@@ -54,7 +54,7 @@ pub struct SuggestEncoder {
 }
 
 impl SuggestEncoder {
-    /// Nothing sent yet.
+    /// An encoder for an answer of which nothing was sent yet.
     pub fn new(framing: Framing, model: &str) -> Self {
         Self { framing, model: model.to_owned() }
     }

@@ -14,7 +14,7 @@ use scheduler::{Answer, Finish, Usage};
 #[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Invocation {
-    /// What was typed, on one line.
+    /// The typed text, on one line.
     #[schema(format = "query-text", min_length = 1, max_length = 1000)]
     pub input: String,
     /// Suggestions wanted; 10 if absent.
@@ -60,7 +60,7 @@ pub enum ToleranceName {
     Auto,
 }
 
-/// One way to complete the typed text.
+/// A query that completes the typed text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = Suggestion)]
 pub struct SuggestedQuery<'a> {
@@ -100,7 +100,7 @@ pub enum SuggestFinish {
     Superseded,
 }
 
-/// What a request cost.
+/// Model work of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Usage)]
 pub struct SuggestUsage {
@@ -110,7 +110,7 @@ pub struct SuggestUsage {
     forwards: usize,
     /// Positions computed for this request.
     positions_computed: usize,
-    /// Those of them that the typed text itself needed.
+    /// Positions computed for the typed text itself; a part of `positions_computed`.
     typed_positions_computed: usize,
     /// Distributions that were known already.
     positions_saved: usize,
@@ -119,14 +119,14 @@ pub struct SuggestUsage {
 /// The ranked suggestions for a typed text.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Suggestions<'a> {
-    /// Best first.
+    /// The suggestions, the most probable first.
     pub suggestions: Vec<SuggestedQuery<'a>>,
-    /// How the search ended and what it cost.
+    /// How the search ended, and its model work.
     #[serde(flatten)]
     pub end: End<'a>,
 }
 
-/// How a search ended and what it cost.
+/// How a search ended, and its model work.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct End<'a> {
     /// Why the search ended.
@@ -140,19 +140,19 @@ pub struct End<'a> {
     pub typed_probability: Option<f64>,
     /// The model's name.
     pub model: &'a str,
-    /// What it cost.
+    /// Model work of the request.
     pub usage: SuggestUsage,
-    /// How long it took.
+    /// Where the time went.
     pub timing: Timing,
 }
 
 /// Where the time went, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Timing {
-    /// Waiting for the model.
+    /// Time in the queue, in milliseconds.
     #[schema(minimum = 0)]
     pub queue_ms: f64,
-    /// Searching.
+    /// Time of the search, in milliseconds.
     #[schema(minimum = 0)]
     pub search_ms: f64,
 }
@@ -160,7 +160,7 @@ pub struct Timing {
 /// One line of a stream of suggestions.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct SuggestionLine<'a> {
-    /// The next best.
+    /// The most probable suggestion that was not sent yet.
     pub suggestion: SuggestedQuery<'a>,
 }
 

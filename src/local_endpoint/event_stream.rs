@@ -17,7 +17,7 @@ pub fn payload_part(payload: &[u8]) -> Vec<u8> {
     )
 }
 
-/// The end of a stream that broke.
+/// The event that ends a stream whose server broke off: `ModelStreamError` with the reason.
 pub fn model_stream_error(reason: &str) -> Vec<u8> {
     let payload = serde_json::json!({"Message": reason, "ErrorCode": "ModelInvocationTimeExceeded"});
     message(

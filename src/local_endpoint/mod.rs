@@ -41,7 +41,7 @@ const TARGET_MODEL: &str = "x-amzn-sagemaker-target-model";
 const STREAM_ACCEPT: &str = "x-amzn-sagemaker-accept";
 const STREAM_CONTENT_TYPE: &str = "x-amzn-sagemaker-content-type";
 
-/// How to serve.
+/// Settings of the runtime API.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The server or container, such as `http://127.0.0.1:8080`.
@@ -196,7 +196,7 @@ fn model_error(status: u16, message: &str, endpoint: &str) -> HttpResponse {
     HttpResponse::build(StatusCode::FAILED_DEPENDENCY).insert_header(("x-amzn-errortype", "ModelError")).json(body)
 }
 
-/// What SageMaker itself refuses.
+/// The answer to a request that SageMaker itself would refuse.
 fn refusal(status: StatusCode, kind: &'static str, message: &str) -> HttpResponse {
     HttpResponse::build(status).insert_header(("x-amzn-errortype", kind)).json(json!({"Message": message}))
 }

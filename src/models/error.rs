@@ -1,5 +1,7 @@
 //! The errors of loading and finding a model.
 
+use std::path::PathBuf;
+
 use engine_build::error::is_full_disk;
 
 use super::folder::IntakeError;
@@ -50,6 +52,14 @@ pub enum ModelError {
         used: u64,
         /// MiB for all models.
         limit: u64,
+    },
+    /// The folder isn't where models are.
+    #[error("url is {url}; it must be a folder below {}, links resolved", root.display())]
+    Outside {
+        /// What the client named.
+        url: String,
+        /// Where models are.
+        root: PathBuf,
     },
     /// The folder can't be loaded.
     #[error(transparent)]

@@ -12,7 +12,7 @@ use engine_build::{BuildError, BuildOptions, Progress};
 
 use crate::quality::{self, Gate};
 
-/// What is in a folder.
+/// The content of a model folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelFolder {
     /// A bundle, ready to load.
@@ -24,7 +24,7 @@ pub enum ModelFolder {
 /// How checkpoints are built on first use. The bundle's own manifest says it for bundles.
 #[derive(Clone, Debug)]
 pub struct IntakeOptions {
-    /// Where built bundles are kept.
+    /// The folder in which built bundles are kept.
     pub cache: PathBuf,
     /// Positions of a lane; the builder's default if absent.
     pub context: Option<u32>,
@@ -61,7 +61,7 @@ pub enum IntakeError {
         .0.display()
     )]
     NoFolder(PathBuf),
-    /// It holds neither.
+    /// The folder holds neither a bundle nor a checkpoint.
     #[error(
         "{} holds neither a foretype bundle (manifest.json) nor a Hugging Face checkpoint (config.json), and no folder \
          in it does; found: {found}",
@@ -172,7 +172,7 @@ fn build(
     load(built)
 }
 
-/// How a checkpoint is built on first use.
+/// The options with which a checkpoint is built on its first use.
 fn build_options(checkpoint: &Path, out: PathBuf, options: &IntakeOptions) -> BuildOptions {
     let mut build = BuildOptions::new(checkpoint, out);
     build.name = Some(model_name(checkpoint));
@@ -220,6 +220,7 @@ fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> Result<String, Buil
         blocklist: _,
         popular: _,
         typing: _,
+        typing_pairs: _,
     } = build;
     let mut hasher = DefaultHasher::new();
     (env!("CARGO_PKG_VERSION"), bundle::manifest::FORMAT).hash(&mut hasher);

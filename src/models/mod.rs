@@ -1,13 +1,14 @@
 //! The models of a server: the one that it was started with, or several, loaded and unloaded by name.
 //!
-//! [`registry`] holds models by name within a budget of memory, [`folder`] finds or builds the bundle of a folder,
-//! [`error`] has the errors.
+//! [`registry`] holds models by name within a budget of memory, [`root`] bounds where they come from, [`folder`] finds or
+//! builds the bundle of a folder, [`error`] has the errors.
 //! Loading blocks, so callers keep it off their event loop. No HTTP here.
 
 mod budget;
 pub mod error;
 pub mod folder;
 pub mod registry;
+pub mod root;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use tokio::sync::watch;
 
 pub use self::error::{LoadError, MAX_NAME_CHARACTERS, ModelError};
 pub use self::registry::{FolderLoader, Loaded, Opened, Registry, RegistryLimits};
+pub use self::root::{ModelsRoot, SAGEMAKER_MODELS};
 use crate::engine::Engine;
 
 /// What the server knows of the one model that it was started with.

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::budget::Budget;
 use super::error::{LoadError, MAX_NAME_CHARACTERS, ModelError};
+use super::root::ModelsRoot;
 use crate::engine::Engine;
 
-/// Opens a folder: checks it, and builds its bundle if needed. No model is loaded yet.
-pub type FolderLoader = Box<dyn Fn(&Path) -> Result<Opened, LoadError> + Send + Sync>;
+/// Opens a folder under the name that its model is served by: checks it, and builds its bundle if needed. No model is
+/// loaded yet.
+pub type FolderLoader = Box<dyn Fn(&str, &Path) -> Result<Opened, LoadError> + Send + Sync>;
 
 /// A folder whose model can be loaded.
 pub struct Opened {
@@ -35,6 +37,8 @@ pub struct Registry {
     /// Most models.
     models: usize,
     budget: Arc<Budget>,
+    /// Where models must be; anywhere, if absent.
+    root: Option<ModelsRoot>,
     slots: Mutex<BTreeMap<String, Slot>>,
 }
 
@@ -47,7 +51,7 @@ pub struct Loaded {
     pub engine: Arc<Engine>,
 }
 
-/// What a name stands for.
+/// The state of a name: its model is loaded, or being loaded.
 enum Slot {
     /// A model that is being loaded.
     Loading,
@@ -59,7 +63,13 @@ impl Registry {
     /// An empty registry.
     pub fn new(open: FolderLoader, limits: RegistryLimits) -> Self {
         let (models, budget) = (limits.models, Budget::new(limits.bytes));
-        Self { open, models, budget, slots: Mutex::new(BTreeMap::new()) }
+        Self { open, models, budget, root: None, slots: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// The same registry, for models below a folder only.
+    #[must_use]
+    pub fn below(self, root: ModelsRoot) -> Self {
+        Self { root: Some(root), ..self }
     }
 
     /// Loads a model. Blocks until it answers or can't; two loads of one name don't run beside each other.
@@ -69,10 +79,11 @@ impl Registry {
     pub fn load(&self, name: &str, url: &str) -> Result<(), ModelError> {
         check_name(name)?;
         let reserved = self.reserve(name)?;
-        let folder = Path::new(url);
+        let resolved = self.root.as_ref().map(|root| root.resolve(url)).transpose()?;
+        let folder = resolved.as_deref().unwrap_or(Path::new(url));
         // The files' sizes are less than what the model will take; one that can't fit isn't even opened.
         drop(self.budget.reserve(folder_bytes(folder))?);
-        let opened = (self.open)(folder)?;
+        let opened = (self.open)(name, folder)?;
         let memory = self.budget.reserve(opened.memory_bytes)?;
         let mut engine = (opened.load)()?;
         engine.keep(memory);

@@ -46,7 +46,7 @@ pub struct Gate {
 /// Why an int8 bundle was not kept.
 #[derive(Debug, thiserror::Error)]
 pub enum QualityError {
-    /// It is beyond the bounds.
+    /// The difference is beyond the bounds.
     #[error(
         "int8 changes this model too much: {0}; build it without int8, measure on texts of its own, or use --force"
     )]

@@ -104,8 +104,13 @@ class Served:
         return self.process.wait(40), self.said()
 
     def nginx(self):
-        (found,) = self.tmp.glob("foretype.*/nginx.pid")
-        return int(found.read_text())
+        # nginx writes its pid behind the first moment at which it can be connected to.
+        def pids():
+            return [text for file in self.tmp.glob("foretype.*/nginx.pid") if (text := file.read_text().strip())]
+
+        wait_for("nginx's pid", pids)
+        (pid,) = pids()
+        return int(pid)
 
     def bodies(self):
         """The bytes of bodies in files, which have no name: nginx removes it at once."""

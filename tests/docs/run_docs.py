@@ -29,7 +29,7 @@ from pathlib import Path
 import error_table
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "bench/*.md", "fuzz/*.md", "models/demo/*.md"]
+DOCUMENTS = ["*.md", "docs/*.md", "bench/*.md", "fuzz/*.md", "models/demo/*.md"]
 COMMANDS = {"sh", "bash", "console", "python"}
 TEXTS = {"json", "text", "toml", "rust", "yaml"}
 READY = re.compile(r"(?:is ready on (?=http))?(http://[^ ,]*[0-9])(?= speaks|[.,])")

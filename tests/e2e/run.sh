@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # The server from outside, over the demo model: schemathesis on what /openapi.json promises, once with one model and once with
-# models by name, and the official OpenAI client and plain HTTP on what people send.
+# models by name, and the official OpenAI client and plain HTTP on what people send. Then SIGTERM behind nginx, as in the container.
 #
 # usage: tests/e2e/run.sh TARGET_DIR     the folder that the binary was built into, such as target/checked
 #
 #   E2E_VENV  Python with requirements.txt (default: TARGET_DIR/../e2e-venv; made if missing)
 #   E2E_SEED  which examples schemathesis makes (default: 1)
+#   E2E_STOPS how often a container's entry point is stopped (default: 2)
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -41,4 +42,9 @@ start --multi-model --kv-pool-mib 32 --prefix-cache-mib 32
 "$venv/bin/python" "$here/by_name.py" "$url" "$PWD/models/demo"
 check_api --max-examples 60 --include-path-regex '^/(models|v1/models|ping|metrics)'
 stop_server
+
+# shellcheck source=tools/install.sh
+. tools/install.sh
+needs nginx-light test -x /usr/sbin/nginx
+"$venv/bin/python" "$here/stop.py" "$target_dir/foretype" "${E2E_STOPS:-2}"
 echo "e2e: all is well"

@@ -35,6 +35,31 @@ fn the_demo_suggests_what_a_person_would_type() {
 }
 
 #[test]
+fn texts_that_the_demo_can_not_know_get_no_list() {
+    let mut options = engine_options();
+    options.requests.min_probability = 1e-6;
+    let (_folder, bundle, manifest) = build(&repository("models/demo"), None);
+    let server = TestServer::with(Engine::load(&bundle, &manifest, &options, &Metrics::new()).unwrap());
+    let suggestions = |typed: &str, tolerance: &str| {
+        let body = serde_json::json!({ "input": typed, "tolerance": tolerance }).to_string();
+        let json = server.post(&body).json();
+        assert_eq!(json["finish"], "complete", "{typed}: {json}");
+        json["suggestions"].as_array().unwrap().len()
+    };
+    for tolerance in ["off", "auto"] {
+        for unknown in ["\u{4e00}\u{79cd}\u{7528}\u{4e8e}", "\u{41f}\u{440}\u{438}\u{432}\u{435}\u{442}"] {
+            assert_eq!(suggestions(unknown, tolerance), 0, "{unknown} {tolerance}");
+        }
+        for known in ["wireless char", "US10123456", "IPC:H04L", "glossopharyngeal nerve"] {
+            assert!(suggestions(known, tolerance) > 0, "{known} {tolerance}");
+        }
+    }
+    // What is meant is known.
+    assert_eq!(suggestions("\u{ff4c}\u{ff49}\u{ff54}\u{ff48}\u{ff49}", "off"), 0);
+    assert!(suggestions("\u{ff4c}\u{ff49}\u{ff54}\u{ff48}\u{ff49}", "case") > 0);
+}
+
+#[test]
 fn the_demo_knows_what_is_meant() {
     let server = TestServer::with(demo_engine());
     let ask = |typed: &str, tolerance: &str| {
@@ -97,6 +122,26 @@ fn keystrokes_share_work_and_answers_do_not_depend_on_it() {
     }
     println!("demo: {warm_positions} positions against {cold_positions}");
     assert!(warm_positions * 4 < cold_positions * 3, "{warm_positions} against {cold_positions}");
+}
+
+#[test]
+fn typing_errors_are_learnt_from_pairs() {
+    let folder = tempfile::tempdir().unwrap();
+    let pairs = folder.path().join("pairs.tsv");
+    let build = |lines: &str| {
+        std::fs::write(&pairs, lines).unwrap();
+        let mut options = BuildOptions::new(repository("models/demo"), folder.path().join("bundle"));
+        options.typing_pairs = Some(pairs.clone());
+        engine_build::build(&options, &()).map_err(|error| error.to_string())
+    };
+    build(&"haet pu\theat pump\nheat pu\theat pump\n".repeat(2000)).unwrap();
+    let json = std::fs::read_to_string(folder.path().join("bundle/typing.json")).unwrap();
+    let learnt: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(learnt["swapped"].as_f64().unwrap() > 0.05 && learnt["omitted"].as_f64().unwrap() < 0.001, "{learnt}");
+    let error = build("heat pu heat pump\n").unwrap_err();
+    assert!(error.contains("line 1: expected what was typed, a tab") && error.contains("heat pu heat"), "{error}");
+    let error = build("solar\theat pump\n").unwrap_err();
+    assert!(error.contains("at most two typing errors"), "{error}");
 }
 
 #[test]

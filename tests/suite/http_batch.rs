@@ -71,3 +71,32 @@ fn a_line_that_the_engine_has_no_room_for_waits() {
     }
     assert!(metrics.render().contains(r#"outcome="refused""#), "the queue was never full");
 }
+
+#[test]
+fn the_work_of_a_request_is_bounded() {
+    let options = foretype::engine::RequestOptions { max_request_tokens: 100, ..request_options() };
+    let server = TestServer::with(faulty_engine(|| Box::new(|_| None), options, &Metrics::new()));
+    // 2 prompts, 10 tokens each.
+    let line = r#"{"inputs": ["a", "b"], "parameters": {"max_new_tokens": 10}}"#;
+    let lines = |count| vec![line; count].join("\n");
+    let batch = |count| server.send("POST", "/invocations", Some("application/jsonlines"), lines(count).as_bytes());
+    assert_eq!(json_lines(&batch(5)).len(), 5);
+    let json = |path, body: &str| server.send("POST", path, Some("application/json"), body.as_bytes());
+    let sampled = r#""do_sample": true, "n": 11, "max_new_tokens": 10"#;
+    for (asked, answer) in [
+        (120, batch(6)),
+        (110, json("/invocations", r#"{"input": "heat", "suggestions": 11, "max_new_tokens": 10}"#)),
+        (110, json("/invocations", &format!(r#"{{"inputs": "heat", "parameters": {{{sampled}}}}}"#))),
+        (200, json("/v1/completions", r#"{"prompt": ["a", "b"], "n": 10, "max_tokens": 10}"#)),
+    ] {
+        let (status, kind, message) = error(&answer);
+        let said = format!("the request asks for {asked} tokens (lines x prompts x n or suggestions x max_new_tokens)");
+        assert!(status == 400 && message.starts_with(&said), "{answer:?}");
+        assert!(message.contains("at most 100 are allowed: send fewer lines"), "{message}");
+        assert!(kind == "invalid_value" || answer.text.contains("invalid_value"), "{answer:?}");
+    }
+    // What is over a limit of its own is refused for that.
+    let (_, _, message) =
+        error(&json("/invocations", r#"{"input": "a", "suggestions": 1000000, "max_new_tokens": 1}"#));
+    assert!(message.contains("suggestions is 1000000"), "{message}");
+}

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use foretype::engine::Engine;
 use foretype::http::{self, ServerOptions};
-use foretype::metrics::Metrics;
 use foretype::models::{FolderLoader, LoadError, Models, Opened, Registry, RegistryLimits};
 use serde_json::Value;
 
@@ -77,7 +76,7 @@ impl RegistryServer {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let options = ServerOptions { workers: 2, max_body_bytes: 10_000, page: true, metrics: Metrics::new() };
+                let options = ServerOptions { max_body_bytes: 10_000, page: true, ..ServerOptions::default() };
                 let server = http::start(listener, models, &options).unwrap();
                 sender.send(server.handle()).unwrap();
                 server.await.unwrap();

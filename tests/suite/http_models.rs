@@ -12,7 +12,7 @@ const LIMITS: RegistryLimits = RegistryLimits { bytes: 1 << 20, models: 150 };
 
 /// A server whose folders are all fine, but for "/broken".
 fn registry() -> RegistryServer {
-    let load = |folder: &std::path::Path| {
+    let load = |_: &str, folder: &std::path::Path| {
         if folder.ends_with("broken") {
             return Err(LoadError::Backend("it is broken".to_owned()));
         }
@@ -68,7 +68,8 @@ fn what_cannot_be_loaded_is_said_and_leaves_the_name_free() {
 
 #[test]
 fn the_budget_is_kept() {
-    let server = RegistryServer::start(Box::new(|_| Ok(fake_engine())), RegistryLimits { bytes: 1 << 20, models: 2 });
+    let server =
+        RegistryServer::start(Box::new(|_, _| Ok(fake_engine())), RegistryLimits { bytes: 1 << 20, models: 2 });
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("weights"), vec![0; (1 << 20) + 1]).unwrap();
     let large = serde_json::json!({"model_name": "large", "url": folder.path().to_str().unwrap()}).to_string();
@@ -83,7 +84,7 @@ fn the_budget_is_kept() {
 fn two_loads_of_one_name_give_one_conflict_and_pings_go_on() {
     let (inside, loads) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
     let (barrier, count) = (Arc::clone(&inside), Arc::clone(&loads));
-    let load_slowly = move |_: &std::path::Path| {
+    let load_slowly = move |_: &str, _: &std::path::Path| {
         count.fetch_add(1, Ordering::Relaxed);
         // Once to say that loading has begun, once to be allowed to go on.
         barrier.wait();
@@ -107,7 +108,7 @@ fn two_loads_of_one_name_give_one_conflict_and_pings_go_on() {
 #[test]
 fn a_loader_that_panics_is_an_error_and_leaves_the_name_free() {
     let first = AtomicUsize::new(0);
-    let load_badly = move |_: &std::path::Path| {
+    let load_badly = move |_: &str, _: &std::path::Path| {
         assert!(first.fetch_add(1, Ordering::Relaxed) > 0, "injected");
         Ok(fake_engine())
     };

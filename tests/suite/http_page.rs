@@ -53,6 +53,6 @@ fn the_page_knows_whether_models_have_names() {
     let html = TestServer::with(fake_engine()).send("GET", "/", None, b"").text;
     assert!(html.contains(r#"data-models="one""#));
     let limits = foretype::models::RegistryLimits { bytes: 1 << 20, models: 1 };
-    let html = RegistryServer::start(Box::new(|_| Ok(fake_engine())), limits).call("GET", "/").text;
+    let html = RegistryServer::start(Box::new(|_, _| Ok(fake_engine())), limits).call("GET", "/").text;
     assert!(html.contains(r#"data-models="by-name""#) && !html.contains(r#"data-models="one""#));
 }

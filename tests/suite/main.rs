@@ -4,16 +4,21 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+mod access;
 mod cli;
+mod connections;
 mod cuda;
 mod dashboard;
 mod demo;
+mod drain;
 mod encoder_decoder;
 mod engine;
+mod fairness;
 mod fuzz;
 mod goldens;
 mod http;
 mod http_batch;
+mod http_bodies;
 mod http_client;
 mod http_models;
 mod http_openai;

@@ -1,4 +1,4 @@
-//! Replays of people typing: what the prefix cache holds must never change an answer, only its price.
+//! Replays of people typing: what the prefix cache holds must never change an answer, only its cost.
 
 use std::sync::Arc;
 

@@ -48,9 +48,11 @@ pub fn request_options() -> RequestOptions {
     RequestOptions {
         tolerance: completion::typing::Tolerance::Off,
         max_characters: 200,
+        max_request_tokens: foretype::engine::DEFAULT_MAX_REQUEST_TOKENS,
         beams: None,
         default_deadline: Duration::from_secs(10),
         max_deadline: Duration::from_secs(60),
+        min_probability: 0.0,
         popular_weight: 0.3,
         pool: PoolOptions {
             max_queued: 64,
@@ -211,13 +213,17 @@ impl TestServer {
 
     /// With the page for people or without it.
     pub fn start_with(state: ModelState, page: bool) -> Self {
+        Self::start_with_options(state, ServerOptions { max_body_bytes: 10_000, page, ..ServerOptions::default() })
+    }
+
+    /// With other options.
+    pub fn start_with_options(state: ModelState, options: ServerOptions) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (state, model) = watch::channel(state);
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let options = ServerOptions { workers: 2, max_body_bytes: 10_000, page, metrics: Metrics::new() };
                 let server = http::start(listener, model, &options).unwrap();
                 sender.send(server.handle()).unwrap();
                 server.await.unwrap();

@@ -1,8 +1,9 @@
-"""Checks the prose of the documents and of the modules' docs (`//!`): words, style, and the length of sentences.
+"""Checks the prose of the documents and of all doc comments (`//!` and `///`): words, style, the length of sentences.
 
 codespell finds common misspellings and the terms of `terms.txt`, which names what the documents say instead. pyspellchecker
 knows the words of English, and `words.txt` has those of this project. proselint looks at style. A sentence has at most
-MAX_WORDS words. Code, addresses, and what stands between backticks are not prose.
+MAX_WORDS words. Code, addresses, and what stands between backticks are not prose. In documents, a link or the path of a
+source file must exist.
 
 usage: prose.py [FILE...]     without files: the documents and every Rust source that git knows
 """
@@ -19,7 +20,7 @@ from spellchecker import SpellChecker
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PATTERNS = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "bench/README.md", "*.rs"]
+PATTERNS = ["*.md", "*.rs"]
 MAX_WORDS = 35
 # Stands for a code span, a figure or an address: one word that no checker reads.
 CODE = "§"
@@ -46,7 +47,7 @@ def prose_lines(path, text):
     """The lines of a file with what is not prose left empty, and None where a paragraph ends."""
     lines = text.splitlines()
     if path.suffix == ".rs":
-        lines = [m[1] if (m := re.match(r"\s*//! ?(.*)", line)) else "" for line in lines]
+        lines = [m[1] if (m := re.match(r"\s*//[!/](?!/) ?(.*)", line)) else "" for line in lines]
     fence = definition = False
     for line in lines:
         stripped = line.strip()
@@ -101,6 +102,25 @@ def long_sentences(lines):
             words = [word for word in sentence.split() if re.search(rf"\w|{CODE}", word)]
             if len(words) > MAX_WORDS:
                 yield number, f"a sentence of {len(words)} words; {MAX_WORDS} are the most: {' '.join(words[:8])} ..."
+
+
+def anchors(text):
+    """The anchors of a document's headings, as GitHub names them."""
+    headings = re.findall(r"^#+ +(.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def broken_links(root, name):
+    """Links of a document to files or headings that don't exist, and source files that it names so: (line, message)."""
+    for number, line in enumerate((root / name).read_text().splitlines(), 1):
+        for path in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:rs|py|sh|js))`", line):
+            if not any((folder / path).exists() for folder in (root, (root / name).parent)):
+                yield number, f"there is no {path}"
+        for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", line):
+            path, _, anchor = target.partition("#")
+            file = (root / name).parent / path if path else root / name
+            if not file.exists() or anchor and anchor not in anchors(file.read_text()):
+                yield number, f"a link to {target}, which doesn't exist"
 
 
 @functools.cache
@@ -158,7 +178,8 @@ def check(root, files):
             lines = without_code(prose_lines(Path(name), (root / name).read_text()))
             if not any(lines):
                 continue
-            wrong = [*long_sentences(lines), *words().unknown(lines)]
+            links = broken_links(root, name) if name.endswith(".md") else []
+            wrong = [*long_sentences(lines), *words().unknown(lines), *links]
             found += [f"{name}:{number}: {message}" for number, message in sorted(wrong)]
             plain = folder / name
             plain.parent.mkdir(parents=True, exist_ok=True)

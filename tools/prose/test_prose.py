@@ -35,6 +35,7 @@ class Prose(unittest.TestCase):
     def test_a_misspelt_word(self):
         self.assert_finds("Good.\n\nThe server wil stop.\n", "a.md:3: unknown word: wil", "a.md:3: wil ==> will")
         self.assert_finds("//! The servre stops.\n", "a.rs:1: unknown word: servre", name="a.rs")
+        self.assert_finds("struct A {\n    /// The servre.\n    a: u8,\n", "a.rs:2: unknown word: servre", name="a.rs")
 
     def test_a_term_that_has_another_name_here(self):
         self.assert_finds("A dear request waits.\n", "dear ==> expensive")
@@ -42,10 +43,17 @@ class Prose(unittest.TestCase):
     def test_style(self):
         self.assert_finds("The server is is ready.\n", "lexical_illusions")
 
+    def test_a_link_without_a_target(self):
+        self.assertEqual(self.found("## Good `code`\n\nSee [this](a.md#good-code) and [that](#good-code).\n"), [])
+        self.assert_finds("See [that](b.md).\n", "a.md:1: a link to b.md")
+        self.assert_finds("# Good\n\nSee [this](#bad).\n", "a.md:3: a link to #bad")
+        self.assert_finds("It is in `src/gone.rs`.\n", "a.md:1: there is no src/gone.rs")
+
     def test_code_is_not_prose(self):
-        text = f"Run `servre\nwil` and [`teh`](teh.md), see <https://teh.example/teh>.\n\n```sh run\nteh {LONG}\n```\n"
+        text = f"Run `servre\nwil` and [`teh`](a.md), see <https://teh.example/teh>.\n\n```sh run\nteh {LONG}\n```\n"
         self.assertEqual(self.found(text + "\n[teh]: https://teh.example\n<!-- teh -->\n"), [])
-        self.assertEqual(self.found("/// The servre wil stop.\nfn teh() {}\n", "a.rs"), [])
+        rust = "// The servre wil stop.\n//// The servre wil stop.\nfn teh() {} // teh\n/// ```\n/// let servre = 1;\n/// ```\n"
+        self.assertEqual(self.found(rust, "a.rs"), [])
 
 if __name__ == "__main__":
     unittest.main()

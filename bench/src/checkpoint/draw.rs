@@ -7,7 +7,7 @@ use std::ops::Range;
 use rand::{Rng, rngs::StdRng};
 use rand_distr::StandardNormal;
 
-/// By how much a layer's matrix scales what it is given.
+/// Factor by which a layer's matrix scales its input.
 pub(super) const GAIN: f32 = 2.5;
 /// Standard deviation of the logits over the vocabulary.
 const LOGIT_STD: f32 = 3.0;
@@ -23,9 +23,9 @@ pub(super) enum Draw {
     Words(Range<usize>),
     /// A matrix of a layer, `[in, out]`.
     ColumnsOut,
-    /// The same, `[out, in]`.
+    /// A matrix of a layer, `[out, in]`.
     RowsOut {
-        /// By how much it scales.
+        /// Factor by which the matrix scales its input.
         gain: f32,
     },
     /// Standard deviation 1.

@@ -23,7 +23,7 @@ const WEIGHTS: &str = "model.safetensors";
 pub struct CheckpointArgs {
     /// Where to write it.
     folder: PathBuf,
-    /// GPT-2's encoder.json and vocab.bpe, as tools/gpt2_vocabulary.sh fetches them, for the families that have its
+    /// GPT-2's `encoder.json` and `vocab.bpe`, as tools/gpt2_vocabulary.sh fetches them, for the families that have its
     /// vocabulary.
     #[arg(long, value_name = "DIR")]
     vocabulary: Option<PathBuf>,

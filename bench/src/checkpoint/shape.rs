@@ -11,7 +11,7 @@ use super::draw::{Draw, GAIN};
 const VOCAB: usize = 50257;
 /// Elements of a head that GPT-J rotates, if it has that many.
 const ROTARY: usize = 64;
-/// T5's tokens: pieces, sentinels, and a few that nothing is called.
+/// Size of T5's vocabulary: pieces, sentinels, and a few ids without a token.
 const T5_VOCAB: usize = 32128;
 /// T5's tokens that are text, or sentinels: nothing else is ever the best.
 const T5_SPOKEN: Range<usize> = 3..32100;
@@ -34,10 +34,10 @@ pub(super) enum Family {
 /// The shape of a model.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Shape {
-    /// Family.
+    /// The family whose layout the checkpoint has.
     #[arg(long, value_enum, default_value = "gpt2")]
     pub(super) family: Family,
-    /// Layers.
+    /// Number of layers.
     #[arg(long, default_value_t = 12)]
     pub(super) layers: usize,
     /// Elements of the hidden state, a multiple of the heads.

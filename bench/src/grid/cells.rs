@@ -8,9 +8,9 @@ use crate::summary::Summary;
 /// Lengths in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
-    /// Of the prompt.
+    /// Tokens of the prompt.
     pub(super) input: usize,
-    /// Of the answer.
+    /// Tokens of the answer.
     pub(super) output: usize,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Measured {
     pub(super) version: String,
     pub(super) is_own: bool,
     pub(super) nginx: bool,
-    /// Of each run.
+    /// Duration of each run.
     pub(super) seconds: Vec<f64>,
     /// Why runs failed, or why there are none.
     pub(super) failures: Vec<String>,

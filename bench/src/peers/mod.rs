@@ -31,7 +31,7 @@ pub struct PeerSetting {
     /// What bench/peers/setup.sh installed.
     #[arg(long = "peers", value_name = "DIR", default_value = "target/bench/peers")]
     folder: PathBuf,
-    /// Their scripts.
+    /// The folder of the peers' Python scripts.
     #[arg(long = "peer-scripts", value_name = "DIR", default_value = "bench/peers")]
     scripts: PathBuf,
     /// The name that setup.sh was given for the checkpoint.
@@ -63,7 +63,7 @@ pub struct PeersArgs {
     /// The ONNX Runtime library. Default: looked for beside this binary.
     #[arg(long, value_name = "FILE", env = "FORETYPE_ONNXRUNTIME")]
     onnxruntime: Option<PathBuf>,
-    /// Cells, as PROMPTxROWSxNEW: tokens of a prompt, rows side by side, new tokens of each.
+    /// Cells, as `PROMPTxROWSxNEW`: tokens of a prompt, rows side by side, new tokens of each.
     #[arg(
         long,
         value_delimiter = ',',
@@ -91,7 +91,7 @@ pub struct PeersArgs {
     seed: u64,
 }
 
-/// One kind of work.
+/// A cell of the table: the lengths and the number of rows of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cell {
     /// Tokens of each prompt.
@@ -152,9 +152,9 @@ pub struct Row {
     pub rows: usize,
     /// New tokens of each.
     pub new: usize,
-    /// The engine.
+    /// The engine's name.
     pub engine: String,
-    /// Its version.
+    /// The engine's version.
     pub version: String,
     /// `fp32`, or `reduced`.
     pub precision: &'static str,
@@ -174,7 +174,7 @@ pub struct Row {
     pub total_ratio: Option<f64>,
     /// Step against foretype's of the same precision.
     pub step_ratio: Option<f64>,
-    /// Of foretype's own: step against reading its weights once.
+    /// For foretype: the time of a step, divided by the time in which memory delivers the weights once.
     pub times_floor: Option<f64>,
     /// Share of the new tokens that equal those of transformers in fp32, up to the first that differs in each row.
     pub tokens_equal: Option<f64>,
@@ -306,7 +306,7 @@ fn start(peer: &Peer, installed: &Installed, threads: usize, logs: &Path) -> Eng
 struct Measured {
     total_ms: Vec<f64>,
     step_ms: Vec<f64>,
-    /// Of all rounds' rows.
+    /// The new tokens of each row, of all rounds.
     tokens: Vec<Vec<u32>>,
     error: Option<String>,
 }

@@ -10,7 +10,7 @@ use completion::text::TokenId;
 use engine_build::BuildOptions;
 use scheduler::backend::{Backend, Batch, Outputs, Selected};
 
-/// Rows at most.
+/// The most rows of a cell.
 pub const LANES: usize = 10;
 /// Tokens of a prompt at most.
 const CHUNK: usize = 64;

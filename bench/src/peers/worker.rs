@@ -17,11 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// An engine, and how it computes.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// For people.
+    /// The name that tables show.
     pub name: &'static str,
-    /// Its Python environment.
+    /// Name of the engine's Python environment.
     pub family: &'static str,
-    /// For its module.
+    /// The argument that its Python module gets: how it computes.
     pub variant: &'static str,
     /// The folder of its converted model; none if it reads the checkpoint.
     pub model: Option<&'static str>,
@@ -30,7 +30,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Whether it computes in 32-bit floating point throughout.
+    /// Whether the engine computes in 32-bit floating point throughout.
     pub fn is_full_precision(&self) -> bool {
         self.variant.ends_with("fp32")
     }
@@ -59,9 +59,9 @@ pub const PEERS: [Peer; 12] = [
 /// Where `bench/peers/setup.sh` put environments and models.
 #[derive(Clone, Debug)]
 pub struct Installed {
-    /// Environments.
+    /// The folder of the Python environments.
     pub folder: PathBuf,
-    /// Scripts.
+    /// The folder of the Python scripts.
     pub scripts: PathBuf,
     /// Models of the checkpoint that is measured.
     pub models: PathBuf,
@@ -116,7 +116,7 @@ struct Answer {
 
 /// A running engine. Stopped between its turns, so that nothing it does while idle takes time from another.
 pub struct Worker {
-    /// What it is, with its version.
+    /// The engine's library with its version.
     pub version: String,
     child: Child,
     questions: ChildStdin,
@@ -147,7 +147,8 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Continues rows of one length by exactly `new_tokens` tokens each, greedily: tokens and milliseconds.
+    /// Continues rows of one length greedily by exactly `new_tokens` tokens each. Returns the rows' new tokens, and the
+    /// duration in milliseconds.
     pub fn generate(&mut self, prompt: &[Vec<u32>], new_tokens: usize) -> Result<(Vec<Vec<u32>>, f64)> {
         self.signal("-CONT")?;
         writeln!(self.questions, "{}", json!({"prompt": prompt, "new_tokens": new_tokens}))?;

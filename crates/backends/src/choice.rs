@@ -17,7 +17,7 @@ pub enum Wanted {
     /// TensorRT, or TensorRT-RTX, where there is a GPU and the library; ONNX Runtime on the CPU elsewhere.
     #[default]
     Auto,
-    /// ONNX Runtime, on the CPU or, with --device cuda, on a GPU.
+    /// ONNX Runtime, on the CPU or, with `--device cuda`, on a GPU.
     OnnxRuntime,
     /// TensorRT; an error where it can't be had.
     TensorRt,
@@ -61,7 +61,7 @@ impl fmt::Display for Device {
 pub struct Gpu {
     /// The GPU's name, as the driver reports it.
     pub name: String,
-    /// Its architecture.
+    /// The GPU's architecture.
     pub sm: Sm,
 }
 
@@ -76,7 +76,7 @@ pub struct Facts {
     pub tensorrt_rtx: Result<String, String>,
     /// The bundle's precision; `None` for a checkpoint that is still to be built.
     pub dtype: Option<Dtype>,
-    /// Whether the model reads a source with an encoder, which not every engine can.
+    /// Whether the model is an encoder-decoder; not every engine runs those.
     pub encoder_decoder: bool,
 }
 
@@ -157,19 +157,19 @@ fn usable(flavour: Flavour, facts: &Facts) -> Result<String, String> {
     }
 }
 
-/// Where to look for libraries.
+/// Files or folders of the libraries that a GPU needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Places<'a> {
+pub struct LibraryPaths<'a> {
     /// The CUDA driver; the system's if absent.
     pub driver: Option<&'a Path>,
-    /// The folder or file of TensorRT's library; the usual places if absent.
+    /// The folder or file of TensorRT's library; the system loader's paths if absent.
     pub library: Option<&'a Path>,
 }
 
 /// Looks at the machine.
-pub fn find(places: Places<'_>, device: Option<Device>, (dtype, encoder_decoder): (Option<Dtype>, bool)) -> Facts {
+pub fn find(paths: LibraryPaths<'_>, device: Option<Device>, (dtype, encoder_decoder): (Option<Dtype>, bool)) -> Facts {
     let number = if let Some(Device::Cuda(number)) = device { number } else { 0 };
-    let gpu = Driver::load(places.driver).map_err(|error| error.to_string()).and_then(|driver| {
+    let gpu = Driver::load(paths.driver).map_err(|error| error.to_string()).and_then(|driver| {
         let device = driver.open(number).map_err(|error| error.to_string())?;
         Ok(Gpu { name: device.name().to_owned(), sm: Sm(device.capability()) })
     });
@@ -178,7 +178,7 @@ pub fn find(places: Places<'_>, device: Option<Device>, (dtype, encoder_decoder)
         if gpu.is_err() {
             return Err("no GPU can be used".to_owned());
         }
-        Library::open(flavour, places.library).map(|library| library.version().to_string()).map_err(|e| e.to_string())
+        Library::open(flavour, paths.library).map(|library| library.version().to_string()).map_err(|e| e.to_string())
     };
     Facts { tensorrt: library(Flavour::Enterprise), tensorrt_rtx: library(Flavour::Rtx), gpu, dtype, encoder_decoder }
 }

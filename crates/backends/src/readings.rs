@@ -30,7 +30,7 @@ pub struct SourceShape {
 }
 
 impl SourceShape {
-    /// Of a bundle; none where the model has no encoder.
+    /// The extents that a bundle's manifest gives; `None` where the model has no encoder.
     pub fn of(manifest: &Manifest, lanes: usize, element_bytes: usize) -> Option<Self> {
         let model = &manifest.model;
         let [layers, heads, head_dim] = [model.layers, model.kv_heads, model.head_dim].map(|size| size as usize);
@@ -65,7 +65,7 @@ impl SourceShape {
 /// The source that a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
-    /// Which it was, of all.
+    /// Serial number: encoded sources are counted from the start.
     number: u64,
     /// Tokens of the source.
     len: usize,
@@ -74,9 +74,9 @@ struct Reading {
 /// A lane that is to get what is in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// The lane.
+    /// The lane that gets the source.
     pub lane: usize,
-    /// The slot.
+    /// The slot that holds the source.
     pub slot: usize,
     /// Tokens of the source.
     pub len: usize,
@@ -87,7 +87,7 @@ pub struct Fill {
 pub struct Readings {
     /// `None` where nothing was read.
     slots: Vec<Option<Reading>>,
-    /// By lane, the number of the reading that was copied there.
+    /// The serial number of the reading that each lane holds a copy of. `[lanes]`
     lanes: Vec<Option<u64>>,
     /// Number of sources read so far.
     count: u64,

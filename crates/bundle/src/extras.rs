@@ -27,11 +27,25 @@ pub enum ExtrasError {
     },
     /// A line of popular queries isn't query, tab, count.
     #[error(
-        "{}, line {line}: expected a query on one line without double spaces or spaces around it, a tab and a count from 1, \
-         such as \"heat pump<TAB>12\"; found {found:?}",
+        "{}, line {line}: expected a query on one line without double spaces or spaces around it, a tab and a count \
+         from 1, such as \"heat pump<TAB>12\"; found {found:?}",
         path.display()
     )]
     Popular {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The text of the line.
+        found: String,
+    },
+    /// A line of typing pairs isn't typed text, tab, accepted query.
+    #[error(
+        "{}, line {line}: expected what was typed, a tab and the query that was accepted, such as \"heta pu<TAB>heat \
+         pump\"; found {found:?}",
+        path.display()
+    )]
+    Pair {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
@@ -79,6 +93,22 @@ pub fn read_popular(path: &Path) -> Result<BTreeMap<String, u64>, ExtrasError> {
         *total = total.saturating_add(count);
     }
     Ok(counts)
+}
+
+/// Reads lines of typed text, tab, accepted query.
+///
+/// # Errors
+/// See [`ExtrasError`].
+pub fn read_typing_pairs(path: &Path) -> Result<Vec<(String, String)>, ExtrasError> {
+    let text = read_text(path)?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty());
+    let pairs = lines.map(|(index, line)| {
+        let pair = line.split_once('\t').filter(|(typed, accepted)| !typed.is_empty() && !accepted.contains('\t'));
+        let pair = pair.filter(|(_, accepted)| !accepted.trim().is_empty());
+        let wrong = || ExtrasError::Pair { path: path.to_owned(), line: index + 1, found: line.to_owned() };
+        pair.map(|(typed, accepted)| (typed.to_owned(), accepted.to_owned())).ok_or_else(wrong)
+    });
+    pairs.collect()
 }
 
 /// Whether a popular query is one that a server could suggest.

@@ -19,9 +19,9 @@ pub const FILE: &str = "manifest.json";
 pub const GRAPH_FILE: &str = "model.onnx";
 /// The file name of the graph's external data.
 pub const WEIGHTS_FILE: &str = "model.weights";
-/// The file name of the graph that reads sources, in bundles of encoder-decoders.
+/// The file name of the encoder's graph, in bundles of encoder-decoders.
 pub const ENCODER_FILE: &str = "encoder.onnx";
-/// The file name of that graph's external data.
+/// The file name of the encoder graph's external data.
 pub const ENCODER_WEIGHTS_FILE: &str = "encoder.weights";
 /// The tokenizer's file name.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
@@ -48,7 +48,7 @@ pub enum Operators {
     /// ONNX's own: any runtime loads it.
     #[default]
     Onnx,
-    /// Fused ones of the domain `foretype` where the graph allows it: foretype's own kernels for CPUs.
+    /// Fused operators of the domain `foretype` where the graph allows it: foretype's own kernels for CPUs.
     Foretype,
 }
 
@@ -136,9 +136,9 @@ pub struct ModelInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tokens {
-    /// Begins every sequence.
+    /// Id of the token that begins every sequence.
     pub start: u32,
-    /// Each ends a text; may be empty.
+    /// Ids of the tokens that end a text; may be empty.
     pub end_of_text: Vec<u32>,
 }
 
@@ -163,7 +163,7 @@ pub struct TokenizerInfo {
 pub enum TokenizerKind {
     /// GPT-2's: BPE over bytes, split by GPT-2's pattern, no normalization, nothing random.
     ByteLevelBpe,
-    /// Any other.
+    /// Any other tokenizer.
     Other,
 }
 

@@ -1,15 +1,15 @@
 //! The distribution of the next token behind a path.
 
-/// What an engine computes of a position.
+/// The logits that an engine computes for a position.
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'a> {
     /// The best next tokens, best first.
     pub best_ids: &'a [u32],
-    /// Their logits.
+    /// Logits of `best_ids`, in the same order.
     pub best: &'a [f32],
     /// All logits, if the whole row was wanted. `[vocab]`
     pub row: Option<&'a [f32]>,
-    /// Over all logits.
+    /// Logarithm of the sum of the exponentials of all logits.
     pub logsumexp: f32,
     /// Tokens in the vocabulary.
     pub vocab: usize,
@@ -20,11 +20,11 @@ pub struct Logits<'a> {
 pub struct Distribution {
     /// Best next tokens, best first.
     ids: Box<[u32]>,
-    /// Their natural log-probabilities, descending.
+    /// Natural log-probabilities of the best tokens, descending.
     log_probs: Box<[f32]>,
     /// Log-probabilities of the whole vocabulary.
     row: Option<Box<[f32]>>,
-    /// What was subtracted from the logits.
+    /// What was subtracted from the logits to get log-probabilities.
     logsumexp: f32,
     /// Tokens in the vocabulary.
     vocab: usize,

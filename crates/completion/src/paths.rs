@@ -18,7 +18,7 @@ pub struct NodeIndex(pub usize);
 /// A path whose distribution is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The path.
+    /// The path's node.
     pub node: NodeIndex,
     /// Whether the row of the whole vocabulary is wanted, not only the best tokens.
     pub full: bool,
@@ -26,7 +26,7 @@ pub struct Wanted {
     pub speculative: bool,
 }
 
-/// What all paths of a task begin with.
+/// The tokens that all paths of a task begin with, and the encoder's source if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
     /// The tokens from position 0 on; at least one.
@@ -36,7 +36,7 @@ pub struct Prompt {
 }
 
 impl From<Vec<TokenId>> for Prompt {
-    /// For a model without an encoder.
+    /// A prompt for a model without an encoder.
     fn from(tokens: Vec<TokenId>) -> Self {
         Self { tokens, source: None }
     }
@@ -82,7 +82,17 @@ impl Paths {
         self.prompt.source.as_ref()
     }
 
-    /// Nodes so far.
+    /// Whether both have the same prompt.
+    pub fn has_same_prompt(&self, other: &Self) -> bool {
+        self.prompt == other.prompt
+    }
+
+    /// Gives all distributions back; a task that is done needs none.
+    pub fn release(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.next = None);
+    }
+
+    /// Number of nodes, the prompt's included.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }

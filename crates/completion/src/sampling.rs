@@ -14,7 +14,7 @@ use super::paths::{NodeIndex, Paths, Prompt, Wanted};
 use super::token_choice::TokenChoice;
 use crate::text::{Role, Text, TokenId};
 
-/// How to sample.
+/// Settings of a sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingOptions {
     /// Sequences wanted, at least 1.
@@ -23,7 +23,7 @@ pub struct SamplingOptions {
     pub max_new_tokens: usize,
     /// Positions that a path, prompt included, may have.
     pub context: usize,
-    /// How a token is chosen.
+    /// The rule by which a token is chosen from its distribution.
     pub choice: TokenChoice,
     /// A sequence ends before any of these.
     pub stop: Vec<String>,
@@ -49,7 +49,7 @@ pub enum SequenceFinish {
 /// A token of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampledToken {
-    /// The token.
+    /// The token's id.
     pub id: u32,
     /// The text that is certain with it. A character of several tokens comes with the last of them, and text that may
     /// begin a stop string waits until it is known not to.
@@ -63,18 +63,18 @@ pub struct SampledToken {
 pub struct Sequence {
     /// What was generated behind the prompt, without the end of text or the stop string.
     pub text: String,
-    /// Its tokens; their texts make up `text`.
+    /// The sequence's tokens; their texts make up `text`.
     pub tokens: Vec<SampledToken>,
     /// Why it ended; `None` while it could go on.
     pub finish: Option<SequenceFinish>,
 }
 
-/// What was generated.
+/// The result of a sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generated {
     /// Tokens of the prompt, or of the source that an encoder read.
     pub prompt_tokens: usize,
-    /// One for each that was asked for.
+    /// The sequences, as many as were asked for.
     pub sequences: Vec<Sequence>,
 }
 
@@ -92,6 +92,8 @@ pub struct Sampling {
     options: SamplingOptions,
     paths: Paths,
     drafts: Vec<Draft>,
+    /// The sequence that gets its token next.
+    turn: usize,
 }
 
 impl Sampling {
@@ -104,7 +106,7 @@ impl Sampling {
             Draft { node: Paths::ROOT, random, text, tokens: Vec::new(), finish: None }
         };
         let drafts = (0..options.sequences).map(draft).collect();
-        let mut sampling = Self { text, paths: Paths::new(prompt), drafts, options };
+        let mut sampling = Self { text, paths: Paths::new(prompt), drafts, turn: 0, options };
         sampling.ask();
         sampling
     }
@@ -130,18 +132,27 @@ impl Sampling {
         self.drafts.iter().all(|draft| draft.finish.is_some())
     }
 
-    /// Adds a token to every sequence that goes on. The distributions it waited for must have been supplied.
-    pub fn advance(&mut self) {
+    /// Adds a token to up to `most` of the sequences that go on, which takes time in proportion. Once all of them have
+    /// theirs, it waits for the next distributions. Those that it waited for must have been supplied. Returns how many
+    /// tokens were chosen.
+    pub fn advance(&mut self, most: usize) -> usize {
         debug_assert!(!self.paths.is_waiting(), "a distribution is missing");
-        for index in 0..self.drafts.len() {
-            if self.drafts[index].finish.is_none() {
-                self.extend(index);
+        let mut chosen = 0;
+        while self.turn < self.drafts.len() && chosen < most {
+            if self.drafts[self.turn].finish.is_none() {
+                self.extend(self.turn);
+                chosen += 1;
             }
+            self.turn += 1;
         }
-        self.ask();
+        if self.turn == self.drafts.len() {
+            self.turn = 0;
+            self.ask();
+        }
+        chosen
     }
 
-    /// What was generated so far.
+    /// The sequences as far as they are generated.
     pub fn generated(&self) -> Generated {
         let sequence = |draft: &Draft| Sequence {
             text: draft.text.released().to_owned(),

@@ -45,7 +45,7 @@ fn run(text: &Arc<Text>, options: SamplingOptions, end: f32) -> (Generated, Vec<
             let path: Vec<u32> = sampling.paths().tokens(wanted.node).iter().map(|token| token.0).collect();
             sampling.paths_mut().supply(wanted.node, model(&path, text.vocab(), end));
         }
-        sampling.advance();
+        sampling.advance(3);
         for sequence in 0..sequences {
             for token in sampling.tokens(sequence, sent[sequence]) {
                 streamed[sequence].push_str(&token.text);

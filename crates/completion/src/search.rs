@@ -17,6 +17,7 @@
 mod completions;
 mod corrections;
 mod expansion;
+mod levels;
 mod speculation;
 mod stats;
 mod token_filter;
@@ -41,8 +42,8 @@ const MAX_BEAMS_PER_COMPLETION: usize = 16;
 /// Distributions that a search needs for each suggestion, as measured with the demo model.
 const TOKENS_PER_SUGGESTION: usize = 4;
 
-/// What to search for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Settings of a search.
+#[derive(Clone, Debug, PartialEq)]
 pub struct SearchOptions {
     /// Suggestions wanted, at least 1.
     pub suggestions: usize,
@@ -56,6 +57,9 @@ pub struct SearchOptions {
     pub method: Method,
     /// What the typed text may be taken to mean. Only the exact method has a tolerance.
     pub tolerance: Tolerance,
+    /// Least probability of a typed character, as the geometric mean of all, for completions of the text as it stands.
+    /// A text that is less probable is one that the model can't know, such as one in another script. 0 allows every text.
+    pub min_probability: f64,
 }
 
 impl Default for SearchOptions {
@@ -67,6 +71,7 @@ impl Default for SearchOptions {
             context: 1024,
             method: Method::Exact,
             tolerance: Tolerance::Off,
+            min_probability: 0.0,
         }
     }
 }
@@ -122,7 +127,7 @@ pub struct Search {
     frontier: Frontier,
     /// Beams whose distributions are needed to go on: the best one, or all missing ones of a level.
     waiting: Vec<usize>,
-    /// By level: how many beams were selected.
+    /// How many beams of each level were selected. `[levels]`
     selected: Vec<Selected>,
     truncated: Vec<Truncated>,
     completed: TopCompletions,
@@ -260,6 +265,13 @@ impl Search {
         (search.paths.prompt().len() + search.typed_tokens() < search.options.context).then_some(search)
     }
 
+    /// Whether both searches have the same answer: they ask the same of the same model.
+    pub fn asks_the_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.text, &other.text)
+            && (&self.typed, &self.options) == (&other.typed, &other.options)
+            && self.paths.has_same_prompt(&other.paths)
+    }
+
     /// Log-probability that a query begins with the typed bytes; `None` before the first step.
     pub fn typed_log_prob(&self) -> Option<f64> {
         self.typed_log_prob
@@ -287,6 +299,9 @@ impl Search {
         let typed = log_sum(candidates.iter().map(|candidate| candidate.joint));
         self.typed_log_prob = Some(typed);
         let lift = self.begin_corrections(&joints, typed);
+        if typed < self.typed.chars().count() as f64 * self.options.min_probability.ln() {
+            candidates.clear();
+        }
         self.readings_log_prob = typed + lift;
         for beam in &mut self.beams {
             beam.joint += lift;

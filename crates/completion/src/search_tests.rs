@@ -87,15 +87,14 @@ fn options(suggestions: usize, beams: usize) -> SearchOptions {
 }
 
 /// Probability that the tokens of some text up to `length` characters begin by spelling all of `typed`: the sum over
-/// the distinct shortest such beginnings, each with the probability of its tokens. What [`Search`] calls the typed
-/// text's probability.
+/// the distinct shortest token prefixes that do so. It is what [`Search`] calls the typed text's probability.
 pub(super) fn typed_mass(
     text: &Text,
     typed: &str,
     all: &FxHashMap<String, f64>,
     model: &impl Fn(&[u32]) -> Vec<f32>,
 ) -> f64 {
-    let mut beginnings = rustc_hash::FxHashSet::default();
+    let mut prefixes = rustc_hash::FxHashSet::default();
     for whole in all.keys().filter(|whole| whole.starts_with(typed)) {
         let (mut path, mut spelled) = (Vec::new(), 0);
         for token in text.encode(whole) {
@@ -105,7 +104,7 @@ pub(super) fn typed_mass(
             spelled += text.bytes(token).unwrap().len();
             path.push(token.0);
         }
-        beginnings.insert(path);
+        prefixes.insert(path);
     }
     let probability = |tokens: &Vec<u32>| {
         let mut path: Vec<u32> = text.prompt().iter().map(|token| token.0).collect();
@@ -116,7 +115,7 @@ pub(super) fn typed_mass(
         };
         tokens.iter().map(|&token| step(&mut path, token)).sum::<f64>().exp()
     };
-    beginnings.iter().map(probability).sum()
+    prefixes.iter().map(probability).sum()
 }
 
 pub(super) const MERGES: [(&str, &str); 5] = [("a", "b"), (" ", "a"), ("a", "a"), (" a", "b"), ("b", "b")];
@@ -221,6 +220,7 @@ fn suggestions_always_start_with_what_was_typed_or_meant() {
             context: 24,
             method: [Method::Exact, Method::Healed, Method::Naive][rng.random_range(0..3)],
             tolerance: [Tolerance::Off, Tolerance::Case, Tolerance::Auto][rng.random_range(0..3)],
+            min_probability: [0.0, 0.0, 0.1][rng.random_range(0..3)],
         };
         let search = Search::new(Arc::clone(text), typed.clone(), limits.clone());
         if search.typed_tokens() > 20 {
@@ -237,7 +237,10 @@ fn suggestions_always_start_with_what_was_typed_or_meant() {
                 "speculation changed {typed:?}"
             );
         }
+        let least = typed.chars().count() as f64 * limits.min_probability.ln();
+        let is_unknown = outcome.typed_log_prob.is_some_and(|log_prob| log_prob < least);
         for suggestion in outcome.suggestions {
+            assert!(!is_unknown || suggestion.meaning.edits > 0, "{typed:?} {suggestion:?}");
             assert_eq!(suggestion.text.starts_with(&typed), suggestion.meaning.edits == 0, "{typed:?} {suggestion:?}");
             if let Some(completion) = suggestion.completion() {
                 assert_eq!(suggestion.text, format!("{typed}{completion}"));

@@ -10,12 +10,12 @@ pub struct Meaning {
     pub meant: usize,
 }
 
-/// One way to complete the typed text.
+/// A query that completes the typed text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suggestion {
     /// The whole query.
     pub text: String,
-    /// What the typed text stands for in it.
+    /// How much of `text` the typed text stands for, and the edits between them.
     pub meaning: Meaning,
     /// Natural logarithm of `probability`.
     pub logprob: f64,
@@ -32,7 +32,7 @@ impl Suggestion {
         (self.meaning.edits == 0).then(|| &self.text[self.meaning.meant..])
     }
 
-    /// What the typed text stands for.
+    /// The beginning of `text` that the typed text stands for.
     pub fn meant(&self) -> &str {
         &self.text[..self.meaning.meant]
     }
@@ -46,7 +46,7 @@ impl Suggestion {
 /// The suggestions of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completions {
-    /// Best first.
+    /// The suggestions, the most probable first.
     pub suggestions: Vec<Suggestion>,
     /// Whether nothing that was left unexpanded could change the list: no other completion is as probable as the last.
     pub proven: bool,

@@ -11,12 +11,12 @@ pub enum Task {
     Sampling(Box<Sampling>),
 }
 
-/// What a task came to.
+/// The result of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskOutput {
-    /// Of a search.
+    /// The result of a search.
     Suggestions(Completions),
-    /// Of sampling.
+    /// The result of a sampling.
     Texts(Generated),
 }
 
@@ -45,11 +45,15 @@ impl Task {
         }
     }
 
-    /// Goes on until a distribution is missing, or to the end. What it waited for must have been supplied.
-    pub fn advance(&mut self) {
+    /// Goes on until a distribution is missing, or to the end, or until `most` tokens were chosen. What it waited for
+    /// must have been supplied. Returns the number of tokens chosen: a search, which chooses none, counts as one.
+    pub fn advance(&mut self, most: usize) -> usize {
         match self {
-            Self::Search(search) => search.advance(),
-            Self::Sampling(sampling) => sampling.advance(),
+            Self::Search(search) => {
+                search.advance();
+                1
+            }
+            Self::Sampling(sampling) => sampling.advance(most),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::distribution::Distribution;
 
-/// How a token is chosen.
+/// The rule by which a token is chosen from its distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TokenChoice {
     /// Above 1 flattens, below 1 sharpens; 0 takes the best token.
@@ -42,7 +42,7 @@ impl TokenChoice {
         let id = if self.temperature <= 0.0 {
             best(scored, &allowed)?
         } else {
-            draw(nucleus(scored, self), number, &allowed)?
+            Nucleus::new(scored, self).draw(number, &allowed)?
         };
         Some((id, next.log_prob(id)?))
     }
@@ -84,50 +84,96 @@ fn best(scored: Vec<(u32, f32)>, allowed: &impl Fn(u32) -> bool) -> Option<u32> 
     }
 }
 
-/// The tokens that top-k and top-p leave, best first, with their unnormalised probabilities.
-fn nucleus(mut scored: Vec<(u32, f32)>, choice: &TokenChoice) -> Vec<(u32, f64)> {
-    // Equal logits in the order of their ids, so that the choice doesn't depend on the sort.
-    scored.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    if choice.top_k > 0 {
-        scored.truncate(choice.top_k);
-    }
-    let highest = scored.first().map_or(0.0, |&(_, logit)| logit);
-    let weight = |logit: f32| (f64::from(logit - highest) / f64::from(choice.temperature)).exp();
-    let mut weighed: Vec<(u32, f64)> = scored.into_iter().map(|(id, logit)| (id, weight(logit))).collect();
-    if choice.top_p < 1.0 {
-        let enough = f64::from(choice.top_p) * weighed.iter().map(|(_, weight)| weight).sum::<f64>();
-        let mut sum = 0.0;
-        // The token that reaches the bound belongs to those that stay.
-        let count = weighed
-            .iter()
-            .take_while(|(_, weight)| {
-                let before = sum;
-                sum += weight;
-                before < enough
-            })
-            .count();
-        weighed.truncate(count.max(1));
-    }
-    weighed
+/// Tokens that are sorted at first: most draws fall on one of them.
+const SORTED_AT_FIRST: usize = 32;
+
+/// The tokens that top-k and top-p leave, best first. Of a large vocabulary only as many are sorted as a draw looks at.
+struct Nucleus {
+    /// Tokens with their logits.
+    scored: Vec<(u32, f32)>,
+    /// So many are the best of all, in order.
+    sorted: usize,
+    /// So many of the best are left.
+    count: usize,
+    highest: f32,
+    temperature: f64,
+    /// The unnormalised probability of all that are left.
+    total: f64,
 }
 
-/// The token that a number falls on, among the allowed.
-fn draw(mut weighed: Vec<(u32, f64)>, number: f64, allowed: &impl Fn(u32) -> bool) -> Option<u32> {
-    while !weighed.is_empty() {
-        let mut left = number * weighed.iter().map(|(_, weight)| weight).sum::<f64>();
-        let at = weighed
-            .iter()
-            .position(|(_, weight)| {
-                left -= weight;
-                left < 0.0
-            })
-            .unwrap_or(weighed.len() - 1);
-        if allowed(weighed[at].0) {
-            return Some(weighed[at].0);
+impl Nucleus {
+    fn new(scored: Vec<(u32, f32)>, choice: &TokenChoice) -> Self {
+        let count = if choice.top_k > 0 { choice.top_k.min(scored.len()) } else { scored.len() };
+        let temperature = f64::from(choice.temperature);
+        let mut nucleus = Self { scored, sorted: 0, count, highest: 0.0, temperature, total: 0.0 };
+        if count == 0 {
+            return nucleus;
         }
-        weighed.remove(at);
+        nucleus.highest = nucleus.at(0).1;
+        if choice.top_k > 0 {
+            nucleus.at(count - 1);
+        }
+        nucleus.total = (0..count).map(|index| nucleus.weight(nucleus.scored[index].1)).sum();
+        if choice.top_p < 1.0 {
+            nucleus.keep(f64::from(choice.top_p) * nucleus.total);
+        }
+        nucleus
     }
-    None
+
+    /// Keeps the best that reach this probability together. The token that reaches it belongs to those that stay.
+    fn keep(&mut self, enough: f64) {
+        let (mut sum, mut kept) = (0.0, 0);
+        while kept == 0 || (kept < self.count && sum < enough) {
+            let (_, logit) = self.at(kept);
+            sum += self.weight(logit);
+            kept += 1;
+        }
+        (self.count, self.total) = (kept, sum);
+    }
+
+    /// The token that a number falls on, among the allowed.
+    fn draw(mut self, number: f64, allowed: &impl Fn(u32) -> bool) -> Option<u32> {
+        let mut refused = Vec::new();
+        while refused.len() < self.count {
+            let (mut left, mut found) = (number * self.total, None);
+            for index in (0..self.count).filter(|index| !refused.contains(index)) {
+                found = Some(index);
+                let (_, logit) = self.at(index);
+                left -= self.weight(logit);
+                if left < 0.0 {
+                    break;
+                }
+            }
+            let index = found?;
+            let (token, logit) = self.at(index);
+            if allowed(token) {
+                return Some(token);
+            }
+            refused.push(index);
+            self.total -= self.weight(logit);
+        }
+        None
+    }
+
+    fn weight(&self, logit: f32) -> f64 {
+        (f64::from(logit - self.highest) / self.temperature).exp()
+    }
+
+    /// The token at a place, counted from the best; there is one.
+    fn at(&mut self, index: usize) -> (u32, f32) {
+        while index >= self.sorted {
+            let rest = &mut self.scored[self.sorted..];
+            let count = SORTED_AT_FIRST.max(7 * self.sorted).min(rest.len());
+            // Equal logits in the order of their ids, so that the choice doesn't depend on the sort.
+            let order = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+            if count < rest.len() {
+                rest.select_nth_unstable_by(count, order);
+            }
+            rest[..count].sort_unstable_by(order);
+            self.sorted += count;
+        }
+        self.scored[index]
+    }
 }
 
 #[cfg(test)]
@@ -159,6 +205,50 @@ mod tests {
 
     fn near(found: [f64; 4], expected: [f64; 4]) {
         assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 2e-4), "{found:?} {expected:?}");
+    }
+
+    /// A large vocabulary, whose logits have few values.
+    fn large() -> Distribution {
+        let logits: Vec<f32> = (0..5000u32).map(|id| (id.wrapping_mul(2_654_435_761) >> 26) as f32 / 8.0).collect();
+        let lse = logits.iter().map(|x| x.exp()).sum::<f32>().ln();
+        let top = (0..5000).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
+        let best =
+            Logits { best_ids: &[top as u32], best: &[logits[top]], row: Some(&logits), logsumexp: lse, vocab: 5000 };
+        Distribution::from_logits(best)
+    }
+
+    #[test]
+    fn what_is_sorted_in_parts_is_chosen_as_if_all_were_sorted() {
+        let next = large();
+        for (temperature, top_k, top_p) in [
+            (1.0, 0, 1.0),
+            (3.0, 0, 1.0),
+            (0.3, 0, 1.0),
+            (1.0, 700, 1.0),
+            (2.0, 0, 0.9),
+            (1.0, 40, 0.5),
+            (9.0, 9999, 0.99),
+        ] {
+            let choice = TokenChoice { temperature, top_k, top_p, ..TokenChoice::default() };
+            let mut sorted = penalised(&next, 1.0, &[]);
+            sorted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+            sorted.truncate(if top_k > 0 { top_k } else { 5000 });
+            let weight = |logit: f32| (f64::from(logit - sorted[0].1) / f64::from(temperature)).exp();
+            let sums = sorted.iter().scan(0.0, |sum, &(_, logit)| {
+                *sum += weight(logit);
+                Some(*sum)
+            });
+            let sums: Vec<f64> = sums.collect();
+            let enough = f64::from(top_p) * sums[sums.len() - 1];
+            let kept = if top_p < 1.0 { sums.iter().take_while(|&&sum| sum < enough).count() + 1 } else { sums.len() };
+            for step in 0..500 {
+                // Not on a boundary, where the order of a sum decides.
+                let number = (f64::from(step) + 0.4142) / 500.0;
+                let expected = sums[..kept].iter().position(|&sum| number * sums[kept - 1] < sum).unwrap();
+                let (id, _) = choice.choose(&next, &[], number, any).unwrap();
+                assert_eq!(id, sorted[expected].0, "{choice:?} at {number}");
+            }
+        }
     }
 
     #[test]

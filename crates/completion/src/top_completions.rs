@@ -43,7 +43,7 @@ impl TopCompletions {
         self.highest
     }
 
-    /// Distinct texts.
+    /// Number of distinct texts.
     pub fn len(&self) -> usize {
         self.joints.len()
     }

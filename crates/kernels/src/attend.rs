@@ -16,20 +16,20 @@ pub(crate) struct Cache<'a> {
     pub(crate) keys: *mut f32,
     /// Values of the head in slot 0.
     pub(crate) values: *mut f32,
-    /// `[context]`: where each position is.
+    /// The slot of each position. `[context]`
     pub(crate) slots: &'a [i64],
     /// Elements from one slot to the next.
     pub(crate) width: usize,
 }
 
 impl Cache<'_> {
-    /// Where the key of a position begins.
+    /// Address of the first element of a position's key.
     #[inline(always)]
     pub(crate) fn key(&self, position: usize) -> *mut f32 {
         self.keys.wrapping_add(self.slots[position] as usize * self.width)
     }
 
-    /// Where the value of a position begins.
+    /// Address of the first element of a position's value.
     #[inline(always)]
     pub(crate) fn value(&self, position: usize) -> *mut f32 {
         self.values.wrapping_add(self.slots[position] as usize * self.width)
@@ -44,7 +44,7 @@ pub(crate) struct Blocks<'a, const Q: usize> {
     pub(crate) queries: &'a [f32],
     /// Adjacent heads of the cache.
     pub(crate) heads: usize,
-    /// The first of them.
+    /// The cache of the first of these heads.
     pub(crate) cache: Cache<'a>,
     /// Factor of every product of query and key.
     pub(crate) scale: f32,
@@ -68,7 +68,7 @@ pub(crate) struct Output<'a, const Q: usize> {
 #[derive(Clone, Copy)]
 struct Span {
     at: At,
-    /// Their first element within the head.
+    /// Index within the head of the vectors' first element.
     element: usize,
 }
 
@@ -83,7 +83,7 @@ struct At {
 #[derive(Clone, Copy)]
 struct Positions<'a> {
     first: usize,
-    /// Where their keys, or values, of the first head are.
+    /// Address of the first head's key, or value, of each position.
     starts: &'a [*const f32],
 }
 
@@ -291,7 +291,7 @@ impl<const Q: usize> Blocks<'_, Q> {
         }
     }
 
-    /// The elements of the results from `whole` on, which fill no vector.
+    /// Mixes the values into the elements of the results from `whole` on, which fill no vector.
     ///
     /// # Safety
     /// As for [`Blocks::attend`]; the lengths are those that [`Blocks::check`] asks for.

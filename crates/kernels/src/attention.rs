@@ -253,7 +253,7 @@ impl Job<'_> {
 /// Writes new keys and values of some heads of a row.
 struct Store<'a> {
     job: &'a Job<'a>,
-    /// See [`Job::row_and_head`].
+    /// Index of the row and its group of heads: see [`Job::row_and_head`].
     at: usize,
 }
 
@@ -288,7 +288,7 @@ impl Op for Store<'_> {
 /// Mixes the values of some heads of a row for some of the tokens and all query heads that share them.
 struct Mix<'a> {
     job: &'a Job<'a>,
-    /// As [`Store::at`].
+    /// Index of the row and its group of heads: see [`Job::row_and_head`].
     at: usize,
     tokens: std::ops::Range<usize>,
     thread: usize,

@@ -22,16 +22,16 @@ pub struct Head<'a> {
     pub top_k: usize,
 }
 
-/// Results, row by row.
+/// Where the head writes its results: one row for each selected position.
 #[derive(Debug)]
 pub struct Distributions<'a> {
-    /// `[selected, padded]`
+    /// The logits. `[selected, padded]`
     pub logits: &'a mut [f32],
     /// `[selected, top_k]`: the best logits, largest first; among equals the lower id first.
     pub top_logits: &'a mut [f32],
-    /// `[selected, top_k]`: their ids.
+    /// The ids of the best logits. `[selected, top_k]`
     pub top_ids: &'a mut [i64],
-    /// `[selected]`
+    /// Logarithm of the sum of the exponentials of all logits. `[selected]`
     pub logsumexp: &'a mut [f32],
 }
 

@@ -21,7 +21,7 @@ pub fn panels(outputs: usize) -> usize {
     outputs.div_ceil(PANEL)
 }
 
-/// Quads that `inputs` inputs fill.
+/// Number of quads that hold `inputs` inputs; the last one may be padded.
 pub fn quads(inputs: usize) -> usize {
     inputs.div_ceil(QUAD)
 }
@@ -36,12 +36,12 @@ pub fn len_int8(inputs: usize, outputs: usize) -> usize {
     panels(outputs) * quads(inputs) * PANEL * QUAD
 }
 
-/// Where the f32 element for `input` and `output` is.
+/// Index of the f32 element for `input` and `output`.
 pub fn index_f32(inputs: usize, input: usize, output: usize) -> usize {
     (output / PANEL * inputs + input) * PANEL + output % PANEL
 }
 
-/// Where the int8 byte for `input` and `output` is.
+/// Index of the int8 byte for `input` and `output`.
 pub fn index_int8(inputs: usize, input: usize, output: usize) -> usize {
     ((output / PANEL * quads(inputs) + input / QUAD) * PANEL + output % PANEL) * QUAD + input % QUAD
 }

@@ -138,7 +138,7 @@ impl Rows {
     }
 }
 
-/// Where the first cache line of `quads` begins, or their end.
+/// Index of the first element of `quads` that begins a cache line; their length if there is none.
 fn aligned(quads: &[i32]) -> usize {
     quads.as_ptr().align_offset(LINE * size_of::<i32>()).min(quads.len())
 }

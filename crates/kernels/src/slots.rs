@@ -5,13 +5,13 @@
 pub enum SlotError {
     /// A position's slot does not exist.
     Outside {
-        /// The row.
+        /// Row of the position.
         row: usize,
-        /// The position.
+        /// The position, from 0.
         position: usize,
-        /// The table's entry.
+        /// The slot that the table has for the position.
         slot: i64,
-        /// Number of slots.
+        /// Number of slots of the cache.
         slots: usize,
     },
     /// Another position has the slot of a new position.
@@ -20,7 +20,7 @@ pub enum SlotError {
         row: usize,
         /// The other position.
         position: usize,
-        /// The table's entry.
+        /// The slot that the table has for the position.
         slot: i64,
     },
 }

@@ -39,7 +39,7 @@ mod real {
         counter.load(Ordering::SeqCst)
     }
 
-    /// How long a thread has waited.
+    /// Counts how long a thread has waited, and decides when it sleeps.
     pub(crate) struct Idle {
         since: Instant,
         spins: u32,
@@ -81,7 +81,7 @@ mod real {
         counter.fetch_add(0, Ordering::SeqCst)
     }
 
-    /// Time does not pass in a model: a thread spins for ever, or sleeps at once.
+    /// Time does not pass in a model: a thread spins without end, or sleeps at once.
     pub(crate) struct Idle {
         spin: bool,
     }

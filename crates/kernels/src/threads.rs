@@ -16,7 +16,7 @@ use crate::sync::{
 pub struct Threads {
     team: Arc<Team>,
     workers: Vec<JoinHandle<()>>,
-    /// One thread at a time hands out work.
+    /// Makes the team `!Sync`: only one thread at a time may hand out work.
     _not_sync: PhantomData<Cell<()>>,
 }
 
@@ -83,7 +83,7 @@ impl Threads {
         self.workers.len() + 1
     }
 
-    /// Calls `part(index, thread)` once for every index below `parts`, on any thread. `thread` is below
+    /// Calls `part(index, thread)` once for each index below `parts`, on any thread. `thread` is below
     /// [`Threads::count`], and no two concurrent calls have the same. Returns when all calls have returned.
     ///
     /// # Panics
@@ -269,7 +269,7 @@ mod loom_tests {
     use super::*;
 
     /// Runs pieces of work, each of as many parts as `works` says. Fails if a part is missed or done twice, if a thread
-    /// is still in a piece that has ended, or if all threads wait for ever.
+    /// is still in a piece that has ended, or if all threads wait without end.
     fn model(threads: usize, spin: bool, works: &'static [usize]) {
         loom::model(move || {
             let threads = Threads::new(threads, spin);

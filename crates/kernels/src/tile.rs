@@ -29,7 +29,7 @@ impl TileOrder {
     }
 }
 
-/// Which cache line is fetched while another is multiplied.
+/// Chooses the cache line to prefetch while another one is multiplied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch {
     /// Bytes from the start of the panel to the first line that is fetched.
@@ -48,7 +48,7 @@ impl Fetch {
 
 /// Rows times panels of an f32 matrix.
 pub(crate) struct F32Tile {
-    /// `[inputs, height]`
+    /// The rows' values. `[inputs, height]`
     pub(crate) rows: *const f32,
     pub(crate) inputs: usize,
     /// The first of the panels, `[inputs, 16]` each.
@@ -56,7 +56,7 @@ pub(crate) struct F32Tile {
     /// Panels to compute, at most [`MAX_PANELS`]. Where they don't fill the tile's width, the last one is computed
     /// again.
     pub(crate) panels: usize,
-    /// `[panels, height, 16]`
+    /// Where the sums of products go. `[panels, height, 16]`
     pub(crate) sums: *mut f32,
     /// Tiles that are multiplied with the same panels.
     pub(crate) tiles: usize,
@@ -67,16 +67,16 @@ pub(crate) struct F32Tile {
 pub(crate) struct Int8Tile {
     /// Quads of bytes `[quads, words, height]`; for AMX `[quads / 16, height, 16]`.
     pub(crate) rows: *const i32,
-    /// `[groups, height]`
+    /// Factor of the sums of each row and group. `[groups, height]`
     pub(crate) scales: *const f32,
-    /// `[groups, height]`: added to a group's products, see [`Vector::correction`].
+    /// What is added to a group's products, see [`Vector::correction`]. `[groups, height]`
     pub(crate) corrections: *const i32,
     pub(crate) quads: usize,
     /// The first of the panels, `[quads, 16, 4]` each.
     pub(crate) weights: *const u8,
-    /// As in [`F32Tile`].
+    /// Panels to compute, as in [`F32Tile::panels`].
     pub(crate) panels: usize,
-    /// `[panels, height, 16]`
+    /// Where the sums of products go. `[panels, height, 16]`
     pub(crate) sums: *mut f32,
     /// The order of tiles and panels. AMX ignores it.
     pub(crate) order: TileOrder,

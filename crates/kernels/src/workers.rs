@@ -3,10 +3,10 @@
 use crate::cpu::CpuLevel;
 use crate::threads::Threads;
 
-/// What computes a kernel.
+/// A team of threads, and the CPU level at which its threads run a kernel.
 #[derive(Debug)]
 pub(crate) struct Workers {
     pub(crate) threads: Threads,
-    /// One that the machine has.
+    /// The CPU level, one that the machine has.
     pub(crate) level: CpuLevel,
 }

@@ -183,7 +183,7 @@ pub fn check_source(slot: SourceSlot, tokens: &[TokenId], limits: &Limits) -> Re
 pub struct Outputs {
     /// Best next tokens, best first. `[selected, top_k]`
     pub top_ids: Vec<u32>,
-    /// Their logits. `[selected, top_k]`
+    /// Logits of the best tokens. `[selected, top_k]`
     pub top_logits: Vec<f32>,
     /// logsumexp over the vocabulary's logits. `[selected]`
     pub logsumexp: Vec<f32>,
@@ -206,7 +206,7 @@ impl Outputs {
 pub enum KvCopy {
     /// From a page into position `position` of a lane.
     Load {
-        /// The source.
+        /// The page to copy from.
         page: Page,
         /// The destination's lane.
         lane: Lane,
@@ -219,7 +219,7 @@ pub enum KvCopy {
         lane: Lane,
         /// The source's position.
         position: usize,
-        /// The destination.
+        /// The page to copy into.
         page: Page,
     },
 }
@@ -260,7 +260,7 @@ pub enum LoadError {
     /// The engine's own reason.
     #[error(transparent)]
     Engine(Box<dyn std::error::Error + Send + Sync>),
-    /// It was loaded, and failed on its first steps.
+    /// The engine was loaded, and failed on its first steps.
     #[error(transparent)]
     FirstStep(#[from] BackendError),
     /// Loading it panicked.

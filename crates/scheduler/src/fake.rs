@@ -31,7 +31,7 @@ pub type FaultFn = Box<dyn FnMut(&Batch) -> Option<Fault> + Send>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kv {
     token: u32,
-    /// Of the source that the decoder was reading.
+    /// Hash of the source that the decoder was reading.
     source: u32,
 }
 
@@ -42,7 +42,7 @@ pub struct FakeBackend {
     lanes: Vec<Vec<Option<Kv>>>,
     /// `[pages]`
     pages: Vec<Option<Kv>>,
-    /// By slot: a hash of the source in it.
+    /// Hash of the source in each slot. `[slots]`
     sources: Vec<Option<u32>>,
     logit: LogitFn,
     fault: Option<FaultFn>,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::client::{Class, Flow};
 use super::order::Standing;
 use super::plan::{Plan, Target, Wants};
 use super::prefix_cache::{Above, NodeId, PrefixCache};
@@ -22,7 +23,7 @@ pub struct Usage {
     pub forwards: usize,
     /// Positions computed for this request.
     pub positions_computed: usize,
-    /// Those of them that the typed text itself needed.
+    /// Positions computed for the typed text itself; a part of `positions_computed`.
     pub typed_positions_computed: usize,
     /// Distributions that the prefix cache had or that another request's row brought.
     pub positions_saved: usize,
@@ -31,8 +32,10 @@ pub struct Usage {
 /// A task and what belongs to it.
 pub(super) struct Job {
     pub(super) id: JobId,
+    /// Who pays for it.
+    pub(super) flow: Flow,
     pub(super) task: Task,
-    /// Its source, once that was read.
+    /// The task's source, once the encoder has read it.
     pub(super) source: Option<Held>,
     /// The prefix cache's node for each of the task's.
     pub(super) places: Vec<NodeId>,
@@ -44,6 +47,10 @@ pub(super) struct Job {
 }
 
 impl Job {
+    pub(super) fn is_bulk(&self) -> bool {
+        self.flow.class == Class::Bulk
+    }
+
     /// Brings the task what it wants and the prefix cache has.
     pub(super) fn supply_known(&mut self, cache: &mut PrefixCache) {
         if self.missing_source().is_some() {
@@ -61,19 +68,24 @@ impl Job {
         });
     }
 
-    /// Advances the task as far as the prefix cache allows, by at most `rounds` rounds. Whether it is done.
-    pub(super) fn settle(&mut self, cache: &mut PrefixCache, rounds: usize) -> bool {
-        for _ in 0..=rounds {
-            self.supply_known(cache);
+    /// Advances the task as far as the prefix cache allows, and as `choices` does: rounds of a search, or tokens that a
+    /// sampling chooses. Takes those that it used. Whether it is done.
+    pub(super) fn settle(&mut self, cache: &mut PrefixCache, choices: &mut usize) -> bool {
+        loop {
             if self.task.is_done() {
                 return true;
             }
-            if self.task.paths().is_waiting() {
+            self.supply_known(cache);
+            if self.task.paths().is_waiting() || *choices == 0 {
                 return false;
             }
-            self.task.advance();
+            *choices = choices.saturating_sub(self.task.advance(*choices));
         }
-        false
+    }
+
+    /// Whether a person waits for what is found at once: a keystroke's search, which takes microseconds a round.
+    pub(super) fn is_quick(&self) -> bool {
+        !self.is_bulk() && matches!(self.task, Task::Search(_))
     }
 
     /// The source that has to be read before anything can be computed for it.
@@ -103,6 +115,11 @@ impl Job {
         }
     }
 
+    /// What decides its place among the others, if it waits for a row of so many positions.
+    pub(super) fn standing(&self, row_len: usize) -> Standing {
+        Standing { arrival: self.id.0, served: self.served, left: self.task.remaining(), row_len }
+    }
+
     /// What it misses, if anything: what it waits for before what it may want, deepest first, because a deep row brings
     /// the distributions of its path along.
     pub(super) fn wants(&self, index: usize, cache: &PrefixCache) -> Option<Wants> {
@@ -120,12 +137,7 @@ impl Job {
         };
         let targets: Vec<Target> = wanted.iter().map(target).collect();
         let first = targets.first()?;
-        let standing = Standing {
-            arrival: self.id.0,
-            served: self.served,
-            left: self.task.remaining(),
-            row_len: Plan::row_len(first.place, cache),
-        };
+        let standing = self.standing(Plan::row_len(first.place, cache));
         Some(Wants { job: index, standing, targets })
     }
 }

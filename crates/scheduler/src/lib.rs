@@ -8,6 +8,7 @@
 //! | [`prefix_cache`] | what was computed: distributions, and pages of keys and values, by prefix |
 //! | [`plan`], [`order`] | the rows of a step, and whose come first |
 //! | [`lanes`], [`sources`] | the KV lanes that rows use; the encoder outputs that they read |
+//! | [`client`], [`fair`], [`places`] | who pays for work; the accounts of all; how many run at once |
 //! | [`mod@line`], [`sessions`] | which request is next; which is its session's newest |
 //! | [`backend`], [`fake`] | the seam to an engine, and a deterministic engine for tests |
 //! | [`request`], [`observer`] | what comes in and goes back; what is reported |
@@ -18,12 +19,15 @@
 //! step, never changes an answer, only its cost. Every accepted request is answered.
 
 pub mod backend;
+pub mod client;
+pub mod fair;
 pub mod fake;
 pub mod job;
 pub mod lanes;
 pub mod line;
 pub mod observer;
 pub mod order;
+pub mod places;
 pub mod plan;
 pub mod prefix_cache;
 pub mod request;
@@ -33,8 +37,10 @@ pub mod sources;
 pub mod threads;
 
 pub use self::backend::{LoadError, Loader};
+pub use self::client::{Class, Client, Flow};
 pub use self::job::{JobId, Usage};
 pub use self::request::{Answer, Event, Failure, Finish, Refusal, Request, Superseded};
+pub use self::threads::admission::Admission;
 pub use self::threads::health::Health;
 pub use self::threads::options::PoolOptions;
 pub use self::threads::pool::{Pool, PoolError};

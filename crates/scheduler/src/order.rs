@@ -3,6 +3,13 @@
 //! Cheap jobs come first: most keystrokes are cheap, because the prefix cache has most of what they need. Expensive
 //! jobs follow one after the other, in order of arrival: shared evenly, all of them would end at the time of the last
 //! one. Every [`LONGEST_WAITING_EVERY`]th step begins with the job that waited longest, so that none starves.
+//!
+//! Clients take turns: the first job of each comes before the second of any. Bulk jobs have no part in the steps of
+//! interactive ones, but for every [`LONGEST_WAITING_EVERY`]th.
+
+use rustc_hash::FxHashMap;
+
+use super::client::Client;
 
 /// A job that still needs at most this many positions is cheap.
 pub const CHEAP_POSITIONS: usize = 32;
@@ -16,7 +23,7 @@ pub const SHORT_ROW: usize = 4;
 /// The properties of a job that decide its place in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Its number among all jobs, in order of arrival.
+    /// The job's number in the order of arrival.
     pub arrival: u64,
     /// The step in which it last had a row; before its first row, the step of its arrival.
     pub served: u64,
@@ -32,7 +39,7 @@ impl Standing {
     }
 }
 
-/// By what the jobs of one step are ordered.
+/// The rule by which the jobs of a step are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Cheap jobs, those with least left first, then expensive ones in order of arrival. Each job gets all rows that it
@@ -47,13 +54,18 @@ pub enum Turn {
 }
 
 impl Turn {
-    /// Of the step with this number, counted from 0.
+    /// The rule for the step with the number `forward`, counted from 0.
     pub fn of(forward: u64, after_long: bool) -> Self {
         if (forward + 1).is_multiple_of(LONGEST_WAITING_EVERY) {
             Self::LongestWaiting
         } else {
             Self::CheapFirst { after_long }
         }
+    }
+
+    /// Whether bulk jobs have a part in the step beside interactive ones.
+    pub fn has_bulk(self) -> bool {
+        self == Self::LongestWaiting
     }
 
     /// Sorts jobs, the first to be planned first.
@@ -70,6 +82,23 @@ impl Turn {
             }
         });
     }
+}
+
+/// Puts the first job of each client before the second of any, in the order in which they are.
+pub fn one_of_each<T>(jobs: Vec<T>, client: impl Fn(&T) -> Client) -> Vec<T> {
+    let Some(first) = jobs.first().map(&client) else { return jobs };
+    if jobs.iter().all(|job| client(job) == first) {
+        return jobs;
+    }
+    let mut seen: FxHashMap<Client, usize> = FxHashMap::default();
+    let mut rounds: Vec<(usize, T)> = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let round = seen.entry(client(&job)).or_default();
+        rounds.push((*round, job));
+        *round += 1;
+    }
+    rounds.sort_by_key(|&(round, _)| round);
+    rounds.into_iter().map(|(_, job)| job).collect()
 }
 
 #[cfg(test)]
@@ -103,5 +132,13 @@ mod tests {
             Turn::CheapFirst { after_long: true },
             "a lone keystroke starts with its own turn"
         );
+    }
+
+    #[test]
+    fn clients_take_turns_in_the_order_of_their_jobs() {
+        let jobs = |jobs: &str| one_of_each(jobs.chars().collect(), |job: &char| Client::session(&job.to_string()));
+        assert_eq!(jobs("aaabcb"), ['a', 'b', 'c', 'a', 'b', 'a']);
+        assert_eq!(jobs("aaa"), ['a'; 3]);
+        assert!(jobs("").is_empty());
     }
 }

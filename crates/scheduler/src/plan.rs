@@ -18,7 +18,7 @@ pub struct PlanLimits {
     pub rows: usize,
     /// Positions of a lane.
     pub context: usize,
-    /// Tokens of one row.
+    /// The most tokens of a row.
     pub chunk: usize,
     /// Positions of all rows, padding included; a single row may exceed it.
     pub positions: usize,
@@ -42,7 +42,7 @@ pub struct Target {
 /// The nodes that one job lacks.
 #[derive(Clone, Debug)]
 pub struct Wants {
-    /// The job.
+    /// Index of the job.
     pub job: usize,
     /// The properties that decide the job's place in the order.
     pub standing: Standing,
@@ -92,7 +92,7 @@ pub struct Plan {
     pub rows: Vec<PlannedRow>,
     /// The users of the rows: job, node of its search, node of the prefix cache.
     pub users: Vec<(usize, NodeIndex, NodeId)>,
-    /// Where each computed node is: row and offset.
+    /// The row of each computed node, and the node's offset in that row.
     computed: FxHashMap<NodeId, (usize, usize)>,
     selected: usize,
     /// The longest that a row may be; set by the first row.

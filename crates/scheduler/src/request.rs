@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use super::backend::BackendError;
+use super::client::Flow;
 use super::job::Usage;
 use super::line::Waits;
 use completion::{SampledToken, Suggestion, Task, TaskOutput};
@@ -15,6 +16,8 @@ use completion::{SampledToken, Suggestion, Task, TaskOutput};
 pub struct Request {
     /// The search or sampling to run.
     pub task: Task,
+    /// Who pays for it, and of which class it is.
+    pub flow: Flow,
     /// When what was found until then is the answer.
     pub deadline: Instant,
     /// When the request came in.
@@ -65,7 +68,7 @@ pub enum Finish {
 pub struct Answer<T> {
     /// The suggestions, or the texts.
     pub result: T,
-    /// Why it ended.
+    /// Why the work on the request ended.
     pub finish: Finish,
     /// The model work of the request.
     pub usage: Usage,
@@ -165,6 +168,10 @@ impl Request {
 impl Waits for Request {
     fn received(&self) -> Instant {
         self.received
+    }
+
+    fn flow(&self) -> Flow {
+        self.flow
     }
 
     fn preferred_replica(&self) -> usize {

@@ -4,21 +4,24 @@
 //! packs rows, loads, computes and stores, and supplies the results. Requests share every forward, and requests for the
 //! same path share its row. There is no time and no thread in here: the caller decides who waits for whom.
 
+mod sharing;
+
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::client::Flow;
 use super::job::{Job, JobId, Usage};
 use super::lanes::Lanes;
 use super::order::{SHORT_ROW, Turn};
-use super::plan::{Plan, PlanLimits, Wants};
+use super::plan::Plan;
 use super::prefix_cache::{NodeId, PrefixCache, PrefixCacheStats, Serial};
 use super::sources::Sources;
 use crate::backend::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected, SourceSlot};
 use completion::{Distribution, Logits, SearchStats, Task, TaskOutput};
 
-/// Up to this vocabulary every computed distribution is kept whole: a row is then smaller than the pages of a few
-/// positions, and any node can serve as the context of a half-typed token later without being computed again.
+/// Up to this vocabulary, in tokens, every computed distribution is kept whole: it is smaller than the pages of a few
+/// positions. Any node can then be the context of a half-typed token later without being computed again.
 const WHOLE_ROWS_UP_TO_VOCAB: usize = 8192;
 
 /// The fixed cost of a step, in rows, until [`Scheduler::set_forward_cost`] sets a measured one.
@@ -58,7 +61,7 @@ pub struct Scheduler {
     step_tokens: usize,
     batch: Batch,
     outputs: Outputs,
-    /// By lane: the row of the last step's plan that worked on it.
+    /// For each lane, the row of the last step's plan that worked on it.
     order: Vec<usize>,
     copies: Vec<KvCopy>,
 }
@@ -95,21 +98,28 @@ impl Scheduler {
 
     /// Adds a task, and returns the id of its job.
     pub fn add(&mut self, task: impl Into<Task>) -> JobId {
-        self.take_on(task.into(), false)
+        self.add_of(Flow::default(), task)
+    }
+
+    /// Adds a task that a flow pays for.
+    pub fn add_of(&mut self, flow: Flow, task: impl Into<Task>) -> JobId {
+        self.take_on(flow, task.into(), false)
     }
 
     /// Adds a task that no request waits for yet. Its steps are kept short, so that a request which arrives meanwhile
     /// waits little.
     pub fn add_ahead(&mut self, task: impl Into<Task>) -> JobId {
-        self.take_on(task.into(), true)
+        self.take_on(Flow::default(), task.into(), true)
     }
 
-    fn take_on(&mut self, mut task: Task, ahead: bool) -> JobId {
+    fn take_on(&mut self, flow: Flow, mut task: Task, ahead: bool) -> JobId {
         task.set_stats(self.search_stats);
         let id = JobId(self.next_id);
         self.next_id += 1;
-        let usage = Usage { typed_tokens: task.typed_tokens(), ..Usage::default() };
-        self.jobs.push(Job { id, task, source: None, places: Vec::new(), usage, served: self.forwards, ahead });
+        // A task that a lookahead has done already saves what it was supplied with.
+        let (typed_tokens, positions_saved) = (task.typed_tokens(), task.paths().supplied());
+        let usage = Usage { typed_tokens, positions_saved, ..Usage::default() };
+        self.jobs.push(Job { id, flow, task, source: None, places: Vec::new(), usage, served: self.forwards, ahead });
         id
     }
 
@@ -171,9 +181,9 @@ impl Scheduler {
 
     /// Advances one task as far as the prefix cache allows, by at most `rounds` rounds, and never with the engine.
     /// Whether it is done.
-    pub fn replay(&mut self, id: JobId, rounds: usize) -> bool {
+    pub fn replay(&mut self, id: JobId, mut rounds: usize) -> bool {
         let job = self.jobs.iter_mut().find(|job| job.id == id);
-        job.is_some_and(|job| job.settle(&mut self.cache, rounds))
+        job.is_some_and(|job| job.settle(&mut self.cache, &mut rounds))
     }
 
     /// Advances every task as far as the prefix cache allows, and then by at most one step.
@@ -182,18 +192,20 @@ impl Scheduler {
     /// The engine's; then no job can go on, and [`Scheduler::reset`] is due after removing them.
     pub fn step(&mut self) -> Result<Stepped, BackendError> {
         self.read_sources()?;
-        let mut stepped = Stepped { done: self.settle(), ..Stepped::default() };
+        let turn = Turn::of(self.forwards, self.was_long);
+        let bulk_rows = self.bulk_rows(turn);
+        let mut stepped = Stepped { done: self.settle(turn, bulk_rows), ..Stepped::default() };
         if !stepped.done.is_empty() {
             return Ok(stepped);
         }
-        self.speculate();
-        let plan = self.plan();
+        self.speculate(bulk_rows);
+        let plan = self.plan(turn, bulk_rows);
         if plan.rows.is_empty() {
             return Ok(stepped);
         }
         stepped.rows = plan.rows.len();
         match self.compute(&plan) {
-            Ok(()) => stepped.done = self.settle(),
+            Ok(()) => stepped.done = self.settle(turn, bulk_rows),
             // The prefix cache has nothing of this forward; who needs nothing of the broken part computes again and
             // gets an answer.
             Err(BackendError::NotANumber(position)) => stepped.failed = self.users_of(&plan, position),
@@ -245,47 +257,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Advances every task as far as the prefix cache allows. Returns those that are done.
-    fn settle(&mut self) -> Vec<JobId> {
-        let cache = &mut self.cache;
-        let done = self.jobs.iter_mut().filter_map(|job| job.settle(cache, usize::MAX).then_some(job.id));
-        done.collect()
-    }
-
-    /// Lets every task ask for what it will probably want next, to fill the step that it has to wait for anyway.
-    fn speculate(&mut self) {
-        let share = self.backend.limits().lanes / self.jobs.len().max(1);
-        // The more share a step, the less of it each saves.
-        let jobs = self.jobs.len().max(1) as f64;
-        for job in self.jobs.iter_mut().filter(|job| !job.ahead) {
-            let rows = rows_worth_filling(job.task.speculation_hit_rate(), self.forward_cost / jobs).min(share);
-            let asked = job.task.paths().wanted().len();
-            if asked < rows {
-                job.task.speculate(rows - asked);
-            }
-            job.supply_known(&mut self.cache);
-        }
-    }
-
-    /// Packs missing nodes of all jobs into rows.
-    fn plan(&mut self) -> Plan {
-        let limits = self.backend.limits();
-        let mut plan = Plan::new(PlanLimits {
-            rows: limits.lanes,
-            context: limits.context,
-            chunk: limits.chunk,
-            positions: self.step_tokens,
-            selected: limits.selected,
-        });
-        let missing = |(index, job): (usize, &Job)| job.wants(index, &self.cache);
-        let mut wants: Vec<Wants> = self.jobs.iter().enumerate().filter_map(missing).collect();
-        let turn = Turn::of(self.forwards, self.was_long);
-        turn.sort(&mut wants, |wants| wants.standing);
-        plan.pack(&wants, turn, &self.cache);
-        plan
-    }
-
-    /// The jobs that wanted a selected position which was no number, or one behind it in its row.
+    /// The jobs that fail if the engine gave NaN at a selected position: all that wanted it or a later one of its row.
     fn users_of(&self, plan: &Plan, position: usize) -> Vec<JobId> {
         let broken = self.batch.selected.get(position);
         let row = broken.and_then(|at| Some((&plan.rows[*self.order.get(at.row)?], at.offset)));
@@ -423,16 +395,6 @@ impl Scheduler {
             }
         }
     }
-}
-
-/// How many rows of a step are worth filling for one task.
-///
-/// Each speculative row costs a row. With the probability `hit_rate` it saves a row of a later forward and that
-/// forward's fixed cost, spread over its n rows. It pays while hit_rate * (1 + forward_cost / n) > 1.
-fn rows_worth_filling(hit_rate: f64, forward_cost: f64) -> usize {
-    // At most 99 %, so that the division stays finite.
-    let odds = hit_rate.min(0.99) / (1.0 - hit_rate.min(0.99));
-    1 + (odds * forward_cost) as usize
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The scheduler over the fake engine: what it computes must equal what each request gets alone, from an empty prefix
 //! cache, whatever shares the steps, whatever the prefix cache remembers or had to forget.
 
+#[path = "bulk_tests.rs"]
+mod bulk;
 #[path = "source_tests.rs"]
 mod sources;
 
@@ -9,6 +11,7 @@ use rand::{Rng, SeedableRng};
 
 use super::*;
 use crate::backend::Limits;
+use crate::client::{Class, Client};
 use crate::fake::{FakeBackend, Fault};
 use crate::order::LONGEST_WAITING_EVERY;
 use completion::TokenChoice;
@@ -269,7 +272,9 @@ fn random_use_starves_nobody_loses_nothing_and_changes_no_answer() {
             match rng.random_range(0..10) {
                 0..3 if running.len() < 12 => {
                     let ask = Ask::random(&mut rng);
-                    running.push((scheduler.add(ask.task(&text)), ask));
+                    let class = if rng.random_bool(0.3) { Class::Bulk } else { Class::Interactive };
+                    let flow = Flow { client: Client::session(&rng.random_range(0..3).to_string()), class };
+                    running.push((scheduler.add_of(flow, ask.task(&text)), ask));
                 }
                 3 if rng.random_bool(0.2) && !running.is_empty() => {
                     let (job, _) = running.swap_remove(rng.random_range(0..running.len()));
@@ -286,7 +291,7 @@ fn random_use_starves_nobody_loses_nothing_and_changes_no_answer() {
                     }
                     // Whoever came before has had the turn of who waited longest.
                     let longest = scheduler.jobs.iter().map(|job| scheduler.forwards - job.served).max();
-                    assert!(longest.unwrap_or(0) <= LONGEST_WAITING_EVERY * 12, "a job waits for {longest:?} forwards");
+                    assert!(longest.unwrap_or(0) <= LONGEST_WAITING_EVERY * 24, "a job waits for {longest:?} forwards");
                 }
             }
             scheduler.cache.check();
@@ -366,9 +371,9 @@ fn dear_requests_end_in_the_order_in_which_they_came() {
 
 #[test]
 fn expensive_forwards_and_high_hit_rates_fill_more_rows() {
-    assert_eq!(rows_worth_filling(0.0, 10.0), 1);
-    assert_eq!(rows_worth_filling(0.5, 0.3), 1, "a tiny model on a CPU: every row costs the same");
-    assert_eq!(rows_worth_filling(0.5, 10.0), 11);
-    assert_eq!(rows_worth_filling(0.9, 10.0), 91);
-    assert!(rows_worth_filling(1.0, 2.0) > 190);
+    assert_eq!(sharing::rows_worth_filling(0.0, 10.0), 1);
+    assert_eq!(sharing::rows_worth_filling(0.5, 0.3), 1, "a tiny model on a CPU: every row costs the same");
+    assert_eq!(sharing::rows_worth_filling(0.5, 10.0), 11);
+    assert_eq!(sharing::rows_worth_filling(0.9, 10.0), 91);
+    assert!(sharing::rows_worth_filling(1.0, 2.0) > 190);
 }

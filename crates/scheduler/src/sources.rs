@@ -23,7 +23,7 @@ pub struct Held {
     pub name: SourceName,
 }
 
-/// The slots.
+/// What each slot of the encoder holds, and for whom.
 #[derive(Clone, Debug)]
 pub struct Sources {
     slots: Vec<Option<Entry>>,

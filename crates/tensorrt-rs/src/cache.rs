@@ -57,7 +57,7 @@ impl RuntimeCache {
         Ok(unsafe { load(self.0.raw.as_ptr(), bytes.as_ptr().cast(), bytes.len() as u64) })
     }
 
-    /// Its content, to be kept in a file.
+    /// The cache's content, to be kept in a file.
     ///
     /// # Errors
     /// TensorRT-RTX's reasons.

@@ -151,9 +151,9 @@ impl Context {
     /// Launches a run on a stream. The work is done when the stream says so.
     ///
     /// # Safety
-    /// `stream` is a stream of the engine's device; what [`Context::set_address`] and [`Context::set_scratch`] ask for
-    /// holds until the work is done, and for a run that is captured until the last launch of the graph is done; the
-    /// context isn't used again for another stream before.
+    /// `stream` is a stream of the engine's device. What [`Context::set_address`] and [`Context::set_scratch`] ask for
+    /// holds until the work is done; for a captured run that is the end of the graph's last launch. Until then the
+    /// context isn't used for another stream.
     ///
     /// # Errors
     /// Shapes or addresses that are missing, and what CUDA refuses. Errors of the work itself show on the stream.

@@ -48,13 +48,13 @@ impl Drop for Inner {
 /// A tensor that goes into or comes out of an engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IoTensor {
-    /// Its name, as in the ONNX file.
+    /// The tensor's name, as in the ONNX file.
     pub name: String,
     /// An input, and not an output.
     pub is_input: bool,
-    /// Its elements' type.
+    /// Type of the tensor's elements.
     pub data_type: DataType,
-    /// Its shape; -1 where it is dynamic.
+    /// The tensor's shape; -1 where it is dynamic.
     pub shape: Shape,
     /// Read or written by the CPU, and so to be in host memory.
     pub on_host: bool,
@@ -79,11 +79,11 @@ pub enum ScratchMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "DynamicShapesKernelSpecializationStrategy")]
 pub enum Specialization {
-    /// In the background.
+    /// Kernels are compiled in the background, while generic ones run.
     Lazy,
-    /// Before the first run with the shapes.
+    /// Kernels are compiled before the first run with new shapes.
     Eager,
-    /// Never.
+    /// No kernels are compiled for single shapes.
     None,
 }
 
@@ -91,7 +91,7 @@ pub enum Specialization {
 #[derive(Clone, Debug, Default)]
 #[doc(alias = "IRuntimeConfig")]
 pub struct ContextOptions {
-    /// Who allocates scratch memory.
+    /// Whether TensorRT or the caller allocates scratch memory.
     pub scratch: ScratchMemory,
     /// When kernels are compiled for particular shapes. TensorRT-RTX only; by default lazily.
     pub specialization: Option<Specialization>,
@@ -123,7 +123,7 @@ impl Engine {
         self.0.library()
     }
 
-    /// Everything that goes in and comes out.
+    /// All input and output tensors.
     pub fn tensors(&self) -> Vec<IoTensor> {
         let table = self.library().table();
         // SAFETY: the engine is alive.
@@ -150,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// How many optimization profiles there are.
+    /// Number of optimization profiles.
     #[doc(alias = "getNbOptimizationProfiles")]
     pub fn profiles(&self) -> usize {
         // SAFETY: the engine is alive.

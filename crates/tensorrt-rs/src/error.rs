@@ -17,7 +17,7 @@ pub enum LoadError {
          libraries"
     )]
     NotFound {
-        /// Which was looked for.
+        /// The flavour that was looked for.
         flavour: Flavour,
         /// The major version that this program can use.
         major: u32,
@@ -29,7 +29,7 @@ pub enum LoadError {
     Unloadable {
         /// The file.
         path: PathBuf,
-        /// What it should have been.
+        /// The flavour that was wanted.
         flavour: Flavour,
         /// The loader's words.
         reason: String,
@@ -73,7 +73,7 @@ pub enum Error {
     Refused {
         /// The flavour of the library.
         flavour: Flavour,
-        /// Its own name of the call.
+        /// TensorRT's own name of the call.
         call: &'static str,
         /// The messages that the library logged, in order; often empty when memory is short.
         messages: Vec<String>,

@@ -23,7 +23,7 @@ struct Inner {
     flavour: Flavour,
     table: &'static TrtShim,
     version: Version,
-    /// As it was loaded: a path, or the bare name that the loader found.
+    /// The library as it was loaded: a path, or the bare name that the loader found.
     path: PathBuf,
     handle: ManuallyDrop<Handle>,
     runtime: Factory,
@@ -129,7 +129,7 @@ impl Library {
         })))
     }
 
-    /// Which product it is.
+    /// The product that the library belongs to.
     pub fn flavour(&self) -> Flavour {
         self.0.flavour
     }

@@ -39,11 +39,11 @@ impl LayerKind {
 /// A tensor that goes into or comes out of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
-    /// Its name, as in the ONNX file.
+    /// The tensor's name, as in the ONNX file.
     pub name: String,
-    /// Its elements' type.
+    /// Type of the tensor's elements.
     pub data_type: DataType,
-    /// Its shape; -1 where it is dynamic. Empty also where TensorRT can't tell.
+    /// The tensor's shape; -1 where it is dynamic. Empty also where TensorRT can't tell.
     pub shape: Shape,
 }
 
@@ -126,7 +126,7 @@ impl Network {
         (0..count).map(|index| unsafe { call!(table, network_input, raw, index) }).collect()
     }
 
-    /// `tensor` is one of this network's.
+    /// The name, type and shape of `tensor`, which is one of this network's.
     fn info(&self, tensor: *const TrtTensor) -> TensorInfo {
         let table = self.library().table();
         // SAFETY: the tensor is alive while its network is, and so is its name.
@@ -169,7 +169,7 @@ impl Layer<'_> {
         })
     }
 
-    /// Its name; the parser gives it that of the ONNX node.
+    /// The layer's name; the parser takes it from the ONNX node.
     pub fn name(&self) -> String {
         // SAFETY: the network is alive, the index is that of one of its layers, and the name lives as long.
         unsafe { text(call!(self.network.library().table(), network_layer_name, self.network.as_ptr(), self.index)) }

@@ -16,7 +16,7 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// In the order of sizes.
+    /// All selectors, in the order of the sizes that they name.
     pub const ALL: [Self; 3] = [Self::Min, Self::Opt, Self::Max];
 
     pub(crate) fn raw(self) -> i32 {
@@ -27,11 +27,11 @@ impl Selector {
 /// The shapes of one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShapeRange {
-    /// The smallest.
+    /// The smallest shape.
     pub min: Shape,
-    /// The one to be quick at.
+    /// The shape that kernels are chosen for.
     pub opt: Shape,
-    /// The largest.
+    /// The largest shape.
     pub max: Shape,
 }
 
@@ -42,7 +42,7 @@ impl ShapeRange {
         Ok(Self { min: Shape::new(min)?, opt: Shape::new(opt)?, max: Shape::new(max)? })
     }
 
-    /// One of the three.
+    /// The shape that `selector` names.
     pub fn at(&self, selector: Selector) -> Shape {
         match selector {
             Selector::Min => self.min,

@@ -18,7 +18,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Both flavours.
+    /// All flavours.
     pub const ALL: [Self; 2] = [Self::Enterprise, Self::Rtx];
 
     /// `tensorrt` or `tensorrt-rtx`: as in flags and file names.
@@ -104,7 +104,7 @@ impl FromStr for Sm {
     }
 }
 
-/// How bad a message is.
+/// Severity of a message of TensorRT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// TensorRT can't be used any more.
@@ -120,7 +120,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// Of `nvinfer1::ILogger::Severity`; what is not known counts as an error.
+    /// Converts an `nvinfer1::ILogger::Severity`; an unknown one counts as an error.
     pub(crate) fn from_raw(raw: i32) -> Self {
         match raw {
             0 => Self::InternalError,
@@ -146,7 +146,7 @@ pub enum DataType {
     Fp8,
     Bf16,
     I64,
-    /// One of another kind, by its number.
+    /// Another type, by TensorRT's number.
     Other(i32),
 }
 

@@ -15,7 +15,7 @@ const SOURCE: &str = "source";
 /// The encoder outputs that the decoder reads for its rows.
 #[derive(Debug)]
 pub(crate) struct SourceKv {
-    /// By layer: keys and values, `[B, H, T, D]` each.
+    /// Keys and values of each layer, `[B, H, T, D]` each.
     layers: Vec<[Value; 2]>,
     /// What is added to the products, `[B, 1, S, T]` in the computing precision: nothing where it is the row's own
     /// source, a large negative number where it is padding. Not flags: with those TensorRT-RTX 1.7.1 builds no

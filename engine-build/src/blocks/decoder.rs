@@ -21,7 +21,7 @@ pub(crate) enum Order {
 pub(crate) struct LayerPlan {
     /// For the names of nodes, and put before those of the normalizations: `h.3.`.
     pub(crate) scope: String,
-    /// Of both normalizations.
+    /// Kind and settings of both normalizations.
     pub(crate) norm: Norm,
     /// The first normalization's name.
     pub(crate) first_norm: &'static str,

@@ -24,7 +24,7 @@ pub(crate) struct Step {
 /// A matrix of position embeddings, `[offset + positions, E]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LearnedPositions {
-    /// The tensor.
+    /// The tensor's name in the checkpoint.
     pub(crate) name: &'static str,
     pub(crate) positions: u32,
     pub(crate) hidden: u32,
@@ -35,10 +35,9 @@ pub(crate) struct LearnedPositions {
 impl Builder<'_> {
     /// Declares the token inputs and derives positions and mask.
     ///
-    /// The mask is explicit because it is the one form that ONNX Runtime and TensorRT agree on for a cache that is
-    /// filled to a different length in every row (`is_causal` counts from different corners, and TensorRT's parser
-    /// drops `nonpad_kv_seqlen`). Slots behind a row's own tokens are never visible, so right padding needs no mask of
-    /// its own.
+    /// The cache is filled to a different length in every row, and only an explicit mask means the same to ONNX Runtime
+    /// and TensorRT then. `is_causal` counts from different corners, and TensorRT's parser drops `nonpad_kv_seqlen`.
+    /// Slots behind a row's own tokens are never visible, so right padding needs no mask of its own.
     pub(crate) fn step(&mut self, context: u32) -> Step {
         self.graph.scope("step");
         let graph = &mut self.graph;

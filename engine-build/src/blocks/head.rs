@@ -63,7 +63,7 @@ impl Builder<'_> {
 
     /// `lse`, f32 `[R, 1]`: the logarithm of the sum of the logits' exponentials.
     ///
-    /// Not ONNX's ReduceLogSumExp: a runtime may compute that without subtracting the maximum, and GPT-2's logits are
+    /// Not ONNX's `ReduceLogSumExp`: a runtime may compute that without subtracting the maximum, and GPT-2's logits are
     /// often all below -88, where every f32 exponential is 0. The maximum is already there: top-k is sorted.
     fn log_sum_exp(&mut self, logits: &Value, topv: &Value) -> Value {
         let graph = &mut self.graph;

@@ -43,7 +43,7 @@ pub(crate) struct Layer<'a> {
     /// Number of the layer, from 0.
     pub(crate) index: u32,
     pub(crate) step: &'a Step,
-    /// Its cache before the step.
+    /// The layer's KV cache before the step.
     pub(crate) past: &'a Cache,
     /// Turns queries and keys, in models that have it.
     pub(crate) rotary: Option<&'a RotaryTables>,

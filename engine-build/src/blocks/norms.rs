@@ -4,7 +4,7 @@ use super::Builder;
 use crate::error::WeightsError;
 use crate::onnx::{Attribute, Element, Source, Value};
 
-/// Which normalization.
+/// Kind of a normalization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NormKind {
     /// Less the mean, divided by the standard deviation; with weight and bias.

@@ -20,7 +20,7 @@ enum Layout {
 /// A linear map, by the names of its tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct Linear {
-    /// Names without `.weight` and `.bias`, and outputs, of the maps side by side.
+    /// The maps side by side: the name of each, without `.weight` and `.bias`, and its number of outputs.
     parts: Vec<(String, u64)>,
     from: u64,
     bias: bool,
@@ -34,7 +34,7 @@ impl Linear {
         Self::stacked([(name.into(), to)], from)
     }
 
-    /// Several of PyTorch's Linears with biases: their outputs side by side.
+    /// Several of PyTorch's `Linear` with biases: their outputs side by side.
     pub(crate) fn stacked(parts: impl IntoIterator<Item = (String, u32)>, from: u32) -> Self {
         let parts = parts.into_iter().map(|(name, to)| (name, u64::from(to))).collect();
         Self { parts, from: u64::from(from), bias: true, layout: Layout::OutIn, order: None }

@@ -10,11 +10,11 @@ use crate::onnx::{Attribute, Element, Value};
 /// A table of biases, `[buckets, heads]`.
 #[derive(Clone, Debug)]
 pub(crate) struct RelativeBias {
-    /// The tensor.
+    /// The tensor's name in the checkpoint.
     pub(crate) name: String,
     pub(crate) heads: u32,
     pub(crate) buckets: u32,
-    /// From here on all distances share a bucket.
+    /// Distance in positions from which on all distances share a bucket.
     pub(crate) max_distance: u32,
 }
 

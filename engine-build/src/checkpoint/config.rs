@@ -20,7 +20,7 @@ pub enum ConfigError {
     Json {
         /// Name of the file.
         file: &'static str,
-        /// Where it stops being JSON.
+        /// The parser's error, with line and column.
         source: serde_json::Error,
     },
     /// JSON, but no object.
@@ -34,14 +34,14 @@ pub enum ConfigError {
     FieldType {
         /// Name of the file.
         file: &'static str,
-        /// The field.
+        /// Name of the field.
         field: String,
         /// The value of the field, shortened.
         found: String,
         /// The kind of value that the field needs.
         expected: &'static str,
     },
-    /// `model_type` or `architectures` names something else.
+    /// `model_type` or `architectures` names no supported model.
     #[error("config.json describes {found}, which is not supported: supported are {supported}")]
     Architecture {
         /// The architecture or type that the file names.
@@ -57,13 +57,13 @@ pub enum ConfigError {
         /// The activation functions that are supported.
         supported: String,
     },
-    /// An encoder-decoder's decoder.
+    /// The checkpoint is the decoder of an encoder-decoder, which needs its encoder.
     #[error("config.json sets `add_cross_attention`, which is not supported: only decoders that stand alone are")]
     CrossAttention,
     /// A field with a value that there is no code for.
     #[error("config.json sets `{field}` to {found}, which is not supported: supported is {supported}")]
     Unsupported {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
         /// The value of the field.
         found: String,
@@ -106,7 +106,7 @@ pub enum ConfigError {
     /// A token id beyond the vocabulary.
     #[error("`{field}` is {id}, but the model's vocabulary has only the ids below {vocab}")]
     TokenRange {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
         /// The id of the token.
         id: u32,

@@ -45,7 +45,7 @@ pub enum WeightsError {
     TrailingBytes {
         /// The file.
         file: String,
-        /// Number of bytes.
+        /// Number of bytes behind the last tensor.
         bytes: u64,
     },
     /// The length prefix is beyond the format's limit.
@@ -55,7 +55,7 @@ pub enum WeightsError {
         file: String,
         /// The length it claims.
         length: u64,
-        /// The limit.
+        /// The format's limit, in bytes.
         limit: u64,
     },
     /// A header that is not the JSON of the safetensors format.
@@ -78,7 +78,7 @@ pub enum WeightsError {
     /// Two shards hold the same tensor.
     #[error("the tensor {tensor} is in both {first} and {second}: each tensor belongs in one shard")]
     Duplicate {
-        /// The tensor.
+        /// The tensor's name.
         tensor: String,
         /// A shard that has it.
         first: String,
@@ -101,15 +101,15 @@ pub enum WeightsError {
     /// A tensor of integers, or of a float type not read here.
     #[error("the tensor {tensor} is of type {found}: supported are F32, F16 and BF16 (quantized weights are not)")]
     Dtype {
-        /// The tensor.
+        /// The tensor's name.
         tensor: String,
-        /// Its type, in the format's own words.
+        /// The tensor's type, in the format's own words.
         found: String,
     },
     /// A weight that is NaN or infinite.
     #[error("the tensor {tensor} holds {value} at index {index}: every weight must be a finite number")]
     NotFinite {
-        /// The tensor.
+        /// The tensor's name.
         tensor: String,
         /// Position in row-major order.
         index: u64,

@@ -23,7 +23,7 @@ pub enum FileError {
     /// A link whose target is gone.
     #[error("{path} is a link to {target}, which does not exist: download the checkpoint again, or copy its files")]
     DanglingLink {
-        /// The link.
+        /// The symbolic link.
         path: PathBuf,
         /// The target of the link.
         target: PathBuf,

@@ -24,7 +24,7 @@ pub(crate) struct Interleaved {
 }
 
 impl Interleaved {
-    /// Where the wanted row `row` is stored.
+    /// Index of the stored row that holds the wanted row `row`.
     fn stored(self, row: u64) -> u64 {
         let (part, in_part) = (row / (self.heads * self.head_dim), row % (self.heads * self.head_dim));
         let (head, element) = (in_part / self.head_dim, in_part % self.head_dim);

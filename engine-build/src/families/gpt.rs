@@ -18,7 +18,7 @@ pub(super) struct Names {
     pub(super) positions: &'static [&'static str],
     /// Four times the hidden size where it is absent.
     pub(super) inner: &'static str,
-    /// Whether the head is tied where the configuration doesn't say.
+    /// Whether the head shares the embedding's matrix if `config.json` doesn't say.
     pub(super) tied: bool,
 }
 

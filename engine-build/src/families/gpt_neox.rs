@@ -22,7 +22,7 @@ struct GptNeoX {
     epsilon: f32,
     rotary: Rotary,
     parallel: bool,
-    /// Of the attention's maps.
+    /// Whether the attention's maps have biases.
     bias: bool,
     tied: bool,
 }

@@ -36,7 +36,7 @@ struct Difference {
     /// Heads of keys and values where the configuration does not say; without this, as many as of queries.
     kv_heads: Option<u32>,
     bias: Biases,
-    /// How far attention looks back.
+    /// Number of positions that attention looks back; all if absent.
     window: Option<u32>,
 }
 

@@ -159,7 +159,7 @@ impl T5 {
         Mlp { up, gate, activation: self.activation, down: Self::map(name("wo"), inner, hidden) }
     }
 
-    /// The table of a stack's first layer, which all its layers use.
+    /// The relative position biases of a stack, which its first layer stores and all its layers use.
     fn bias(&self, stack: &str) -> RelativeBias {
         RelativeBias {
             name: format!("{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),

@@ -44,7 +44,7 @@ struct Found {
     values: Scatter,
     present: [String; 2],
     scale: f32,
-    /// Of the attention, the transposition and the reshape behind it.
+    /// Indices of three nodes: the attention, and the transposition and the reshape behind it.
     slots: [usize; 3],
     output: String,
 }

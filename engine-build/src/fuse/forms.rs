@@ -103,7 +103,7 @@ impl Forms {
         }
     }
 
-    /// Two values of one form, or one and something stored that is as wide or of one element.
+    /// Form of an element-wise operation's output: that of its inputs, of which one may be a stored vector or scalar.
     fn combined(&self, r: &Rewriter, node: &NodeProto) -> Option<Form> {
         let (a, b) = (input(node, 0)?, input(node, 1)?);
         match (self.get(a), self.get(b)) {

@@ -25,7 +25,7 @@ struct Linear {
     activation: Option<&'static str>,
     factor: Option<String>,
     residual: Option<String>,
-    /// What it computes so far.
+    /// Name of the value that the operator computes so far.
     output: String,
     /// The nodes that it stands for so far.
     slots: Vec<usize>,

@@ -31,7 +31,7 @@ pub(crate) struct Fused<'a> {
 /// The graph while it is rewritten.
 #[derive(Debug)]
 pub(crate) struct Rewriter {
-    /// Everything but the nodes.
+    /// The graph without its nodes.
     graph: Graph,
     quantization: Quantization,
     slots: Vec<Option<NodeProto>>,

@@ -109,7 +109,7 @@ pub enum Misfit {
         /// The architecture of this machine's GPU.
         here: String,
     },
-    /// Too small profiles.
+    /// The plan's profiles are too small for the steps that are asked for.
     #[error("takes up to {has_lanes} rows of {has_chunk} tokens, and {lanes} of {chunk} are asked for")]
     Shapes {
         /// Most rows of the plan.
@@ -121,12 +121,12 @@ pub enum Misfit {
         /// Tokens per row asked for.
         chunk: u32,
     },
-    /// Another length of sources.
+    /// The plan takes sources of another length.
     #[error("reads sources of up to {has} tokens, and the model's have up to {model}")]
     Source {
         /// The plan's longest.
         has: u32,
-        /// The model's.
+        /// The model's value.
         model: u32,
     },
     /// Another model, or the same one built otherwise.
@@ -134,9 +134,9 @@ pub enum Misfit {
     Graph {
         /// The file.
         file: String,
-        /// Its checksum when the plan was built.
+        /// The file's checksum when the plan was built.
         built_from: String,
-        /// Its checksum now.
+        /// The file's checksum now.
         here: String,
     },
     /// Cut off, or written over.

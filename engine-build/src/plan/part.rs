@@ -50,7 +50,7 @@ impl Part {
         *self == Self::Decoder
     }
 
-    /// What to call its plans, behind "no".
+    /// The name of this part's plans in messages, to follow "no".
     pub(super) fn plan(self) -> &'static str {
         match self {
             Self::Decoder => "plan",

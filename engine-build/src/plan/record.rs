@@ -24,16 +24,16 @@ const FORMAT: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub struct PlanRecord {
     format: u32,
-    /// The graph that it is of.
+    /// The graph that the plan was built from.
     #[serde(default, skip_serializing_if = "Part::is_decoder")]
     pub part: Part,
-    /// `tensorrt` or `tensorrt-rtx`: who built it.
+    /// `tensorrt` or `tensorrt-rtx`: the product that built the plan.
     pub flavour: String,
     /// The builder's version; no other can run the plan.
     pub version: String,
-    /// GPU architectures that it is for, such as 86, in ascending order.
+    /// GPU architectures that the plan is for, such as 86, in ascending order.
     pub architectures: Vec<u32>,
-    /// What it takes; of an encoder's, the length of the sources says it.
+    /// The shapes that the plan takes. For an encoder's plan only the length of the sources matters.
     pub shapes: PlanShapes,
     /// The plan, beside the record.
     pub plan: FileEntry,

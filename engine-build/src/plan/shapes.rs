@@ -17,21 +17,21 @@ const USUAL_SOURCE: u32 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "[u32; 3]", into = "[u32; 3]")]
 pub struct Range {
-    /// Taken from here on.
+    /// The smallest size that the plan takes.
     pub min: u32,
     /// The size that the plan is optimized for.
     pub opt: u32,
-    /// Taken up to here.
+    /// The largest size that the plan takes.
     pub max: u32,
 }
 
 impl Range {
-    /// Of its three numbers.
+    /// A range of sizes from `min` to `max`, optimized for `opt`.
     pub const fn new(min: u32, opt: u32, max: u32) -> Self {
         Self { min, opt, max }
     }
 
-    /// One number and no other.
+    /// A range that holds one size only.
     pub(super) const fn exactly(size: u32) -> Self {
         Self::new(size, size, size)
     }
@@ -71,7 +71,7 @@ impl FromStr for Range {
     }
 }
 
-/// One optimization profile.
+/// The sizes of one optimization profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileShapes {
@@ -89,7 +89,7 @@ pub struct ProfileShapes {
 pub struct PlanShapes {
     /// Shapes of steps with any number of tokens per row.
     pub prefill: ProfileShapes,
-    /// One token per row.
+    /// Shapes of steps with one token per row.
     pub decode: ProfileShapes,
     /// Tokens of a source, in models that read one with an encoder: of the only one in a run of the encoder, and of the
     /// longest of all rows in a run of the decoder.

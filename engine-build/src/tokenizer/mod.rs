@@ -66,7 +66,7 @@ pub enum TokenizerError {
     /// An added token's id does not follow from the vocabulary.
     #[error("the added token {token:?} should have the id {expected}, but would get {found:?}: save a tokenizer.json")]
     AddedToken {
-        /// The token.
+        /// The token's text.
         token: String,
         /// The id that the checkpoint gives it.
         expected: u32,

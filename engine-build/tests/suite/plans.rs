@@ -342,7 +342,7 @@ fn varint(mut number: usize) -> Vec<u8> {
     bytes
 }
 
-/// ONNX's ValueInfoProto of an i64 vector of one element.
+/// ONNX's `ValueInfoProto` of an i64 vector of one element.
 fn value_info(name: &str) -> Vec<u8> {
     let dimension = field(1, &[0x08, 1]);
     let shape = field(2, &dimension);

@@ -11,7 +11,7 @@ use engine_build::{BuildOptions, Progress, build};
 
 use crate::tiny::{Tiny, poke};
 
-/// Of the weights.
+/// The file that lists which weights are written.
 const JOURNAL: &str = "model.weights.journal";
 
 /// A file's name and content.

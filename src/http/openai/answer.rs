@@ -12,7 +12,7 @@ use scheduler::Answer;
 pub struct Completion {
     /// A name for this answer.
     pub id: String,
-    /// What this is.
+    /// Type of the object.
     pub object: CompletionObject,
     /// When it was made, in Unix time.
     pub created: u64,
@@ -20,7 +20,7 @@ pub struct Completion {
     pub model: String,
     /// The sequences: those of the first prompt, then those of the second.
     pub choices: Vec<Choice>,
-    /// What it cost.
+    /// Tokens of the prompts and the answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub usage: Option<CompletionUsage>,
@@ -34,14 +34,14 @@ pub enum CompletionObject {
     TextCompletion,
 }
 
-/// A sequence.
+/// One generated sequence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct Choice {
-    /// Its place among the choices.
+    /// Index among the choices, from 0.
     pub index: usize,
-    /// The text.
+    /// The text that continues the prompt.
     pub text: String,
-    /// Its tokens' log-probabilities, if they were asked for.
+    /// Log-probabilities of the sequence's tokens, if they were asked for.
     pub logprobs: Option<Logprobs>,
     /// Why it ended; `null` while it goes on.
     pub finish_reason: Option<FinishReason>,
@@ -73,7 +73,7 @@ pub enum FinishReason {
     ContentFilter,
 }
 
-/// What an answer cost.
+/// Numbers of tokens of the prompts and the answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CompletionUsage {
     /// Tokens of the prompts.
@@ -140,7 +140,7 @@ impl Completion {
 }
 
 impl Logprobs {
-    /// Those of a whole sequence.
+    /// The log-probabilities of a whole sequence.
     pub fn new(sequence: &Sequence) -> Self {
         let mut logprobs = Self::default();
         let mut offset = 0;

@@ -28,9 +28,9 @@ pub struct ErrorBody {
 /// An error as OpenAI's clients expect it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ErrorInner {
-    /// For people.
+    /// What was wrong and what would be right, for people.
     pub message: String,
-    /// What kind of trouble it is.
+    /// The class of the error, in OpenAI's terms.
     #[serde(rename = "type")]
     pub class: ErrorClass,
     /// The field that is wrong, if it is one.
@@ -41,7 +41,7 @@ pub struct ErrorInner {
     pub kind: Kind,
 }
 
-/// What kind of trouble it is.
+/// The class of the error, in OpenAI's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorClass {

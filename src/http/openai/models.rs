@@ -6,13 +6,13 @@ use utoipa::ToSchema;
 /// A model that can be named in requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ModelCard {
-    /// Its name.
+    /// The model's name.
     pub id: String,
-    /// What this is.
+    /// Type of the object.
     pub object: ModelObject,
     /// When this server was started, in Unix time.
     pub created: u64,
-    /// Whose it is.
+    /// Owner of the model: always `foretype`.
     pub owned_by: &'static str,
 }
 
@@ -27,7 +27,7 @@ pub enum ModelObject {
 /// The models that can be named in requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ModelCards {
-    /// What this is.
+    /// Type of the object.
     pub object: ListObject,
     /// The models.
     pub data: Vec<ModelCard>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::engine::Generation;
+use crate::engine::{Generation, Work};
 use crate::error::Error;
 use crate::http::json::{OneOrMany, refused, single};
 
@@ -50,13 +50,13 @@ pub struct CompletionRequest {
     pub stop: Option<OneOrMany>,
     /// Send the text as it is generated.
     pub stream: Option<bool>,
-    /// How to stream.
+    /// Options of a stream.
     pub stream_options: Option<StreamOptions>,
     /// Seed of the random numbers.
     #[schema(minimum = -9223372036854775808_isize, maximum = 9223372036854775807_isize)]
     #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub seed: Option<i64>,
-    /// Ignored.
+    /// A name for the end user; ignored.
     pub user: Option<String>,
     /// Put the prompt in front of the text.
     pub echo: Option<bool>,
@@ -74,7 +74,7 @@ pub struct CompletionRequest {
     pub suffix: Option<String>,
 }
 
-/// How to stream.
+/// Options of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamOptions {
@@ -82,17 +82,27 @@ pub struct StreamOptions {
     pub include_usage: Option<bool>,
 }
 
-/// What a request comes to.
+/// A checked request: one generation for each prompt, and the form of the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// One for each prompt.
+    /// The generations, one for each prompt.
     pub generations: Vec<Generation>,
-    /// With the prompt.
+    /// Puts the prompt before the answer.
     pub echo: bool,
     /// With log-probabilities.
     pub logprobs: bool,
     /// With a last chunk about usage.
     pub include_usage: bool,
+}
+
+impl Plan {
+    /// What the request asks for of a model with room for `context` tokens.
+    pub fn work(&self, context: usize) -> Work {
+        // All prompts are continued alike.
+        let one = self.generations.first();
+        let (sequences, new) = one.map_or((0, None), |one| (one.sequences, one.max_new_tokens));
+        Work::generations(self.generations.len(), sequences, new, context)
+    }
 }
 
 impl CompletionRequest {

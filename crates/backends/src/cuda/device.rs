@@ -71,17 +71,17 @@ impl Device {
         Ok(Self { ordinal, handle, context, name: name.unwrap_or_default(), capability, driver })
     }
 
-    /// Its number, from 0.
+    /// Index of the GPU, from 0.
     pub fn ordinal(&self) -> usize {
         self.ordinal
     }
 
-    /// Its name, such as `NVIDIA A10G`.
+    /// The GPU's name, such as `NVIDIA A10G`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its compute capability times ten, such as 86.
+    /// The GPU's compute capability times ten, such as 86.
     pub fn capability(&self) -> u32 {
         self.capability
     }

@@ -16,9 +16,9 @@ const LIBRARY: &str = "libcuda.so.1";
 /// A call of the driver that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct CudaError {
-    /// The function.
+    /// Name of the driver's function.
     pub call: &'static str,
-    /// Its result; see `CUresult` in NVIDIA's documentation.
+    /// The result code that the function returned; see `CUresult` in NVIDIA's documentation.
     pub code: i32,
     /// The code's name, such as `CUDA_ERROR_OUT_OF_MEMORY`.
     pub name: String,
@@ -55,9 +55,9 @@ pub enum DriverError {
         path.display()
     )]
     TooOld {
-        /// The library.
+        /// The library's file.
         path: PathBuf,
-        /// The function.
+        /// Name of the missing function.
         function: &'static str,
     },
     /// A call of the driver failed.
@@ -75,7 +75,7 @@ pub(super) struct Copy3d {
     pub(super) depth: usize,
 }
 
-/// One half of `CUDA_MEMCPY3D`.
+/// The source's or the destination's half of `CUDA_MEMCPY3D`.
 #[repr(C)]
 pub(super) struct Copy3dSide {
     pub(super) x_bytes: usize,
@@ -173,7 +173,7 @@ impl Driver {
         Ok(Arc::new(driver))
     }
 
-    /// Where it was found.
+    /// The file that the driver was loaded from.
     pub fn path(&self) -> &Path {
         &self.path
     }

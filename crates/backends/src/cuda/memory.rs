@@ -47,12 +47,12 @@ impl DeviceMemory {
         Ok(memory)
     }
 
-    /// Where it is, for libraries that work on it. A multiple of 256.
+    /// Device address of the first byte, a multiple of 256.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its size in bytes.
+    /// Size of the memory in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

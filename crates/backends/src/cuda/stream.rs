@@ -32,7 +32,7 @@ unsafe impl Sync for Stream {}
 /// Rows of bytes in slices: one side of a [`Stream::copy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// The first byte.
+    /// Offset of the first byte from the start of the memory.
     pub offset: usize,
     /// Bytes from one row to the next.
     pub pitch: usize,
@@ -40,7 +40,7 @@ pub struct Region {
     pub rows: usize,
 }
 
-/// How much a [`Stream::copy`] copies.
+/// Size of the block that a [`Stream::copy`] copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Bytes of a row.

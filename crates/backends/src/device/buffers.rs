@@ -7,7 +7,7 @@ use super::sources::DeviceSources;
 use crate::cuda::{CudaError, DeviceMemory, Pinned, Stream};
 use scheduler::backend::{Batch, Limits, Outputs};
 
-/// Extents of a run.
+/// Sizes of the tensors of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shapes {
     /// Rows, and so lanes.
@@ -53,7 +53,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Those of a backend.
+    /// The bounds that a backend's limits give. `vocab_padded` is the width of the engine's rows of logits.
     pub fn new(limits: &Limits, vocab_padded: usize) -> Self {
         let &Limits { lanes, chunk, selected, top_k, vocab, .. } = limits;
         Self { lanes, chunk, selected, top_k, vocab, vocab_padded }
@@ -167,17 +167,17 @@ impl Buffers {
         &self.stream
     }
 
-    /// The bounds.
+    /// The bounds that the buffers were made for.
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
 
-    /// Where `past_len` is, i64 `[rows]`.
+    /// Device address of `past_len`, i64 `[rows]`.
     pub fn past_len(&self) -> u64 {
         self.inputs.address()
     }
 
-    /// Where `source_len` is, i64 `[rows]`.
+    /// Device address of `source_len`, i64 `[rows]`.
     pub fn source_len(&self) -> u64 {
         self.inputs.address() + (self.sizes.source_len_at() * size_of::<i64>()) as u64
     }
@@ -187,12 +187,12 @@ impl Buffers {
         self.sources.as_ref().map_or(0, DeviceSources::width)
     }
 
-    /// Where `select` is, i64 `[selected]`.
+    /// Device address of `select`, i64 `[selected]`.
     pub fn select(&self) -> u64 {
         self.inputs.address() + (self.sizes.select_at() * size_of::<i64>()) as u64
     }
 
-    /// Where `input_ids` is, i64 `[rows, longest]`.
+    /// Device address of `input_ids`, i64 `[rows, longest]`.
     pub fn input_ids(&self) -> u64 {
         self.inputs.address() + (self.sizes.ids_at() * size_of::<i64>()) as u64
     }
@@ -203,12 +203,12 @@ impl Buffers {
         [start, start + packed.top_logits as u64, start + packed.logsumexp as u64]
     }
 
-    /// Where `logits` is, f32 `[selected, vocab_padded]`.
+    /// Device address of `logits`, f32 `[selected, vocab_padded]`.
     pub fn logits(&self) -> u64 {
         self.logits.address()
     }
 
-    /// Brings a batch to the device, in one copy.
+    /// Copies a batch's inputs to the device, in one copy on the stream.
     pub(super) fn upload(&mut self, batch: &Batch, shapes: Shapes) -> Result<(), CudaError> {
         let Shapes { rows, longest, selected, .. } = shapes;
         let (select_at, ids_at) = (self.sizes.select_at(), self.sizes.ids_at());

@@ -103,7 +103,7 @@ impl DeviceKv {
         })
     }
 
-    /// The extents.
+    /// The extents of the cache and of its pages.
     pub fn shape(&self) -> KvShape {
         self.shape
     }

@@ -71,7 +71,7 @@ impl DeviceSources {
         &self.stream
     }
 
-    /// The extents.
+    /// The extents of a source and its slots.
     pub fn shape(&self) -> SourceShape {
         self.shape
     }

@@ -29,7 +29,7 @@ use scheduler::backend::{Backend, BackendError};
 /// The options that are particular to a CUDA device.
 #[derive(Clone, Debug, Default)]
 pub struct CudaOptions {
-    /// The device, from 0.
+    /// Index of the GPU, from 0.
     pub device: usize,
     /// The CUDA driver; the system's if absent.
     pub driver: Option<PathBuf>,

@@ -149,7 +149,7 @@ struct OnnxRuntime<T: Element> {
     shape: KvShape,
     vocab_padded: usize,
     kv: Kv<T>,
-    /// Of models with an encoder.
+    /// Memory for sources, in models with an encoder.
     sources: Option<Sources<T>>,
     /// `past_k_i`, `present_k_i`, `past_v_i`, `present_v_i`, in the order of the cache's tensors.
     kv_names: Vec<(CString, CString)>,
@@ -285,8 +285,8 @@ impl<T: Element> Backend for OnnxRuntime<T> {
             self.bindings.insert(shape, binding);
         }
         if let Some(binding) = self.bindings.get_mut(&shape) {
-            // SAFETY: made by `bind` for this session, over memory of this engine alone, of which no slice is alive; `&mut
-            // self` keeps other threads out.
+            // SAFETY: made by `bind` for this session, over memory of this engine alone, of which no slice is alive;
+            // `&mut self` keeps other threads out.
             unsafe { binding.run(&mut self.session) }.map_err(engine)?;
         }
         self.read_outputs(batch, out);

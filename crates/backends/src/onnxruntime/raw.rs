@@ -49,9 +49,10 @@ impl Drop for Allocation {
 
 /// Zeroed memory at a fixed address, as long as it lives: what tensors are laid over.
 ///
-/// Zeroed because a NaN in a masked KV slot would give NaN out. Pages of the KV pool that were never used take no
-/// memory: the allocator gets large zeroed blocks from the operating system untouched, but only at its own alignment,
-/// so this takes [`ALIGNMENT`] bytes more and begins at the first aligned address.
+/// Zeroed because a NaN in a masked KV slot would make the output NaN. Pages of the KV pool that were never used take
+/// no physical memory, because the allocator gets large zeroed blocks untouched from the operating system. It does so
+/// only at its own alignment: the block is therefore [`ALIGNMENT`] bytes larger, and begins at the first aligned
+/// address.
 pub struct Memory<T: Element> {
     allocation: Arc<Allocation>,
     start: NonNull<T>,
@@ -81,7 +82,7 @@ impl Element for i64 {
 unsafe impl<T: Element> Send for Memory<T> {}
 
 impl<T: Element> Memory<T> {
-    /// `len` zeroed elements.
+    /// Allocates `len` elements that are all zero.
     ///
     /// # Errors
     /// The system has no such memory, or no address space can hold it.

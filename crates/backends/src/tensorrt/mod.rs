@@ -51,7 +51,7 @@ pub struct Options {
     pub pool_bytes: usize,
     /// Whether steps of decoding are captured as CUDA graphs.
     pub graphs: bool,
-    /// Where plans that are built on the spot are kept: the bundle's folder may be read-only.
+    /// Folder for plans that this process builds: the bundle's own folder may be read-only.
     pub engines: PathBuf,
 }
 
@@ -76,7 +76,7 @@ pub enum LoadError {
     /// The plan is of another graph than its record says.
     #[error("the plan's {0}: build it again")]
     Tensor(String),
-    /// It doesn't fit into the device's memory.
+    /// The engine and its buffers don't fit into the device's memory.
     #[error(transparent)]
     Memory(#[from] TooLarge),
 }

@@ -82,7 +82,7 @@ pub(super) fn wanted(options: &Options, manifest: &Manifest) -> PlanShapes {
         .reading(manifest.model.source)
 }
 
-/// Where plans of this graph that were built here are.
+/// The folder of the plans of this graph that this machine has built.
 fn kept(options: &Options, manifest: &Manifest) -> PathBuf {
     let graph = manifest.file(GRAPH_FILE).map_or("", |file| file.sha256.as_str());
     options.engines.join(format!("{}-{}", manifest.name, &graph[..graph.len().min(16)]))

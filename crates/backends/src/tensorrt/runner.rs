@@ -61,12 +61,12 @@ struct Prepared {
 
 /// TensorRT's part of a step.
 pub struct TensorRtRunner {
-    /// By rows and width of the sources.
+    /// The runs that are prepared for decoding, by their rows and the width of their sources.
     decode: BTreeMap<(usize, usize), Prepared>,
     prefill: Option<Prepared>,
     engine: Engine,
     names: Names,
-    /// Of models that read sources.
+    /// The encoder's part, in models that read sources.
     encoder: Option<EncoderRunner>,
     scratch: DeviceMemory,
     /// Whether runs are captured; ends when one can't be.

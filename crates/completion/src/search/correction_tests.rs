@@ -1,4 +1,5 @@
-//! Corrections against brute force: every text that a tiny vocabulary can spell, weighted by how it may have been typed.
+//! Corrections against brute force: every text that a tiny vocabulary can spell, weighted by how it may have been
+//! typed.
 
 use rustc_hash::FxHashMap;
 
@@ -31,8 +32,8 @@ fn options(tolerance: Tolerance) -> SearchOptions {
     SearchOptions { suggestions: 10, beams: 80, max_new_tokens: 12, context: 32, tolerance, ..SearchOptions::default() }
 }
 
-/// The probability of each text and of its having been typed, by definition: of texts that begin with the typed text
-/// that of the text, of others times the cheapest way of having typed a beginning of it.
+/// The joint probability of each text and of its having been typed, by definition. For a text that begins with the
+/// typed text it is the text's own. For others the probability of the cheapest edits to a prefix of the text comes in.
 fn posterior(text: &Text, typed: &str, tolerance: Tolerance, all: &FxHashMap<String, f64>) -> Vec<(String, f64)> {
     let typing = Typed::new(typed, tolerance, text.costs());
     let mut weighted = Vec::new();

@@ -2,8 +2,8 @@
 //!
 //! A step is a path of tokens with the alignment of its text to the typed one. It stands at the level that the cheapest
 //! way of that alignment has reached. Levels are gone through in order. At each one the best few steps are expanded by
-//! the tokens that keep an alignment alive, and the steps behind them go to later levels. At the last level all that was
-//! typed is used up: these readings become beams of the search, as the openings of the covering set are.
+//! the tokens that keep an alignment alive, and the steps behind them go to later levels. At the last level all that
+//! was typed is used up: these readings become beams of the search, as the openings of the covering set are.
 //!
 //! What is not as probable as the text as it stands, within the channel's range, is not followed. So a typed text that
 //! the model expects costs next to nothing here. Steps without an edit are followed only to find edits behind them: the
@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+use super::levels::Levels;
 use super::token_filter::{Floor, LENGTHS, Windows};
 use super::token_walk::TokenWalk;
 use super::{Beam, Prefix, Search};
@@ -48,9 +49,9 @@ impl Step {
 /// The corrections that were found so far.
 pub(super) struct Corrections {
     /// By level: steps that wait. `[typed characters + 1]`
-    levels: Vec<Vec<Step>>,
-    /// By level: log-probability of the best reading so far, the text as it stands included. `[typed characters + 1]`
-    best: Vec<f64>,
+    steps: Vec<Vec<Step>>,
+    /// What steps must reach.
+    levels: Levels,
     level: usize,
     /// Steps of this level that were expanded.
     expanded: usize,
@@ -102,17 +103,14 @@ impl Search {
             let level = typing.level(beginning.chars().count());
             best[level] = best[level].max(joint + exact.lift(at, joint));
         }
-        // A text is at most as probable as its beginning.
-        for level in (0..typing.len()).rev() {
-            best[level] = best[level].max(best[level + 1]);
-        }
+        let levels = Levels::new(best, self.text.channel().beams, self.text.channel().range_nats);
         let alignment = Alignment::start(typing);
-        let mut levels = vec![Vec::new(); typing.len() + 1];
-        levels[0].push(Step { node: Paths::ROOT, joint: 0.0, lift: 0.0, prefix, alignment, aligned: 0 });
+        let mut steps = vec![Vec::new(); typing.len() + 1];
+        steps[0].push(Step { node: Paths::ROOT, joint: 0.0, lift: 0.0, prefix, alignment, aligned: 0 });
         let readings = vec![typed + lift];
         let (selected, repeated) = (Vec::new(), Vec::new());
         self.corrections =
-            Some(Corrections { levels, best, level: 0, expanded: 0, selected, readings, repeated, exact });
+            Some(Corrections { steps, levels, level: 0, expanded: 0, selected, readings, repeated, exact });
         lift
     }
 
@@ -132,8 +130,12 @@ impl Search {
     pub(super) fn find_corrections(&mut self) -> bool {
         let (Some(mut corrections), Some(typing)) = (self.corrections.take(), self.typing.take()) else { return true };
         let ended = loop {
-            for step in std::mem::take(&mut corrections.selected) {
-                self.expand_step(&typing, &mut corrections, &step);
+            let selected = std::mem::take(&mut corrections.selected);
+            // Tokens without one more edit come first: they raise what the others must reach.
+            let fitting: Vec<_> =
+                selected.iter().map(|step| self.extend_by_fitting(&typing, &mut corrections, step)).collect();
+            for (step, fitting) in selected.iter().zip(&fitting) {
+                self.extend_by_others(&typing, &mut corrections, step, fitting);
             }
             if corrections.level == typing.len() {
                 break true;
@@ -165,11 +167,10 @@ impl Search {
 
     /// Selects the steps of the level that are expanded next.
     fn select_steps(&mut self, typing: &Typed, corrections: &mut Corrections) {
-        let (beams, range) = (self.text.channel().beams, self.text.channel().range_nats);
-        let level = corrections.level;
-        let mut steps = std::mem::take(&mut corrections.levels[level]);
+        let (beams, level) = (self.text.channel().beams, corrections.level);
+        let mut steps = std::mem::take(&mut corrections.steps[level]);
         steps.sort_by(|a, b| b.score(typing).total_cmp(&a.score(typing)));
-        let worst = corrections.best[level] - range;
+        let worst = corrections.levels.floor(level);
         for step in steps {
             let (score, depth) = (step.score(typing), self.paths.depth(step.node));
             if score < worst || corrections.expanded == beams || depth > self.options.context {
@@ -187,7 +188,8 @@ impl Search {
         let negative = log_sum(corrections.repeated.iter().copied());
         self.readings_log_prob = positive + (-(negative - positive).exp()).ln_1p();
         let (beams, range) = (self.text.channel().beams, self.text.channel().reading_nats);
-        let (Some(mut readings), Some(&best)) = (corrections.levels.pop(), corrections.best.last()) else { return };
+        let best = corrections.levels.best_of_all();
+        let Some(mut readings) = corrections.steps.pop() else { return };
         readings.retain(|reading| !self.text.blocks(&reading.prefix.text, false));
         readings.sort_by(|a, b| b.score(typing).total_cmp(&a.score(typing)));
         for (rank, reading) in readings.into_iter().enumerate() {
@@ -205,26 +207,30 @@ impl Search {
         }
     }
 
-    /// Expands a step by its distribution: first by the tokens that fit without one more edit, then by the most probable
-    /// ones of those that need one.
-    fn expand_step(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step) {
-        let Some(next) = self.paths.next(step.node).cloned() else { return };
+    /// Completes queries that end behind a step, and extends it by the tokens that fit without one more edit. Returns
+    /// those tokens, sorted.
+    fn extend_by_fitting(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step) -> Vec<TokenId> {
+        let Some(next) = self.paths.next(step.node).cloned() else { return Vec::new() };
         self.end_step(step, &next);
-        let range = self.text.channel().range_nats;
         let start = step.joint + step.lift;
         let is_exact = step.alignment.is_exact();
-        let floor = Floor::new(&corrections.best, corrections.level, range);
+        let floor = Floor::new(&corrections.levels, corrections.level);
         let fitting = self.fitting_tokens(typing, step, start - floor.least);
         let lowest = f64::from(step.alignment.cheapest(typing).0) + floor.least - start;
         let known = fitting.iter().filter_map(|token| Some((token.0, next.log_prob(token.0)?)));
-        let known: Vec<(u32, f32)> = known.filter(|&(_, log_prob)| f64::from(log_prob) >= lowest).collect();
-        self.extend_by(typing, corrections, step, Extensions { tokens: known, is_exact, floor: &floor });
+        let tokens = known.filter(|&(_, log_prob)| f64::from(log_prob) >= lowest).collect();
+        self.extend_by(typing, corrections, step, Extensions { tokens, is_exact, floor: &floor });
+        fitting
+    }
+
+    /// Extends a step by the tokens that need one more edit, if it may have one.
+    fn extend_by_others(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step, fitting: &[TokenId]) {
+        let Some(next) = self.paths.next(step.node).cloned() else { return };
         if step.alignment.finished().is_some() {
             // Every token fits behind a reading.
-            return self.extend_finished(typing, corrections, step, &next, &fitting);
-        }
-        if step.alignment.may_be_edited(typing) {
-            self.extend_by_edits(typing, corrections, step, &next, &fitting);
+            self.extend_finished(typing, corrections, step, &next, fitting);
+        } else if step.alignment.may_be_edited(typing) {
+            self.extend_by_edits(typing, corrections, step, &next, fitting);
         }
     }
 
@@ -242,7 +248,6 @@ impl Search {
         let start = step.score(typing) - least_edit;
         let windows = Windows::new(typing, corrections.level, f64::from(typing.costs.least_loss()));
         let text = Arc::clone(&self.text);
-        let range = self.text.channel().range_nats;
         let is_near = |token: TokenId, log_prob: f32, floor: &Floor| {
             let length = text.token_length(token).min(LENGTHS - 1);
             let missing = floor.by_length[length] - start - f64::from(log_prob);
@@ -250,21 +255,26 @@ impl Search {
                 && windows.loss(text.folded(), token, length) <= least_edit - missing
                 && fitting.binary_search(&token).is_err()
         };
-        let floor = Floor::new(&corrections.best, corrections.level, range);
+        let floor = Floor::new(&corrections.levels, corrections.level);
+        let most = next.best().map(|(_, log_prob)| log_prob).fold(f32::NEG_INFINITY, f32::max);
+        self.best_dropped = self.best_dropped.max((start + f64::from(most)).min(floor.most));
         let tokens = next.best().filter(|&(token, p)| is_near(TokenId(token), p, &floor)).collect();
         self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
         let Some(bound) = next.unlisted_bound() else { return };
-        let floor = Floor::new(&corrections.best, corrections.level, range);
+        let floor = Floor::new(&corrections.levels, corrections.level);
         let highest = start + f64::from(bound);
-        self.best_dropped = self.best_dropped.max(highest.min(floor.least));
+        self.best_dropped = self.best_dropped.max(highest.min(floor.most));
         if highest < floor.least {
             return;
         }
         let Some(row) = next.row() else { return };
         let listed: FxHashSet<u32> = next.best().map(|(token, _)| token).collect();
-        let (least, bound) = ((floor.least - start) as f32, bound);
-        let unlisted = (0u32..).zip(row).filter(|&(_, &p)| p >= least && p <= bound).map(|(token, &p)| (token, p));
-        let unlisted = unlisted.filter(|&(token, p)| is_near(TokenId(token), p, &floor) && !listed.contains(&token));
+        let least = (floor.least - start) as f32;
+        // In the order of their bytes, in which they are aligned.
+        let unlisted = text.tokens_in_order().filter_map(|token| Some((token.0, *row.get(token.0 as usize)?)));
+        let unlisted = unlisted.filter(|&(token, p)| {
+            p >= least && p <= bound && is_near(TokenId(token), p, &floor) && !listed.contains(&token)
+        });
         let tokens = unlisted.collect();
         self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
     }
@@ -298,10 +308,10 @@ impl Search {
         next: &Distribution,
         fitting: &[TokenId],
     ) {
-        let floor = Floor::new(&corrections.best, corrections.level, self.text.channel().range_nats);
+        let floor = Floor::new(&corrections.levels, corrections.level);
         let start = step.score(typing);
         let bound = next.unlisted_bound().map_or(f64::NEG_INFINITY, f64::from);
-        self.best_dropped = self.best_dropped.max((start + bound).min(floor.least));
+        self.best_dropped = self.best_dropped.max((start + bound).min(floor.most));
         let is_near = |log_prob: f32| start + f64::from(log_prob) >= floor.least;
         let is_new = |token: u32| fitting.binary_search(&TokenId(token)).is_err();
         let tokens = next.known().filter(|&(token, log_prob)| is_near(log_prob) && is_new(token)).collect();
@@ -388,7 +398,7 @@ impl Search {
         let (cost, level) = longer.cheapest(typing);
         let score = joint + lift - f64::from(cost);
         let level = level.max(corrections.level);
-        if score < corrections.best[level] - self.text.channel().range_nats {
+        if score < corrections.levels.floor(level) {
             self.best_dropped = self.best_dropped.max(score);
             return;
         }
@@ -398,12 +408,9 @@ impl Search {
             let more = f64::from(-finished.cost).exp() - before;
             corrections.readings.extend((more > 0.0).then(|| joint + lift + more.ln()));
         }
-        // What reaches a level has passed those before it.
-        for best in corrections.best[..=level].iter_mut().rev().take_while(|best| **best < score) {
-            *best = score;
-        }
+        corrections.levels.add(level, score);
         let node = self.paths.child(step.node, token);
         let prefix = Prefix { rule, text, new_tokens: 0, corrected: true };
-        corrections.levels[level].push(Step { node, joint, lift, prefix, alignment: longer, aligned });
+        corrections.steps[level].push(Step { node, joint, lift, prefix, alignment: longer, aligned });
     }
 }

@@ -111,7 +111,7 @@ impl Search {
         candidate.token.map_or(from, |token| self.paths.child(from, token))
     }
 
-    /// What a token adds to a text.
+    /// The bytes that a token adds to a text.
     pub(super) fn token_bytes(&self, text: &[u8], token: TokenId) -> Option<&[u8]> {
         if text.is_empty() { self.text.first_bytes(token) } else { self.text.bytes(token) }
     }

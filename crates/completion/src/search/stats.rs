@@ -28,9 +28,9 @@ impl Default for SearchStats {
 /// Nodes whose distributions were requested speculatively, and how many of them were wanted.
 #[derive(Debug, Default)]
 pub(super) struct SpeculationCounts {
-    /// Of nodes requested along with the typed text.
+    /// Counts of nodes that were requested along with the typed text.
     with_typed_text: HitCount,
-    /// Of nodes requested later.
+    /// Counts of nodes that were requested later.
     later: HitCount,
 }
 

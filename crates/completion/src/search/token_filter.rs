@@ -1,6 +1,7 @@
 //! Which tokens are worth an alignment: those that are probable enough for where they lead, and that aren't made of
 //! characters that nobody typed.
 
+use super::levels::Levels;
 use crate::text::TokenId;
 use crate::text::folded_tokens::{CharacterSet, FIRST, FoldedTokens, character_set};
 use crate::typing::Typed;
@@ -10,25 +11,29 @@ const MOST_EDITS: usize = 2;
 /// Token lengths, in characters, that are told apart.
 pub(super) const LENGTHS: usize = 32;
 
-/// What a step's tokens must reach to be followed.
+/// The log-probabilities that a step's tokens must reach to be followed.
 pub(super) struct Floor {
     /// By a token's length in characters: the log-probability of the path that it leads to, less the cost of its edits.
     pub(super) by_length: [f64; LENGTHS],
     /// The lowest of them.
     pub(super) least: f64,
+    /// The highest of them.
+    pub(super) most: f64,
 }
 
 impl Floor {
-    /// For steps at `level`.
-    pub(super) fn new(best: &[f64], level: usize, range: f64) -> Self {
-        let last = best.len() - 1;
-        let lowest = |from: usize, to: usize| best[from..=to].iter().copied().fold(f64::INFINITY, f64::min) - range;
+    /// The floor for steps at `level`.
+    pub(super) fn new(levels: &Levels, level: usize) -> Self {
+        let last = levels.last();
+        let lowest = |from: usize, to: usize| (from..=to).map(|at| levels.floor(at)).fold(f64::INFINITY, f64::min);
         let by_length = std::array::from_fn(|length| {
             let from = (level + length).saturating_sub(MOST_EDITS).clamp(level, last);
             let to = if length + 1 == LENGTHS { last } else { (level + length + MOST_EDITS).min(last) };
             lowest(from, to)
         });
-        Self { by_length, least: by_length.iter().copied().fold(f64::INFINITY, f64::min) }
+        let least = by_length.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = by_length.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Self { by_length, least, most }
     }
 }
 
@@ -37,7 +42,7 @@ pub(super) struct Windows {
     /// By a token's length in characters: the typed characters that it may stand for; all where it may reach beyond
     /// what was typed.
     by_length: [CharacterSet; LENGTHS],
-    /// The same for a token's first characters.
+    /// The typed characters that a token's first characters may stand for.
     first: CharacterSet,
     /// The cheapest edit that leaves out or replaces a character.
     least_loss: f64,

@@ -3,40 +3,40 @@
 use crate::typing::Typed;
 use crate::typing::alignment::Alignment;
 
-/// The alignments of a token's beginnings.
+/// Aligns one token after another, and keeps the alignments of the last token's prefixes for the next one.
 pub(super) struct TokenWalk<'a> {
     typed: &'a Typed,
     start: Alignment,
-    /// Ways that cost more are dropped.
+    /// Alignments that cost more, in nats, are dropped.
     budget: f32,
     /// The bytes of the last token.
     last: Vec<u8>,
-    /// Alignments of beginnings of `last`, shortest first, each with its length in bytes.
-    beginnings: Vec<(usize, Alignment)>,
-    /// The length of the shortest beginning of `last` that leaves no way.
+    /// Alignments of prefixes of `last`, shortest first, each with the prefix's length in bytes.
+    prefixes: Vec<(usize, Alignment)>,
+    /// The length in bytes of the shortest prefix of `last` that no alignment within the budget is left for.
     dead: Option<usize>,
 }
 
 impl<'a> TokenWalk<'a> {
-    /// Behind a text that has the alignment `start` and ends with a whole character.
+    /// Aligns tokens behind a text that has the alignment `start` and ends with a whole character.
     pub(super) fn new(typed: &'a Typed, start: Alignment, budget: f32) -> Self {
-        Self { typed, start, budget, last: Vec::new(), beginnings: Vec::new(), dead: None }
+        Self { typed, start, budget, last: Vec::new(), prefixes: Vec::new(), dead: None }
     }
 
-    /// The alignment behind a token and the bytes of the token's whole characters; `None` if no way is left. It is
-    /// quickest if tokens come in the order of their bytes.
+    /// The alignment behind a token and the bytes of the token's whole characters; `None` if no alignment is left.
+    /// Fastest if tokens come in the order of their bytes.
     pub(super) fn align(&mut self, bytes: &[u8]) -> Option<(Alignment, usize)> {
         let common = bytes.iter().zip(&self.last).take_while(|(a, b)| a == b).count();
         if self.dead.is_some_and(|dead| dead <= common) {
             return None;
         }
         self.dead = None;
-        while self.beginnings.last().is_some_and(|(length, _)| *length > common) {
-            self.beginnings.pop();
+        while self.prefixes.last().is_some_and(|(length, _)| *length > common) {
+            self.prefixes.pop();
         }
         self.last.clear();
         self.last.extend_from_slice(bytes);
-        let (mut length, mut alignment) = self.beginnings.last().copied().unwrap_or((0, self.start));
+        let (mut length, mut alignment) = self.prefixes.last().copied().unwrap_or((0, self.start));
         let whole = bytes[length..].utf8_chunks().next().map_or("", |chunk| chunk.valid());
         for character in whole.chars() {
             alignment.push(self.typed, character, self.budget);
@@ -45,7 +45,7 @@ impl<'a> TokenWalk<'a> {
                 self.dead = Some(length);
                 return None;
             }
-            self.beginnings.push((length, alignment));
+            self.prefixes.push((length, alignment));
         }
         Some((alignment, length))
     }

@@ -13,7 +13,7 @@ use crate::typing::fold::folded;
 #[derive(Debug)]
 pub struct Blocklist {
     matcher: AhoCorasick,
-    /// By pattern: whether it is blocked with every ending.
+    /// Whether each pattern is blocked with every ending. `[patterns]`
     open_ended: Vec<bool>,
 }
 

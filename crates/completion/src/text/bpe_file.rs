@@ -21,7 +21,7 @@ pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BpeFileError {
-    /// Not JSON, or not a tokenizer's.
+    /// The file is not JSON, or lacks what a `tokenizer.json` of a BPE model has.
     #[error("not a tokenizer.json of a BPE model")]
     Json(#[from] serde_json::Error),
     /// The model isn't `BPE`.
@@ -30,17 +30,17 @@ pub enum BpeFileError {
     /// The file sets something that isn't GPT-2's.
     #[error("completions cannot be exact because {setting} {reason}")]
     NotGpt2 {
-        /// Where in the file, as a dotted path.
+        /// The setting in the file, as a dotted path.
         setting: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the setting.
         reason: &'static str,
     },
     /// A token outside the byte-level alphabet, that isn't a special token.
     #[error("token {id} ({token:?}) isn't written in the byte-level alphabet")]
     NotByteLevel {
-        /// Its id.
+        /// The token's id.
         id: u32,
-        /// As the file writes it.
+        /// The token as the file writes it.
         token: String,
     },
     /// An added token that isn't special: text that contains it isn't split into bytes.
@@ -48,15 +48,15 @@ pub enum BpeFileError {
         "completions cannot be exact because token {id} ({content:?}) is added to the vocabulary and isn't special"
     )]
     AddedText {
-        /// Its id.
+        /// The token's id.
         id: u32,
-        /// Its text.
+        /// The token's text.
         content: String,
     },
     /// A merge that isn't two tokens which make a third.
     #[error("merge {rank} isn't a pair of tokens that make a token")]
     BadMerge {
-        /// Its place in the list, from 0.
+        /// Index of the merge in the file's list, from 0.
         rank: usize,
     },
     /// An id above [`MAX_TOKEN_ID`].

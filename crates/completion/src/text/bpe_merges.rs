@@ -18,7 +18,7 @@ pub enum BpeError {
     /// A merge names a token that the vocabulary doesn't have, or that has no bytes.
     #[error("merge {rank} names token {}, which has no bytes in the vocabulary", token.0)]
     UnknownToken {
-        /// The merge's place in rank order, from 0.
+        /// Rank of the merge: its index in the list of merges, from 0.
         rank: usize,
         /// The token it names.
         token: TokenId,
@@ -26,7 +26,7 @@ pub enum BpeError {
     /// The merged token's bytes aren't its parts' bytes.
     #[error("merge {rank} makes token {}, whose bytes aren't those of its two parts", merged.0)]
     WrongBytes {
-        /// The merge's place in rank order, from 0.
+        /// Rank of the merge: its index in the list of merges, from 0.
         rank: usize,
         /// The token it makes.
         merged: TokenId,
@@ -34,7 +34,7 @@ pub enum BpeError {
     /// The same pair is merged twice.
     #[error("merge {rank} repeats the pair of an earlier merge")]
     RepeatedPair {
-        /// The later merge's place in rank order, from 0.
+        /// Rank of the later merge: its index in the list of merges, from 0.
         rank: usize,
     },
     /// A merge stands before the one that makes its part, so that what is canonical isn't decided pair by pair.
@@ -80,18 +80,18 @@ struct Made {
 /// How a token comes to be.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
-    /// It never does: no text contains it.
+    /// No text contains the token.
     Never,
-    /// It is a byte.
+    /// The token is a single byte.
     Byte,
-    /// By a merge.
+    /// The token is made by a merge.
     Merge(Made),
 }
 
 /// The merges of a vocabulary.
 #[derive(Clone, Debug)]
 pub(super) struct BpeMerges {
-    /// By token id.
+    /// How each token is made. `[vocab]`
     origins: Vec<Origin>,
     /// By left token id: `pairs[rows[left]..rows[left + 1]]` are its merges. One entry more than tokens.
     rows: Vec<u32>,
@@ -146,8 +146,8 @@ impl BpeMerges {
 
     /// Whether the border between two neighbours is never merged across, by any merge that ranks before `limit`.
     ///
-    /// It runs the merges backwards: of the two tokens at the border, the one that was made last is taken apart, and
-    /// while the tokens now at the border stood there, no merge of the two may have come first.
+    /// It undoes the merges, the latest first, of the two tokens at the border. While two tokens stood at the border,
+    /// no merge of these two may have had a lower rank than the merge that replaced one of them.
     fn holds(&self, mut left: TokenId, mut right: TokenId, mut limit: u32) -> bool {
         loop {
             if self.rank(left, right).is_some_and(|rank| rank < limit) {

@@ -1,4 +1,4 @@
-//! The tokens by their folded forms: which of them spell a part of a folded text, and which can't for a given price.
+//! The tokens by their folded forms: which of them spell a part of a folded text, and which can't within a given cost.
 //!
 //! This module knows nothing of alignments: it only says which tokens are worth one.
 
@@ -21,14 +21,14 @@ pub fn character_set(character: char) -> CharacterSet {
     1 << bit
 }
 
-/// See the module's documentation.
+/// A vocabulary's tokens in folded form, sorted, so that tokens that fit a typed text are found without a scan.
 #[derive(Clone, Debug)]
 pub struct FoldedTokens {
     /// Tokens that spell whole characters, sorted by their folded forms.
     sorted: Vec<(Box<[u8]>, TokenId)>,
     /// Tokens that begin or end inside a character.
     parts: Vec<TokenId>,
-    /// By token id: its folded characters, and those at its beginning.
+    /// Each token's folded characters, and those of its first [`FIRST`] characters. `[vocab]`
     letters: Vec<(CharacterSet, CharacterSet)>,
 }
 
@@ -89,7 +89,7 @@ impl FoldedTokens {
         self.letters.get(token.0 as usize).map_or(0, |letters| letters.0)
     }
 
-    /// Of these, those of the token's first [`FIRST`] characters.
+    /// The folded characters among the token's first [`FIRST`].
     pub fn first_letters(&self, token: TokenId) -> CharacterSet {
         self.letters.get(token.0 as usize).map_or(0, |letters| letters.1)
     }

@@ -81,7 +81,7 @@ impl PathRule {
     }
 }
 
-/// What a token is to the search.
+/// The role of a token in a search: text, end of a text, or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Adds its bytes to the text.
@@ -96,9 +96,9 @@ pub enum Role {
 pub struct Text {
     vocabulary: Arc<Vocabulary>,
     tokenizer: Tokenizer,
-    /// By token id.
+    /// The role of each token. `[vocab]`
     roles: Vec<Role>,
-    /// By token id: characters.
+    /// Number of characters of each token. `[vocab]`
     lengths: Vec<u16>,
     prompt: Vec<TokenId>,
     blocklist: Option<Blocklist>,
@@ -209,12 +209,17 @@ impl Text {
         self.vocabulary.place(token)
     }
 
+    /// The tokens that have bytes, in the order of these.
+    pub fn tokens_in_order(&self) -> impl Iterator<Item = TokenId> {
+        self.vocabulary.in_order().map(|(token, _)| token)
+    }
+
     /// How words are spelled that the model doesn't know.
     pub fn unknown_words(&self) -> &UnknownWords {
         self.unknown_words.get_or_init(|| UnknownWords::new(&self.vocabulary))
     }
 
-    /// What typing errors cost.
+    /// Costs of typing errors, in nats.
     pub fn costs(&self) -> &Arc<Costs> {
         &self.costs
     }

@@ -27,7 +27,7 @@ pub(super) enum PreTokenState {
     Letters,
     /// The first letter after an apostrophe that wasn't a contraction's: an `e` can't follow.
     LettersNotE,
-    /// The same, where an `l` can't follow.
+    /// The first letter after an apostrophe that wasn't a contraction's: an `l` can't follow.
     LettersNotL,
     /// Numbers.
     Numbers,
@@ -109,9 +109,9 @@ impl PreTokenState {
 pub(super) enum Edge {
     /// No character is unfinished.
     None,
-    /// It opens a new pre-token.
+    /// The character opens a new pre-token.
     Opens,
-    /// It goes on with the open one.
+    /// The character continues the open pre-token.
     Continues,
 }
 

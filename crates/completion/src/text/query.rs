@@ -15,7 +15,7 @@ pub enum QueryError {
     TooManyCharacters {
         /// Characters in the input.
         found: usize,
-        /// The limit.
+        /// The most that are accepted.
         limit: usize,
     },
     /// More tokens than the model has positions for.
@@ -23,16 +23,17 @@ pub enum QueryError {
     TooManyTokens {
         /// Tokens of the input.
         found: usize,
-        /// The limit.
+        /// The most that are accepted.
         limit: usize,
     },
     /// NUL, a line break or another control character.
     #[error(
-        "the input has the control character U+{:04X} at character {position}; send printable text on one line",
+        "the input has the {} U+{:04X} at character {position}; send printable text on one line",
+        if .character.is_control() { "control character" } else { "line separator" },
         *.character as u32
     )]
     ControlCharacter {
-        /// The character.
+        /// The control character.
         character: char,
         /// Characters before it.
         position: usize,
@@ -49,7 +50,7 @@ impl Query {
     /// See [`QueryError`].
     pub fn new(text: &str, max_characters: usize) -> Result<Self, QueryError> {
         // A tab in a paste, or the line break at its end, is a space.
-        let line = text.trim_end_matches(['\r', '\n']);
+        let line = text.trim_end_matches(ends_a_line);
         let end = if line.len() < text.len() && !line.ends_with(' ') { " " } else { "" };
         let text = &format!("{line}{end}").replace('\t', " ");
         let found = text.chars().count();
@@ -59,7 +60,7 @@ impl Query {
         if found > max_characters {
             return Err(QueryError::TooManyCharacters { found, limit: max_characters });
         }
-        match text.chars().enumerate().find(|(_, c)| c.is_control()) {
+        match text.chars().enumerate().find(|&(_, c)| c.is_control() || ends_a_line(c)) {
             Some((position, character)) => Err(QueryError::ControlCharacter { character, position }),
             None => Ok(Self(text.to_owned())),
         }
@@ -69,6 +70,11 @@ impl Query {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Whether a character ends a line: Unicode's mandatory breaks, but for the form feed and the vertical tab.
+fn ends_a_line(c: char) -> bool {
+    matches!(c, '\r' | '\n' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
 #[cfg(test)]
@@ -86,6 +92,12 @@ mod tests {
         assert_eq!(Query::new("ab \n", 8).unwrap().as_str(), "ab ");
         assert!(error("\t\n").contains("empty"));
         assert!(error("a\nb").contains("U+000A at character 1"));
+        for (c, name) in
+            [('\u{85}', "control character"), ('\u{2028}', "line separator"), ('\u{2029}', "line separator")]
+        {
+            assert!(error(&format!("a{c}b")).contains(&format!("{name} U+{:04X} at character 1", u32::from(c))));
+            assert_eq!(Query::new(&format!("ab{c}"), 8).unwrap().as_str(), "ab ");
+        }
         assert!(error("é\u{9f}").contains("U+009F at character 1"));
     }
 }

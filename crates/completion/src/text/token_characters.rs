@@ -18,7 +18,7 @@ pub(super) struct TokenCharacters<'a> {
     pub(super) tail_classes: ClassSet,
 }
 
-/// The same with an index instead of the slice.
+/// A token's characters, with a range of [`TokenCharacterTable::classes`] instead of the slice.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     start: u32,
@@ -32,7 +32,7 @@ struct Row {
 #[derive(Clone, Debug)]
 pub(super) struct TokenCharacterTable {
     classes: Vec<CharacterClass>,
-    /// By token id; none where no text contains the token.
+    /// The characters of each token; `None` where no text contains the token. `[vocab]`
     rows: Vec<Option<Row>>,
 }
 

@@ -9,7 +9,7 @@
 use super::canonical::{CanonicalBpe, PathState};
 use super::vocabulary::TokenId;
 
-/// One sequence of tokens, by its last.
+/// A sequence of tokens, represented by its last one.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     state: PathState,

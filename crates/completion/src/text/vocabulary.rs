@@ -25,7 +25,7 @@ pub struct Vocabulary {
     text: Vec<u8>,
     /// The tokens that have bytes, sorted by them.
     spans: Vec<Span>,
-    /// By token id: its place in `spans`.
+    /// Index in `spans` of each token; `None` for tokens without bytes. `[vocab]`
     places: Vec<Option<u32>>,
     /// By first byte `b`: `spans[first[b]..first[b + 1]]` begin with it. 257 entries.
     first: Vec<u32>,

@@ -1,10 +1,13 @@
 //! The cheapest way in which the beginning of a text became the typed text, followed one character at a time.
 //!
+//! A *way* is a sequence of edits. It turns a prefix of the text into a prefix of the typed text, at a cost in nats: the
+//! negative logarithm of its probability. Ways whose cost is above a budget are dropped.
+//!
 //! Damerau and Levenshtein's alignment with at most two edits. There are two rows: one compares characters as they are,
 //! the other their folded forms and has paid for the style of the whole text from the start.
 
 use super::channel::Costs;
-use super::fold::folded;
+use super::fold::{folded, is_folded};
 use super::words::may_be_edited;
 use super::{Line, Typed};
 
@@ -19,7 +22,7 @@ fn cell(edits: usize, offset: isize) -> usize {
 /// Everything typed was used up: what that cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finished {
-    /// In nats.
+    /// Negative logarithm of the probability of the edits, in nats.
     pub cost: f32,
     /// Edits, of which the style of the whole text is one.
     pub edits: u8,
@@ -47,11 +50,11 @@ struct Read {
     raw: char,
 }
 
-/// What ways may have.
+/// Limits of an alignment.
 #[derive(Clone, Copy)]
 struct Limits<'a> {
     max_edits: usize,
-    /// The most nats.
+    /// The highest cost, in nats.
     budget: f32,
     costs: &'a Costs,
 }
@@ -60,7 +63,9 @@ struct Limits<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alignment {
     plain: Row,
-    styled: Row,
+    /// None while it is `plain` with the cost of the style: the typed text and the text so far have folded characters
+    /// only.
+    styled: Option<Row>,
     /// Bytes of the text so far.
     bytes: usize,
     finished: Option<Finished>,
@@ -74,7 +79,18 @@ impl Row {
         row
     }
 
-    /// Whether no way is left.
+    /// The same ways at `cost` more, without those above `budget`.
+    fn raised(mut self, cost: f32, budget: f32) -> Self {
+        for cell in self.cells.iter_mut().chain(&mut self.before) {
+            *cell += cost;
+            if *cell > budget {
+                *cell = f32::INFINITY;
+            }
+        }
+        self
+    }
+
+    /// Whether every way of this row was dropped.
     fn is_dead(&self) -> bool {
         self.cells.iter().chain(&self.before).all(|cost| cost.is_infinite())
     }
@@ -188,12 +204,9 @@ impl Alignment {
     pub fn start(typed: &Typed) -> Self {
         let Typed { raw, folded, max_edits, costs, .. } = typed;
         let style = if typed.has_style { costs.style } else { f32::INFINITY };
-        Self {
-            plain: Row::start(raw, 0.0, *max_edits, costs),
-            styled: Row::start(folded, style, *max_edits, costs),
-            bytes: 0,
-            finished: None,
-        }
+        let is_same = typed.has_style && typed.is_folded;
+        let styled = (!is_same).then(|| Row::start(folded, style, *max_edits, costs));
+        Self { plain: Row::start(raw, 0.0, *max_edits, costs), styled, bytes: 0, finished: None }
     }
 
     /// Adds a character of the text. Ways that cost more than `budget` nats are dropped.
@@ -201,22 +214,26 @@ impl Alignment {
         let Typed { raw, folded: forms, max_edits, costs, .. } = typed;
         let limits = Limits { max_edits: *max_edits, budget, costs };
         self.bytes += c.len_utf8();
+        if self.styled.is_none() && !is_folded(c) {
+            self.styled = Some(self.plain.raised(costs.style, budget));
+        }
         if !self.plain.is_dead() {
             self.plain.push(raw, Read { c, raw: c }, limits);
             let finished = self.plain.take_finished(raw.len(), *max_edits);
             self.finish(finished, 0);
         }
-        if !self.styled.is_dead() {
+        if let Some(mut styled) = self.styled.filter(|styled| !styled.is_dead()) {
             let raw = c;
             for c in folded(raw) {
-                self.styled.push(forms, Read { c, raw }, limits);
-                let finished = self.styled.take_finished(forms.len(), *max_edits);
-                self.finish(finished, 1);
+                styled.push(forms, Read { c, raw }, limits);
+                self.finish(styled.take_finished(forms.len(), *max_edits), 1);
             }
+            self.styled = Some(styled);
         }
     }
 
-    /// Adds the characters of `bytes`, which follow the bytes `pending` of an unfinished character. Returns the bytes of
+    /// Adds the characters of `bytes`, which follow the bytes `pending` of an unfinished character. Returns the bytes
+    /// of
     /// `pending` and `bytes` that made whole characters. Stops where no way is left.
     pub fn push_bytes(&mut self, typed: &Typed, pending: &[u8], bytes: &[u8], budget: f32) -> usize {
         let joined;
@@ -263,7 +280,7 @@ impl Alignment {
     /// The cheapest way of all: its cost in nats, infinite if there is none, and the level that it has reached.
     pub fn cheapest(&self, typed: &Typed) -> (f32, usize) {
         let (plain, read) = self.plain.cheapest(typed.max_edits);
-        let (styled, level) = self.styled.cheapest(typed.max_edits);
+        let (styled, level) = self.styled.map_or((f32::INFINITY, 0), |styled| styled.cheapest(typed.max_edits));
         let going_on = if plain <= styled { (plain, typed.level(read)) } else { (styled, level) };
         match self.finished {
             Some(finished) if finished.cost <= going_on.0 => (finished.cost, typed.len()),
@@ -274,7 +291,8 @@ impl Alignment {
     /// The cheapest way to have used up each number of folded characters: `[level]` pairs of a level and its cost.
     pub fn reached(&self, typed: &Typed) -> impl Iterator<Item = (usize, f32)> {
         let mut reached: [(usize, f32); 2 * CELLS] = [(0, f32::INFINITY); 2 * CELLS];
-        let rows = self.plain.reached().map(|(at, cost)| (typed.level(at), cost)).chain(self.styled.reached());
+        let styled = self.styled.iter().flat_map(Row::reached);
+        let rows = self.plain.reached().map(|(at, cost)| (typed.level(at), cost)).chain(styled);
         let mut count = 0;
         for (level, cost) in rows {
             match reached[..count].iter_mut().find(|known| known.0 == level) {
@@ -292,12 +310,13 @@ impl Alignment {
     pub fn may_be_edited(&self, typed: &Typed) -> bool {
         // The cells of fewer edits come first.
         let fewer = typed.max_edits * typed.max_edits;
-        [&self.plain, &self.styled].iter().any(|row| row.cells[..fewer].iter().any(|cost| cost.is_finite()))
+        let mut rows = std::iter::once(&self.plain).chain(&self.styled);
+        rows.any(|row| row.cells[..fewer].iter().any(|cost| cost.is_finite()))
     }
 
-    /// Whether no way is left, nor will be.
+    /// Whether every way was dropped: no longer text can stand for the typed text.
     pub fn is_dead(&self) -> bool {
-        self.finished.is_none() && self.plain.is_dead() && self.styled.is_dead()
+        self.finished.is_none() && self.plain.is_dead() && self.styled.is_none_or(|styled| styled.is_dead())
     }
 
     /// The cheapest way in which the beginning of a whole text became the typed text.

@@ -10,7 +10,7 @@ use crate::distribution::log_add;
 /// The beginning of a word of the typed text.
 #[derive(Clone, Copy, Debug)]
 struct WordStart {
-    /// Bytes before it.
+    /// Bytes of the typed text before the word.
     at: usize,
     /// How much the mixture raises the model's log-probability of these bytes, in nats.
     lift: f64,
@@ -30,8 +30,8 @@ pub struct ExactReading {
 
 impl ExactReading {
     /// Prepares the words of a typed text. `unknown_word` is the probability that a word is one that the model doesn't
-    /// know, and `words` how such words are spelled. `joint` gives the model's log-probability of the text's first bytes, where a
-    /// token ends there.
+    /// know, and `words` how such words are spelled. `joint` gives the model's log-probability of the text's first
+    /// bytes, where a token ends there.
     pub fn new(typed: &str, unknown_word: f64, words: &UnknownWords, joint: impl Fn(usize) -> Option<f64>) -> Self {
         let first = WordStart { at: 0, lift: 0.0, mixed: 0.0 };
         let unknown = words.log_probs(typed);

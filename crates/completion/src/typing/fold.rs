@@ -18,6 +18,11 @@ pub fn folded(character: char) -> impl Iterator<Item = char> {
     ascii.into_iter().chain(other.into_iter().flatten())
 }
 
+/// Whether a character is its own folded form.
+pub fn is_folded(character: char) -> bool {
+    if character.is_ascii() { !character.is_ascii_uppercase() } else { folded(character).eq([character]) }
+}
+
 fn fold_beyond_ascii(character: char) -> Vec<char> {
     let mut decomposed = String::new();
     decomposed.extend(std::iter::once(character).nfkd().filter(|&c| canonical_combining_class(c) < FIRST_ACCENT_CLASS));

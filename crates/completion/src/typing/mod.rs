@@ -12,6 +12,7 @@
 //! | [`alignment`] | the cheapest way in which the beginning of a text became the typed text |
 //! | [`exact_reading`] | how probable the typed text is as it stands, unknown words included |
 //! | [`words`] | which words are codes, and whether case is a style |
+//! | [`learning`] | a channel from what people typed and accepted |
 //! | [`unknown_words`] | how words are spelled that the model doesn't know |
 //!
 //! Deliberately absent: the model and its distributions.
@@ -21,6 +22,7 @@ pub mod channel;
 pub mod exact_reading;
 pub mod fold;
 pub mod keyboard;
+pub mod learning;
 pub mod unknown_words;
 pub mod words;
 
@@ -50,7 +52,7 @@ const TWO_EDITS_FROM: usize = 5;
 /// The characters of a typed text as one of the two rows of an alignment compares them.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
-    /// The characters.
+    /// The characters, folded as this row of an alignment compares them.
     pub characters: Vec<char>,
     /// By character: whether it belongs to a code, which has no edits: see [`words`].
     pub is_code: Vec<bool>,
@@ -78,7 +80,7 @@ impl Line {
         !is_code(at) && !at.checked_sub(1).is_some_and(is_code)
     }
 
-    /// Characters.
+    /// Number of characters.
     pub fn len(&self) -> usize {
         self.characters.len()
     }
@@ -92,17 +94,19 @@ impl Line {
 /// A typed text, prepared for alignment.
 #[derive(Clone, Debug)]
 pub struct Typed {
-    /// Its characters as they are.
+    /// The typed characters as they are.
     pub raw: Line,
-    /// Its characters without case, width, accents and compatibility forms.
+    /// The typed characters without case, width, accents and compatibility forms.
     pub folded: Line,
     /// By number of characters of `raw`: the number of characters of `folded` that they became. `[raw + 1]`
     folded_before: Vec<usize>,
+    /// Whether it is its own folded form, in every character's case.
+    pub is_folded: bool,
     /// Whether the style of the whole text may be another one than that of what was meant.
     pub has_style: bool,
     /// Edits that are allowed, beside folding: 0, 1 or 2.
     pub max_edits: usize,
-    /// What the edits cost.
+    /// Costs of the edits, in nats.
     pub costs: Arc<Costs>,
 }
 
@@ -129,7 +133,8 @@ impl Typed {
             _ => 2,
         };
         let (has_style, costs) = (words.has_style, Arc::clone(costs));
-        Self { raw, folded: line, folded_before, has_style, max_edits, costs }
+        let is_folded = raw.characters == line.characters && line.cased.iter().all(Option::is_none);
+        Self { raw, folded: line, folded_before, is_folded, has_style, max_edits, costs }
     }
 
     /// The number of folded characters: how many levels a search for corrections has.

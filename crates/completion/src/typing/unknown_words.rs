@@ -11,15 +11,15 @@ use crate::text::Vocabulary;
 const START: char = ' ';
 /// Weights of a trigram's, a bigram's and a single character's share; the rest is spread over all characters.
 const WEIGHTS: [f64; 3] = [0.5, 0.25, 0.1];
-/// Characters that the rest is spread over.
+/// Number of characters that share the rest of the probability equally.
 const CHARACTERS: f64 = 100.0;
 
 /// Counts of the characters of a vocabulary. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct UnknownWords {
-    /// By the two characters before it, and a character: how often.
+    /// How often each character follows two others: the key has the two and the character.
     trigrams: FxHashMap<[char; 3], f64>,
-    /// By the two characters before it: how often.
+    /// How often each pair of characters stands before another one.
     pairs: FxHashMap<[char; 2], f64>,
     bigrams: FxHashMap<[char; 2], f64>,
     before: FxHashMap<char, f64>,

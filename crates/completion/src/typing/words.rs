@@ -1,8 +1,8 @@
 //! Which words of a typed text are codes, and whether its letter case is a style.
 //!
-//! A code is typed as it is meant: `$PRE3`, `US10123456`, `H04L`. Codes look like typing errors to a language model, and a
-//! wrong code is worse than none. So signs and words with digits have no edits, and no edit brings a sign or a digit into
-//! a text. Neither has a word in capitals among others that are not, and its case is meant.
+//! A code is typed as it is meant: `$PRE3`, `US10123456`, `H04L`. Codes look like typing errors to a language model,
+//! and a wrong code is worse than none. So signs and words with digits have no edits, and no edit brings a sign or a
+//! digit into a text. Neither has a word in capitals among others that are not, and its case is meant.
 
 /// What is known of a character from the word that it is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,9 +16,10 @@ pub struct Character {
 /// The characters of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// By character.
+    /// The characters of the text, in order.
     pub characters: Vec<Character>,
-    /// Whether letters have one style, codes aside: all small, all capitals, or a capital at the beginning of each word.
+    /// Whether letters have one style, codes aside: all small, all capitals, or a capital at the beginning of each
+    /// word.
     pub has_style: bool,
 }
 

@@ -146,8 +146,8 @@ impl Drop for Tiles {
 #[repr(align(64))]
 struct Products(#[expect(dead_code, reason = "room")] [i32; MAX_PANELS * MAX_HEIGHT * LANES]);
 
-/// Fetches a group of weights that is needed later, `ahead` bytes from the panels' beginnings; behind their end the
-/// next panels begin.
+/// Fetches a group of weights that is needed later: `ahead` bytes from the start of each panel. Behind the panels' end
+/// the next panels begin.
 #[inline(always)]
 fn fetch(weights: [*const u8; MAX_PANELS], panel_bytes: usize, ahead: usize) {
     let ahead = if ahead < panel_bytes { ahead } else { ahead + (MAX_PANELS - 1) * panel_bytes };

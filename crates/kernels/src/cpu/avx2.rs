@@ -19,9 +19,9 @@ pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
     unsafe { op.run::<Avx2>() }
 }
 
-/// Inputs without their signs, and for each the bits that turn a weight's byte into a signed number: that of the top
-/// alone, which takes the bias of 128 away, where the input is not negative, and the others where it is, which makes
-/// `-w - 1` of a weight `w`.
+/// Magnitudes of four inputs, and for each a mask that is XORed with a weight's byte. Where the input is not negative,
+/// the mask is the top bit: it takes the bias of 128 away. Where it is negative, the mask has the other seven bits,
+/// which give `-w - 1` for a weight `w`.
 #[derive(Clone, Copy)]
 pub(crate) struct Quad {
     magnitudes: __m256i,

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::client::Flow;
 use crate::job::JobId;
 use crate::request::{Answer, Event, Finish, Refusal, Superseded};
 use completion::{SequenceFinish, Task, TaskOutput};
@@ -11,6 +12,11 @@ use completion::{SequenceFinish, Task, TaskOutput};
 /// A request that was taken on.
 pub(super) struct Active {
     pub(super) job: JobId,
+    pub(super) flow: Flow,
+    /// Whether its flow has an account that knows of it; a request that is answered from the cache needs none.
+    pub(super) is_accounted: bool,
+    /// Positions that its flow has paid for.
+    pub(super) charged: usize,
     pub(super) deadline: Instant,
     pub(super) received: Instant,
     pub(super) started: Instant,
@@ -24,7 +30,7 @@ pub(super) struct Active {
 /// Parts of an answer on their way to a client.
 pub(super) struct Stream {
     pub(super) events: mpsc::Sender<Event>,
-    /// By sequence, or for suggestions in the first: how many were sent.
+    /// How many tokens of each sequence were sent; for suggestions, the first entry counts them.
     pub(super) sent: Vec<usize>,
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::observer::Observer;
 use crate::request::Failure;
 
-/// How often the watchdog looks.
+/// Interval at which the watchdog looks for steps that hang.
 const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 /// The state of a model's engines.
@@ -19,7 +19,7 @@ const WATCH_EVERY: Duration = Duration::from_millis(100);
 pub enum Health {
     /// Real steps have succeeded.
     Ready,
-    /// One failed, or doesn't come back.
+    /// An engine failed, or its step does not end.
     Failed(Failure),
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::admission::Admission;
 use super::health::{Board, Health, Watchdog};
 use super::options::PoolOptions;
 use super::parking::Parking;
@@ -93,18 +94,28 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Queues a request. If its preferred replica is parked and has all of its nodes cached, this thread answers it
-    /// instead.
+    /// Accepts a client's request, whose parts are then submitted.
+    ///
+    /// # Errors
+    /// [`Refusal::Stopping`] once [`Pool::drain`] was called.
+    pub fn admit(&self) -> Result<Admission, Refusal> {
+        Admission::new(&self.queue)
+    }
+
+    /// Queues a part of an accepted request. If its preferred replica is parked and has all of its nodes cached, this
+    /// thread answers it instead.
     ///
     /// # Errors
     /// [`Refusal::Unhealthy`] if no engine is running. A full queue is reported through the channel of the request that
-    /// is refused, which may be an older one.
-    pub fn submit(&self, request: Request) -> Result<(), Refusal> {
+    /// is refused, which may be another one.
+    pub fn submit(&self, _accepted: &Admission, request: Request) -> Result<(), Refusal> {
         match self.health() {
-            Health::Ready => match self.visit(request) {
-                Some(request) => self.queue.submit(request),
-                None => Ok(()),
-            },
+            Health::Ready => {
+                if let Some(request) = self.visit(request) {
+                    self.queue.submit(request);
+                }
+                Ok(())
+            }
             Health::Failed(failure) => Err(Refusal::Unhealthy(failure)),
         }
     }
@@ -130,15 +141,16 @@ impl Pool {
         self.health.clone()
     }
 
-    /// Accepts nothing more; what was accepted is answered, with what is found until then when `within` has passed.
+    /// Accepts no further request. What was accepted is answered in all its parts, with what is found until then when
+    /// `within` has passed.
     pub fn drain(&self, within: Duration) {
-        self.queue.close(Some(Instant::now() + within));
+        self.queue.close(Instant::now() + within);
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.queue.close(None);
+        self.queue.abandon();
         for (replica, thread) in self.threads.drain(..).enumerate() {
             // One that never comes back would keep the process from ending. A panic was reported when it happened.
             if !self.board.hangs(replica) {

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::line::{Line, LineLimits};
+use crate::client::Flow;
+use crate::line::{Line, LineLimits, Seeker};
 use crate::observer::Observer;
+use crate::places::Room;
 use crate::request::{Finish, Refusal, Request};
 
 struct State {
@@ -13,8 +15,12 @@ struct State {
     idle: Vec<bool>,
     /// By replica: whether it has got something to do elsewhere.
     called: Vec<bool>,
-    /// Why nothing more is accepted.
-    closed: Option<Refusal>,
+    /// Requests that were accepted and may have further parts.
+    admissions: usize,
+    /// Whether no further request is accepted.
+    closed: bool,
+    /// Whether the pool is being dropped: nobody can submit anything any more.
+    abandoned: bool,
     /// When running requests must end, if the server is being stopped.
     stop_by: Option<Instant>,
 }
@@ -25,7 +31,7 @@ pub(super) enum Taken {
     Request(Box<Request>),
     /// No request for now.
     Nothing,
-    /// No request any more: the queue is closed and empty.
+    /// No request any more: the queue is closed and empty, and nothing that was accepted has further parts.
     Closed,
 }
 
@@ -43,19 +49,39 @@ impl Queue {
             line: Line::new(limits),
             idle: vec![true; replicas],
             called: vec![false; replicas],
-            closed: None,
+            admissions: 0,
+            closed: false,
+            abandoned: false,
             stop_by: None,
         };
         Self { state: Mutex::new(state), changed: Condvar::new(), length: limits.length, observer }
     }
 
-    /// Lets a request wait, or refuses one there is no room for: this one, or an older one.
-    pub(super) fn submit(&self, request: Request) -> Result<(), Refusal> {
+    /// Accepts a request, whose parts come until [`Queue::leave`].
+    pub(super) fn enter(&self) -> Result<(), Refusal> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Refusal::Stopping);
+        }
+        state.admissions += 1;
+        Ok(())
+    }
+
+    /// An accepted request has no further parts.
+    pub(super) fn leave(&self) {
+        let mut state = self.lock();
+        state.admissions -= 1;
+        let is_last = state.closed && state.admissions == 0;
+        drop(state);
+        if is_last {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Lets a part of an accepted request wait, or refuses one there is no room for: this one, or another.
+    pub(super) fn submit(&self, request: Request) {
         let now = Instant::now();
         let mut state = self.lock();
-        if let Some(refusal) = &state.closed {
-            return Err(refusal.clone());
-        }
         let over = state.line.withdraw(now);
         let displaced = state.line.push(request, now);
         self.observer.queue_length(state.line.len());
@@ -66,18 +92,17 @@ impl Queue {
         if let Some(displaced) = displaced {
             displaced.refuse(Refusal::Busy(self.length));
         }
-        Ok(())
     }
 
     /// The next request for a replica, if there is one for it now.
-    pub(super) fn take(&self, replica: usize) -> Taken {
+    pub(super) fn take(&self, replica: usize, room: Room) -> Taken {
         let now = Instant::now();
         let mut state = self.lock();
         let over = state.line.withdraw(now);
         let State { line, idle, .. } = &mut *state;
-        let taken = match line.take(replica, idle, now) {
+        let taken = match line.take(Seeker { replica, idle, room }, now) {
             Some(request) => Taken::Request(Box::new(request)),
-            None if state.closed.is_some() && state.line.is_empty() => Taken::Closed,
+            None if state.is_over() => Taken::Closed,
             None => Taken::Nothing,
         };
         self.observer.queue_length(state.line.len());
@@ -94,9 +119,9 @@ impl Queue {
             let now = Instant::now();
             let over = state.line.withdraw(now);
             let is_over = !over.is_empty() || until.is_some_and(|until| until <= now);
-            let is_closed = state.closed.is_some() && state.line.is_empty();
             let called = std::mem::take(&mut state.called[replica]);
-            if called || is_over || is_closed || state.line.has(replica, &state.idle, now) {
+            let seeker = Seeker { replica, idle: &state.idle, room: Room::ALL };
+            if called || is_over || state.is_over() || state.line.has(seeker, now) {
                 break over;
             }
             // Nobody calls when a request has waited long enough for its preferred replica.
@@ -120,10 +145,20 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Ends waiting requests that were cancelled, superseded or are past their deadline, while replicas are busy.
-    pub(super) fn withdraw(&self) {
-        let over = self.lock().line.withdraw(Instant::now());
-        end(over);
+    /// A request runs that never waited.
+    pub(super) fn begins(&self, flow: Flow) {
+        self.lock().line.fair.begins(flow);
+    }
+
+    /// Positions were computed for running requests.
+    pub(super) fn charge(&self, computed: &[(Flow, usize)]) {
+        let mut state = self.lock();
+        computed.iter().for_each(|&(flow, positions)| state.line.fair.charge(flow, positions));
+    }
+
+    /// A running request has ended.
+    pub(super) fn ends(&self, flow: Flow) {
+        self.lock().line.fair.ends(flow);
     }
 
     /// Refuses everything that waits.
@@ -132,11 +167,18 @@ impl Queue {
         waiting.into_iter().for_each(|request| request.refuse(refusal.clone()));
     }
 
-    /// Accepts nothing more. What waits and runs is answered, by `stop_by` at the latest if that is given.
-    pub(super) fn close(&self, stop_by: Option<Instant>) {
+    /// Accepts no further request. What was accepted is answered in all its parts, with what there is at `stop_by`.
+    pub(super) fn close(&self, stop_by: Instant) {
         let mut state = self.lock();
-        state.closed = Some(Refusal::Stopping);
-        state.stop_by = stop_by.or(state.stop_by);
+        (state.closed, state.stop_by) = (true, Some(stop_by));
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Nothing more comes. What waits and runs is answered.
+    pub(super) fn abandon(&self) {
+        let mut state = self.lock();
+        (state.closed, state.abandoned) = (true, true);
         drop(state);
         self.changed.notify_all();
     }
@@ -152,7 +194,14 @@ impl Queue {
     }
 }
 
-/// Answers requests whose waiting is over.
+impl State {
+    /// Whether nothing waits, and nothing can come.
+    fn is_over(&self) -> bool {
+        self.closed && self.line.is_empty() && (self.abandoned || self.admissions == 0)
+    }
+}
+
+/// Answers requests that leave the queue without a model step: they were superseded, or their deadline has passed.
 fn end(over: Vec<Request>) {
     for request in over {
         let finish = if request.superseded.get() { Finish::Superseded } else { Finish::Deadline };
@@ -167,19 +216,42 @@ mod tests {
     use super::*;
     use crate::observer::Unobserved;
 
+    fn queue() -> Queue {
+        Queue::new(LineLimits { length: 1, patience: Duration::from_secs(1) }, 1, Arc::new(Unobserved))
+    }
+
     #[test]
     fn waiting_ends_in_time_and_only_then() {
-        let limits = LineLimits { length: 1, patience: Duration::from_secs(1) };
-        let queue = Queue::new(limits, 1, Arc::new(Unobserved));
-        assert!(matches!(queue.take(0), Taken::Nothing));
+        let queue = queue();
+        assert!(matches!(queue.take(0, Room::ALL), Taken::Nothing));
         let until = Instant::now() + Duration::from_millis(20);
         queue.wait(0, Some(until));
         assert!(Instant::now() >= until);
         queue.call(0);
         queue.wait(0, None);
-        assert!(matches!(queue.take(0), Taken::Nothing));
-        queue.close(None);
+        assert!(matches!(queue.take(0, Room::ALL), Taken::Nothing));
+        queue.close(until);
         queue.wait(0, None);
-        assert!(matches!(queue.take(0), Taken::Closed));
+        assert!(matches!(queue.take(0, Room::ALL), Taken::Closed));
+    }
+
+    #[test]
+    fn a_closed_queue_is_open_for_what_it_accepted() {
+        let queue = queue();
+        queue.enter().unwrap();
+        queue.close(Instant::now());
+        assert_eq!(queue.enter(), Err(Refusal::Stopping));
+        assert!(matches!(queue.take(0, Room::ALL), Taken::Nothing), "further parts may come");
+        queue.leave();
+        queue.wait(0, None);
+        assert!(matches!(queue.take(0, Room::ALL), Taken::Closed));
+    }
+
+    #[test]
+    fn a_queue_that_nobody_can_reach_waits_for_no_parts() {
+        let queue = queue();
+        queue.enter().unwrap();
+        queue.abandon();
+        assert!(matches!(queue.take(0, Room::ALL), Taken::Closed));
     }
 }

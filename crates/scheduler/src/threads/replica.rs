@@ -13,6 +13,7 @@ use super::queue::Queue;
 use super::worker::{End, Loop, Worker};
 use crate::backend::{LoadError, Loader};
 use crate::observer::Observer;
+use crate::places::Places;
 use crate::request::{Failure, Refusal};
 use crate::scheduler::Scheduler;
 
@@ -82,7 +83,7 @@ impl Replica {
             parking: Arc::clone(&self.parking),
             board: Arc::clone(&self.board),
             observer: self.observer.replica(self.replica),
-            max_batch: self.options.max_batch.max(1),
+            places: Places::new(self.options.max_batch),
             lookahead: self.options.lookahead,
             probe: self.probe,
         })

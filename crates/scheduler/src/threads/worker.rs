@@ -16,8 +16,10 @@ use super::health::Board;
 use super::lookahead::{Lookahead, Pending};
 use super::parking::Parking;
 use super::queue::{Queue, Taken};
+use crate::client::{Class, Flow};
 use crate::job::JobId;
 use crate::observer::{ReplicaObserver, StepReport};
+use crate::places::{Places, Room};
 use crate::request::{Failure, Finish, Request};
 use crate::scheduler::{Scheduler, Stepped};
 
@@ -38,7 +40,7 @@ pub(super) struct Worker {
     pub(super) board: Arc<Board>,
     pub(super) observer: Box<dyn ReplicaObserver>,
     /// Requests that may share steps.
-    pub(super) max_batch: usize,
+    pub(super) places: Places,
     pub(super) lookahead: bool,
     /// The token of a step that proves the engine works.
     pub(super) probe: TokenId,
@@ -99,18 +101,21 @@ impl Loop {
     /// Takes requests from the queue; waits for one if there is nothing to do.
     fn take_requests(mut self: Box<Self>) -> Result<Box<Self>, End> {
         self.report_prefix_cache();
-        while self.active.len() < self.worker.max_batch {
-            match (self.worker.queue.take(self.worker.replica), self.idle_until()) {
-                (Taken::Request(request), _) => drop(self.start(*request)),
+        loop {
+            match (self.worker.queue.take(self.worker.replica, self.room()), self.idle_until()) {
+                (Taken::Request(request), _) => drop(self.start(*request, true)),
                 (Taken::Closed, _) if self.active.is_empty() => return Err(End::Closed),
                 (Taken::Nothing, Some(until)) => self = self.wait(until)?,
                 (Taken::Closed | Taken::Nothing, _) => break,
             }
         }
-        if self.active.len() >= self.worker.max_batch {
-            self.worker.queue.withdraw();
-        }
         Ok(self)
+    }
+
+    /// The requests that there is room for.
+    fn room(&self) -> Room {
+        let bulk = self.active.iter().filter(|active| active.flow.class == Class::Bulk).count();
+        self.worker.places.room(self.active.len() - bulk, bulk)
     }
 
     /// `None` if there is something to do now; else when there will be, if that is known.
@@ -137,15 +142,28 @@ impl Loop {
         }
     }
 
-    fn start(&mut self, request: Request) -> JobId {
+    /// Takes a request on. `is_accounted`: whether it comes from the queue, which has accounts.
+    fn start(&mut self, request: Request, is_accounted: bool) -> JobId {
         self.lookahead.stop(&mut self.worker.scheduler);
-        let Request { task, deadline, received, superseded, events, reply, .. } = request;
+        let Request { task, flow, deadline, received, superseded, events, reply, .. } = request;
         let sequences = if let Task::Sampling(sampling) = &task { sampling.sequences() } else { 1 };
         let stream = events.map(|events| Stream { events, sent: vec![0; sequences] });
-        let job = self.worker.scheduler.add(task);
+        let job = self.worker.scheduler.add_of(flow, self.lookahead.prepared(task));
         let started = Instant::now();
         self.worker.observer.dequeued(started - received);
-        self.active.push(Active { job, deadline, received, started, superseded, stream, has_first: false, reply });
+        self.active.push(Active {
+            job,
+            flow,
+            is_accounted,
+            charged: 0,
+            deadline,
+            received,
+            started,
+            superseded,
+            stream,
+            has_first: false,
+            reply,
+        });
         self.worker.observer.active(self.active.len());
         job
     }
@@ -196,12 +214,28 @@ impl Loop {
             Err(_) => return Err(self.panicked()),
         };
         self.report_step(&stepped, computed_before, began);
+        self.charge();
         self.send_events();
         stepped.done.iter().for_each(|&job| self.finish(job));
         if !stepped.failed.is_empty() {
             return self.fail(&stepped.failed);
         }
         Ok(())
+    }
+
+    /// Lets every flow pay for what was computed for it.
+    fn charge(&mut self) {
+        let mut computed: Vec<(Flow, usize)> = Vec::new();
+        for active in &mut self.active {
+            let positions = self.worker.scheduler.usage(active.job).map_or(0, |usage| usage.positions_computed);
+            if positions > active.charged {
+                computed.push((active.flow, positions - active.charged));
+                active.charged = positions;
+            }
+        }
+        if !computed.is_empty() {
+            self.worker.queue.charge(&computed);
+        }
     }
 
     fn report_step(&mut self, stepped: &Stepped, computed_before: u64, began: Instant) {

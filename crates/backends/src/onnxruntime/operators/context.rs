@@ -72,7 +72,7 @@ impl Dims {
         }
     }
 
-    /// These with another last one.
+    /// The same extents with another size in the last dimension.
     pub(super) fn with_last(mut self, size: usize) -> Self {
         if let Some(last) = self.rank.checked_sub(1) {
             self.sizes[last] = size as i64;
@@ -100,8 +100,8 @@ unsafe impl<T: Sync> Send for Constant<T> {}
 
 impl<T> Constant<T> {
     pub(super) fn get(&self) -> &[T] {
-        // SAFETY: an initializer's elements (checked in `Info::constant`), whose address may be null only where there are
-        // none; the node that holds this is dropped before them.
+        // SAFETY: an initializer's elements (checked in `Info::constant`), whose address may be null only where there
+        // are none; the node that holds this is dropped before them.
         unsafe { slice(self.start, self.len) }
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct Prepared {
     hidden: usize,
     vocab: usize,
     positions: Option<Constant<f32>>,
-    /// Where that input is.
+    /// Index of the node's input `past_len`.
     past_len: usize,
 }
 

@@ -54,7 +54,7 @@ pub(super) struct Prepared {
     norm: NormConstants,
     bias: Option<Constant<f32>>,
     activation: Activation,
-    /// Where these inputs are, if the node has them.
+    /// Index of the node's input `factor`, if it has one. `residual` likewise.
     factor: Option<usize>,
     residual: Option<usize>,
 }

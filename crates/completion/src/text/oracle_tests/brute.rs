@@ -62,7 +62,7 @@ impl Tiny {
         tiny
     }
 
-    /// BpeMerges learned from random text: always the most frequent pair of neighbours within the reference's
+    /// [`BpeMerges`] learned from random text: always the most frequent pair of neighbours within the reference's
     /// pre-tokens.
     fn trained(alphabet: &[&str], random: &mut Random) -> Self {
         let mut tiny = Self::of_bytes(alphabet);
@@ -140,19 +140,19 @@ fn accepted(oracle: &Oracle, longest: usize) -> Vec<(Path, PathState)> {
     paths
 }
 
-/// `may_follow` accepts the beginnings of encodings and nothing else, and `may_end` whole encodings.
+/// `may_follow` accepts the prefixes of encodings and nothing else, and `may_end` whole encodings.
 fn check_paths(oracle: &Oracle, texts: &[(String, Path)], longest: usize) {
-    let beginnings: BTreeSet<&[TokenId]> =
+    let prefixes: BTreeSet<&[TokenId]> =
         texts.iter().flat_map(|(_, tokens)| (0..=tokens.len()).map(|n| &tokens[..n])).collect();
     let whole: BTreeSet<&[TokenId]> = texts.iter().map(|(_, tokens)| tokens.as_slice()).collect();
     for (path, state) in accepted(oracle, longest - HORIZON - 1) {
         let is_cut = characters(&oracle.spell(&path)).is_none();
-        assert!(is_cut || beginnings.contains(path.as_slice()), "{} is no beginning", oracle.show(&path));
+        assert!(is_cut || prefixes.contains(path.as_slice()), "{} is no prefix", oracle.show(&path));
         assert_eq!(oracle.canon.may_end(&state), whole.contains(path.as_slice()), "{}", oracle.show(&path));
     }
 }
 
-/// `cover` is the set of the shortest beginnings of encodings that spell the typed text.
+/// `cover` is the set of the shortest prefixes of encodings that spell the typed text.
 fn check_covers(oracle: &Oracle, texts: &[(String, Path)], longest: usize, is_closed: bool) {
     let mut covers = HashMap::<&str, BTreeSet<&[TokenId]>>::new();
     for (text, tokens) in texts {

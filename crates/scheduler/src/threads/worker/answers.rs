@@ -32,7 +32,7 @@ impl Loop {
     /// Answers a request whose task is done, or ends the lookahead.
     pub(super) fn finish(&mut self, job: JobId) {
         if self.lookahead.is(job) {
-            self.lookahead.stop(&mut self.worker.scheduler);
+            self.lookahead.finish(&mut self.worker.scheduler);
         } else if let Some(Task::Search(search)) = self.answer(job, None) {
             self.lookahead.answered(search);
         }
@@ -67,8 +67,16 @@ impl Loop {
     pub(super) fn remove(&mut self, job: JobId) -> Option<Active> {
         let index = self.active.iter().position(|active| active.job == job)?;
         let active = self.active.remove(index);
+        self.settle_account(&active);
         self.worker.observer.active(self.active.len());
         Some(active)
+    }
+
+    /// Tells a request's flow that it has ended.
+    pub(super) fn settle_account(&self, active: &Active) {
+        if active.is_accounted {
+            self.worker.queue.ends(active.flow);
+        }
     }
 
     fn count(&self, usage: Usage, wasted: bool) {

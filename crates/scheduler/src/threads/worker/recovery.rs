@@ -60,6 +60,7 @@ impl Loop {
         let mut jobs: Vec<JobId> = self.lookahead.abandon().into_iter().collect();
         for active in std::mem::take(&mut self.active) {
             jobs.push(active.job);
+            self.settle_account(&active);
             let _ = active.reply.send(Err(Refusal::Interrupted));
         }
         self.worker.observer.active(0);

@@ -13,10 +13,14 @@ impl Loop {
     /// Takes a request on an HTTP thread, and answers it if the prefix cache has all that it needs.
     /// Otherwise the model thread goes on with it.
     pub(in crate::threads) fn visit(&mut self, request: Request) {
-        let job = self.start(request);
+        let flow = request.flow;
+        let job = self.start(request, false);
         if self.worker.scheduler.replay(job, ROUNDS) {
             self.send_events();
             self.finish(job);
+        } else if let Some(active) = self.active.last_mut() {
+            active.is_accounted = true;
+            self.worker.queue.begins(flow);
         }
         // A model thread that waits with a limit begins the lookahead by itself.
         let has_lookahead = self.lookahead.pending() != super::Pending::Nothing;
@@ -29,7 +33,7 @@ impl Loop {
 
 impl Parked for Loop {
     fn has_room(&self) -> bool {
-        self.broken.is_none() && self.active.len() < self.worker.max_batch
+        self.broken.is_none() && self.room().interactive
     }
 
     fn has_panicked(&mut self) {

@@ -1,0 +1,103 @@
+//! What of a step is whose: which tasks advance, which of them speculate, and whose nodes are planned.
+
+use super::Scheduler;
+use crate::job::JobId;
+use crate::order::{Turn, one_of_each};
+use crate::plan::{Plan, PlanLimits, Wants};
+
+/// Beside interactive work, bulk work has one of so many rows, in the steps that it has a part in.
+const BULK_SHARE: usize = 4;
+
+impl Scheduler {
+    /// Rows of this step that bulk work may have: all of them, or beside interactive work a few of every so many.
+    pub(super) fn bulk_rows(&self, turn: Turn) -> usize {
+        let lanes = self.backend.limits().lanes;
+        match self.is_interactive() {
+            false => lanes,
+            true if turn.has_bulk() => lanes.div_ceil(BULK_SHARE),
+            true => 0,
+        }
+    }
+
+    /// Advances every task as far as the prefix cache allows, and returns those that are done. What takes long is spread
+    /// over several steps: choosing tokens from whole vocabularies, and bulk work. A step settles twice, so that such
+    /// tasks choose as many tokens in it as it has rows, and bulk ones as many as they may have of these.
+    pub(super) fn settle(&mut self, turn: Turn, bulk_rows: usize) -> Vec<JobId> {
+        let (mut choices, mut unbounded) = (self.backend.limits().lanes.div_ceil(2), usize::MAX);
+        let mut bulk_choices = bulk_rows.div_ceil(2);
+        let (mut done, mut slow) = (Vec::new(), Vec::new());
+        for (index, job) in self.jobs.iter_mut().enumerate() {
+            if !job.is_quick() {
+                slow.push(index);
+            } else if job.settle(&mut self.cache, &mut unbounded) {
+                done.push(job.id);
+            }
+        }
+        turn.sort(&mut slow, |&index| self.jobs[index].standing(0));
+        for index in one_of_each(slow, |&index| self.jobs[index].flow.client) {
+            let job = &mut self.jobs[index];
+            let choices = if job.is_bulk() { &mut bulk_choices } else { &mut choices };
+            if *choices > 0 && job.settle(&mut self.cache, choices) {
+                done.push(job.id);
+            }
+        }
+        done
+    }
+
+    /// Whether an interactive request wants something of this step.
+    pub(super) fn is_interactive(&self) -> bool {
+        self.jobs.iter().any(|job| !job.is_bulk() && !job.ahead && job.missing_source().is_none())
+    }
+
+    /// Lets every task ask for what it will probably want next, to fill the step that it has to wait for anyway.
+    pub(super) fn speculate(&mut self, bulk_rows: usize) {
+        let bulk = bulk_rows > 0;
+        let sharing = self.jobs.iter().filter(|job| bulk || !job.is_bulk()).count().max(1);
+        let share = self.backend.limits().lanes / sharing;
+        // The more share a step, the less of it each saves.
+        let jobs = sharing as f64;
+        for job in self.jobs.iter_mut().filter(|job| !job.ahead && (bulk || !job.is_bulk())) {
+            let rows = rows_worth_filling(job.task.speculation_hit_rate(), self.forward_cost / jobs).min(share);
+            let asked = job.task.paths().wanted().len();
+            if asked < rows {
+                job.task.speculate(rows - asked);
+            }
+            job.supply_known(&mut self.cache);
+        }
+    }
+
+    /// Packs missing nodes of all jobs into rows, those of bulk jobs into so many.
+    pub(super) fn plan(&mut self, turn: Turn, mut bulk_rows: usize) -> Plan {
+        let limits = self.backend.limits();
+        let mut plan = Plan::new(PlanLimits {
+            rows: limits.lanes,
+            context: limits.context,
+            chunk: limits.chunk,
+            positions: self.step_tokens,
+            selected: limits.selected,
+        });
+        let sharing = self.jobs.iter().enumerate().filter(|(_, job)| bulk_rows > 0 || !job.is_bulk());
+        let mut wants: Vec<Wants> = sharing.filter_map(|(index, job)| job.wants(index, &self.cache)).collect();
+        turn.sort(&mut wants, |wants| wants.standing);
+        let mut wants = one_of_each(wants, |wants| self.jobs[wants.job].flow.client);
+        if bulk_rows < limits.lanes {
+            for wants in wants.iter_mut().filter(|wants| self.jobs[wants.job].is_bulk()) {
+                wants.targets.truncate(bulk_rows);
+                bulk_rows -= wants.targets.len();
+            }
+            wants.retain(|wants| !wants.targets.is_empty());
+        }
+        plan.pack(&wants, turn, &self.cache);
+        plan
+    }
+}
+
+/// How many rows of a step are worth filling for one task.
+///
+/// Each speculative row costs a row. With the probability `hit_rate` it saves a row of a later forward and that
+/// forward's fixed cost, spread over its n rows. It pays while hit_rate * (1 + forward_cost / n) > 1.
+pub(super) fn rows_worth_filling(hit_rate: f64, forward_cost: f64) -> usize {
+    // At most 99 %, so that the division stays finite.
+    let odds = hit_rate.min(0.99) / (1.0 - hit_rate.min(0.99));
+    1 + (odds * forward_cost) as usize
+}

@@ -1,0 +1,175 @@
+//! Somebody types beside clients who send the largest bodies that are allowed, without pause: the typing stays quick, and
+//! none of it is refused. `make fairness` measures longer than `make test` does, and holds the times to their bound.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::repository;
+
+/// Clients who flood the server.
+const CLIENTS: usize = 8;
+/// Between two keys of somebody who types fast.
+const KEY: Duration = Duration::from_nanos(1_000_000_000 / 6);
+/// Keys in `make test`, alone and beside the flood.
+const FEW_KEYS: usize = 40;
+/// What a key may take where three times as long as alone is less.
+const BOUND: Duration = Duration::from_millis(50);
+
+/// A server of the demo model, ended when dropped.
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(cache: &Path) -> Self {
+        // What is measured may be another build.
+        let program = std::env::var_os("FORETYPE_FAIRNESS_PROGRAM");
+        let mut process = Command::new(program.unwrap_or_else(|| env!("CARGO_BIN_EXE_foretype").into()))
+            .args(["serve", "--port", "0", "--kv-pool-mib", "64", "--model"])
+            .arg(repository("models/demo"))
+            .arg("--cache")
+            .arg(cache)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(process.stdout.take().unwrap()).lines();
+        let ready = said.find_map(|line| line.unwrap().split_once("http://").map(|(_, rest)| rest.to_owned())).unwrap();
+        Self { process, address: ready.split(". Try").next().unwrap().to_owned() }
+    }
+
+    /// A request of a client with an address of its own, written and not yet answered.
+    fn send(&self, client: usize, content_type: &str, body: &str) -> std::io::Result<TcpStream> {
+        let mut connection = TcpStream::connect(&self.address)?;
+        connection.set_nodelay(true)?;
+        let head = format!(
+            "POST /invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Real-IP: 10.0.0.{client}\r\n\
+             Content-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        connection.write_all(head.as_bytes())?;
+        connection.write_all(body.as_bytes())?;
+        Ok(connection)
+    }
+
+    /// Sends the same again and again until the server ends.
+    fn flood(&self, client: usize, content_type: &str, body: &str) {
+        while let Ok(mut connection) = self.send(client, content_type, body) {
+            let mut some = [0; 1 << 16];
+            while connection.read(&mut some).is_ok_and(|read| read > 0) {}
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// How long keys took to be answered, counted from the instant at which they were due.
+struct Typing {
+    times: Vec<Duration>,
+    refused: usize,
+}
+
+impl Typing {
+    /// Somebody types held-out queries, whose texts nobody has typed before.
+    fn measure(server: &Server, queries: &[String], keys: usize) -> Self {
+        let texts = queries.iter().flat_map(|query| (1..=query.chars().count()).map(move |end| (query, end)));
+        let (mut times, mut refused, start) = (Vec::new(), 0, Instant::now());
+        for (number, (query, end)) in texts.cycle().take(keys).enumerate() {
+            let due = start + KEY * number as u32;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            let typed: String = query.chars().take(end).collect();
+            let body = serde_json::json!({ "input": typed, "session": "somebody" }).to_string();
+            let mut answer = String::new();
+            server.send(99, "application/json", &body).unwrap().read_to_string(&mut answer).unwrap();
+            times.push(due.elapsed());
+            refused += usize::from(!answer.starts_with("HTTP/1.1 200"));
+        }
+        times.sort_unstable();
+        Self { times, refused }
+    }
+
+    fn percentile(&self, percent: usize) -> Duration {
+        self.times[(self.times.len() * percent / 100).min(self.times.len() - 1)]
+    }
+
+    fn report(&self, name: &str) {
+        let [p50, p95, p99] = [50, 95, 99].map(|percent| self.percentile(percent).as_secs_f64() * 1e3);
+        let (keys, refused) = (self.times.len(), self.refused);
+        println!("{name}: p50 {p50:.1} ms, p95 {p95:.1} ms, p99 {p99:.1} ms, {refused} of {keys} keys refused");
+    }
+}
+
+/// The largest batch: as many bytes and as many tokens as are allowed.
+fn largest_batch() -> String {
+    let prompt = "wireless charging of electric vehicles ".repeat(2);
+    let inputs: Vec<String> = (0..32).map(|n| format!("{n} {prompt}")).collect();
+    let parameters = serde_json::json!({ "n": 100, "do_sample": true, "max_new_tokens": 60 });
+    let line = serde_json::json!({ "inputs": inputs, "parameters": parameters }).to_string();
+    // 32 prompts x 100 sequences x 60 tokens of the 67,108,864 that are allowed, and less than a mebibyte.
+    let lines = 349.min((1 << 20) / (line.len() + 1));
+    vec![line; lines].join("\n")
+}
+
+fn queries() -> Vec<String> {
+    let file = std::fs::read_to_string(repository("models/demo/queries/heldout_unseen.txt")).unwrap();
+    file.lines().filter(|line| line.len() > 8).map(str::to_owned).collect()
+}
+
+/// Types alone and then beside floods of `body`. Returns both.
+fn typing_beside(body: &str, content_type: &str, connections: usize, keys: usize) -> [Typing; 2] {
+    let cache = tempfile::tempdir().unwrap();
+    let (server, queries) = (Server::start(cache.path()), queries());
+    let half = queries.len() / 2;
+    let alone = Typing::measure(&server, &queries[..half], keys);
+    let beside = std::thread::scope(|scope| {
+        for connection in 0..CLIENTS * connections {
+            let server = &server;
+            scope.spawn(move || server.flood(connection % CLIENTS, content_type, body));
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        let beside = Typing::measure(&server, &queries[half..], keys);
+        // Ends the flood.
+        assert!(Command::new("kill").args(["-KILL", &server.process.id().to_string()]).status().unwrap().success());
+        beside
+    });
+    alone.report("alone");
+    beside.report("beside");
+    [alone, beside]
+}
+
+/// Keys to type, and the percentile that is held to the bound: other tests use the cores in `make test`.
+fn extent() -> (usize, usize) {
+    let keys = std::env::var("FORETYPE_FAIRNESS_KEYS").ok().and_then(|keys| keys.parse().ok());
+    keys.map_or((FEW_KEYS, 50), |keys| (keys, 99))
+}
+
+fn check([alone, beside]: &[Typing; 2], percent: usize) {
+    assert_eq!((alone.refused, beside.refused), (0, 0));
+    let bound = BOUND.max(3 * alone.percentile(percent));
+    assert!(beside.percentile(percent) <= bound, "p{percent}: {:?} of {bound:?}", beside.percentile(percent));
+}
+
+#[test]
+fn typing_is_quick_beside_the_largest_batches() {
+    let (keys, percent) = extent();
+    check(&typing_beside(&largest_batch(), "application/jsonlines", 1, keys), percent);
+}
+
+#[test]
+fn typing_is_not_refused_beside_single_requests_without_pause() {
+    let (keys, _) = extent();
+    let parameters = serde_json::json!({ "n": 32, "do_sample": true, "max_new_tokens": 60 });
+    let body = serde_json::json!({ "inputs": "heat", "parameters": parameters }).to_string();
+    // 320 at once: more than the queue has places for.
+    let [alone, beside] = typing_beside(&body, "application/json", 40, keys);
+    assert_eq!((alone.refused, beside.refused), (0, 0));
+}

@@ -236,7 +236,7 @@ fn read_extras(options: &BuildOptions) -> Result<Vec<(&'static str, Vec<u8>)>, B
 fn read_channel(options: &BuildOptions) -> Result<Option<Channel>, BuildError> {
     let written = options.typing.as_ref().map(|path| {
         let wrong = |reason: String| BuildError::Typing { path: path.clone(), reason };
-        let json = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let json = extras::read_text(path)?;
         Channel::from_json(&json).map_err(|error| wrong(error.to_string()))
     });
     let written = written.transpose()?;

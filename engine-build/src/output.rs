@@ -28,7 +28,7 @@ pub(crate) struct PartialBundle {
 }
 
 impl PartialBundle {
-    /// Takes `OUT.partial` beside `out`, which must be absent, an empty folder or a bundle, or makes `OUT.partial-PID-N`
+    /// Takes `OUT.partial` beside `out`, which must be absent, an empty folder or a bundle. Makes `OUT.partial-PID-N`
     /// if another process is at the former.
     pub(crate) fn create(out: &Path) -> Result<Self, BuildError> {
         let out = check_output(out)?;

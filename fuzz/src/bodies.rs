@@ -8,25 +8,39 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use bundle::Manifest;
+use bundle::extras::{POPULAR_FILE, popular_map, read_blocklist, read_popular};
+use bundle::limits::{MAX_LAYERS, MAX_VOCAB};
+use bundle::manifest::{WEIGHTS_FILE, seal};
+use completion::text::blocklist::Blocklist;
 use completion::text::query::Query;
 use completion::text::{Method, Opening, Text, TokenId};
+use completion::typing::channel::Channel;
 use engine_build::check_weights;
 use foretype::engine::Completion;
 use foretype::error::Error;
 use foretype::http::openai::CompletionRequest;
 use foretype::http::suggest::Invocation;
 use foretype::http::{body, json, lines};
+use foretype::popular::Popular;
+
+#[path = "operators.rs"]
+mod operators;
+
+pub use self::operators::operators;
 
 /// A target: its name, which is its corpus' folder, and what it does.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 8] = [
     ("request_body", request_body),
     ("tokenizer_input", tokenizer_input),
     ("safetensors", safetensors),
     ("manifest", manifest),
     ("tokenizer_json", tokenizer_json),
+    ("operators", operators),
+    ("typing", typing),
+    ("extras", extras),
 ];
 
 const METHODS: [Method; 3] = [Method::Exact, Method::Healed, Method::Naive];
@@ -154,12 +168,20 @@ fn scratch() -> tempfile::TempDir {
 /// A bundle's manifest. What is accepted is written as it was read.
 pub fn manifest(data: &[u8]) {
     let path = Path::new("manifest.json");
-    let Ok(manifest) = Manifest::parse(path, data) else { return };
-    let json = serde_json::to_vec(&manifest).expect("a manifest is JSON");
-    assert_eq!(Manifest::parse(path, &json).expect("what was accepted once"), manifest);
+    // With its checksum put right, which no mutation would hit.
+    let sealed = seal(data);
+    let Ok(manifest) = Manifest::parse(path, sealed.as_deref().unwrap_or(data)) else { return };
+    let mut written = manifest.clone();
+    let json = written.to_json().expect("a manifest is JSON");
+    written.checksum.clone_from(&manifest.checksum);
+    assert_eq!(written, manifest);
+    Manifest::parse(path, &json).expect("what was accepted once");
     // Its sizes are those of a model: none overflows what a server makes of them.
     let model = &manifest.model;
-    assert!(model.heads.checked_mul(model.head_dim).is_some() && model.vocab_padded >= model.vocab);
+    assert!(model.vocab_padded >= model.vocab && model.vocab <= MAX_VOCAB && model.layers <= MAX_LAYERS);
+    let page = 2 * u128::from(model.layers) * u128::from(model.kv_heads) * u128::from(model.head_dim);
+    let weights = manifest.file(WEIGHTS_FILE).map_or(0, |file| u128::from(file.bytes));
+    assert!(page <= weights, "a position of the cache has {page} elements, the weights {weights} bytes");
     assert!(manifest.files.iter().all(|file| !file.path.contains("..") || !Path::new(&file.path).has_root()));
 }
 
@@ -173,5 +195,37 @@ pub fn tokenizer_json(data: &[u8]) {
     for id in (0..300).chain([u32::MAX]) {
         text.role(TokenId(id));
         text.bytes(TokenId(id));
+    }
+}
+
+/// The probabilities of typing errors. What is accepted is written as it was read.
+pub fn typing(data: &[u8]) {
+    let Ok(json) = std::str::from_utf8(data) else { return };
+    let Ok(channel) = Channel::from_json(json) else { return };
+    let written = serde_json::to_string(&channel).expect("a channel is JSON");
+    let again = Channel::from_json(&written).expect("what was accepted once");
+    assert_eq!(serde_json::to_string(&again).expect("a channel is JSON"), written);
+}
+
+/// A blocklist, popular queries as lines, and their map as a bundle has it.
+pub fn extras(data: &[u8]) {
+    let folder = scratch();
+    let path = folder.path().join(POPULAR_FILE);
+    std::fs::write(&path, data).expect("the file can be written");
+    if let Ok(terms) = read_blocklist(&path) {
+        drop(Blocklist::new(terms.iter().map(String::as_str)));
+    }
+    if let Ok(Some(popular)) = Popular::open(folder.path()) {
+        drop(popular.best("a", 3));
+    }
+    if let Ok(counts) = read_popular(&path) {
+        let queries: Vec<String> = counts.keys().cloned().collect();
+        popular_map(counts.clone()).expect("sorted keys make a map");
+        let popular = Popular::from_counts(counts).expect("sorted keys make a map");
+        for query in queries.iter().take(8) {
+            let typed = query.chars().next().map(String::from).unwrap_or_default();
+            let best = popular.best(&typed, 3);
+            assert!(best.iter().all(|(query, share)| query.starts_with(&typed) && (0.0..=1.0).contains(share)));
+        }
     }
 }

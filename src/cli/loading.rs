@@ -109,7 +109,7 @@ impl Loading {
             match Bundle::open(&self.args, folder, &bar).and_then(|bundle| bundle.load(&self.metrics)) {
                 Err(error) if error.is_full_disk() && !self.stopping.load(Ordering::Relaxed) => {
                     let retry_s = pause.as_secs();
-                    tracing::error!(%error, retry_s, "there is no room for the bundle; /ping stays unhealthy until then");
+                    tracing::error!(%error, retry_s, "there is no room for the bundle; /ping stays unhealthy");
                     state.send_replace(ModelState::Failed(format!("{error}; it is tried again")));
                     self.wait(pause);
                     pause = (2 * pause).min(LAST_RETRY);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backends::onnxruntime::CpuLevel;
 use backends::options;
-use bundle::extras::{BLOCKLIST_FILE, ExtrasError, TYPING_FILE, read_blocklist};
+use bundle::extras::{BLOCKLIST_FILE, ExtrasError, TYPING_FILE, read_blocklist, read_text as read_text_file};
 use bundle::manifest::Manifest;
 use completion::text::Text;
 use completion::text::blocklist::Blocklist;
@@ -109,7 +109,7 @@ pub fn with_channel(text: Text, bundle: &Path) -> Result<Text, EngineError> {
         return Ok(text);
     }
     let reason = |reason: String| EngineError::Typing { path: path.clone(), reason };
-    let json = std::fs::read_to_string(&path).map_err(|error| reason(error.to_string()))?;
+    let json = read_text_file(&path)?;
     let channel = Channel::from_json(&json).map_err(|error| reason(error.to_string()))?;
     Ok(text.with_channel(channel))
 }

@@ -35,5 +35,13 @@ pub fn read_text(bundle: &Path, manifest: &Manifest) -> Result<Text, TokenizerEr
         let reason = format!("it has {found} tokens, but the manifest's `vocab` is {vocab}; build the bundle again");
         return Err(TokenizerError { path, reason });
     }
+    let (prompt, context) = (text.prompt().len(), manifest.model.context as usize);
+    if prompt >= context {
+        let reason = format!(
+            "the text before every query has {prompt} tokens with the start token, and the context is {context}; build \
+             the bundle with a shorter --prompt-prefix or a larger --context"
+        );
+        return Err(TokenizerError { path, reason });
+    }
     Ok(text)
 }

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::http_client::{error, post, send};
 use crate::onnx_edit::{integers, with_integers};
-use crate::support::{Answer, build, repository};
+use crate::support::{Answer, build, build_with, repository};
 
 /// Wrong bundles, of which `make test` tries a tenth.
 const CASES: usize = 200;
@@ -256,6 +256,16 @@ fn numbers_that_ask_for_too_much_are_named() {
         assert_eq!(server.complete("other").status, 200, "{wrong:?}");
     }
     assert!(10 * server.peak_mib() <= 12 * BUDGET_MIB);
+}
+
+#[test]
+fn a_prefix_that_leaves_no_room_is_refused() {
+    let (_folder, bundle, _) = build_with(&repository("tests/goldens/plain"), |options| {
+        options.context = Some(8);
+        options.prompt_prefix = "a prefix of many tokens: ".to_owned();
+    });
+    let (status, _, message) = error(&Server::start(BUDGET_MIB).load("wrong", &bundle));
+    assert!(status == 400 && message.contains("a shorter --prompt-prefix"), "{status} {message}");
 }
 
 #[test]

@@ -85,7 +85,7 @@ pub enum ExtrasError {
 /// See [`ExtrasError`].
 pub fn read_popular(path: &Path) -> Result<BTreeMap<String, u64>, ExtrasError> {
     let mut counts = BTreeMap::<String, u64>::new();
-    for (index, line) in read(path)?.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
+    for (index, line) in read_text(path)?.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
         let parsed = line.rsplit_once('\t').and_then(|(query, count)| Some((query, count.trim().parse::<u64>().ok()?)));
         let wrong = || ExtrasError::Popular { path: path.to_owned(), line: index + 1, found: line.to_owned() };
         let (query, count) = parsed.filter(|&(query, count)| is_query(query) && count > 0).ok_or_else(wrong)?;
@@ -100,7 +100,7 @@ pub fn read_popular(path: &Path) -> Result<BTreeMap<String, u64>, ExtrasError> {
 /// # Errors
 /// See [`ExtrasError`].
 pub fn read_typing_pairs(path: &Path) -> Result<Vec<(String, String)>, ExtrasError> {
-    let text = read(path)?;
+    let text = read_text(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty());
     let pairs = lines.map(|(index, line)| {
         let pair = line.split_once('\t').filter(|(typed, accepted)| !typed.is_empty() && !accepted.contains('\t'));
@@ -130,7 +130,7 @@ pub fn popular_map(counts: BTreeMap<String, u64>) -> Result<Vec<u8>, ExtrasError
 /// # Errors
 /// See [`ExtrasError`].
 pub fn read_blocklist(path: &Path) -> Result<Vec<String>, ExtrasError> {
-    let text = read(path)?;
+    let text = read_text(path)?;
     let lines = text.lines().enumerate().map(|(index, line)| (index, line.trim()));
     let terms = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let checked = terms.map(|(index, line)| match line.strip_suffix('*').unwrap_or(line) {
@@ -142,7 +142,11 @@ pub fn read_blocklist(path: &Path) -> Result<Vec<String>, ExtrasError> {
     checked.collect()
 }
 
-fn read(path: &Path) -> Result<String, ExtrasError> {
+/// Reads a file of people's: UTF-8, with a byte order mark or without one.
+///
+/// # Errors
+/// [`ExtrasError::Read`] or [`ExtrasError::Encoding`], which names the line.
+pub fn read_text(path: &Path) -> Result<String, ExtrasError> {
     let bytes = std::fs::read(path).map_err(|source| ExtrasError::Read { path: path.to_owned(), source })?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -177,6 +181,12 @@ mod tests {
             let error = read_popular(&path).unwrap_err().to_string();
             assert!(error.contains("line 2"), "{error}");
         }
+        let (_folder, path) = file("\u{feff}heat pump\t12\n");
+        assert_eq!(read_popular(&path).unwrap().into_keys().collect::<Vec<_>>(), ["heat pump"]);
+        let (_folder, path) = file("a b\t18446744073709551615\na b\t18446744073709551615\n");
+        assert_eq!(read_popular(&path).unwrap()["a b"], u64::MAX);
+        std::fs::write(&path, b"a\t1\nb\t1\n\xff\t1\n").unwrap();
+        assert!(read_popular(&path).unwrap_err().to_string().contains("line 3: this isn't UTF-8"));
         assert!(read_popular(Path::new("/nowhere")).unwrap_err().to_string().contains("/nowhere can't be read"));
     }
 

@@ -1,13 +1,13 @@
 //! Bounds on the numbers of a manifest, and the rules that hold between them.
 //!
-//! A server sizes its memory by a manifest's numbers, so it believes none of them: each has a bound, far above any
-//! model of today, and those that cost memory must also fit the bytes of the bundle's files.
+//! A server sizes its memory by a manifest's numbers, so it believes none of them. Each has a bound, far above any
+//! model of today. Those that cost memory must also fit the bytes of the bundle's files.
 
 use std::path::{Component, Path};
 
 use crate::manifest::{
-    Dtype, ENCODER_FILE, ENCODER_WEIGHTS_FILE, GRAPH_FILE, Manifest, ManifestError, ModelInfo, Operators, Quantization,
-    WEIGHTS_FILE,
+    Dtype, ENCODER_FILE, ENCODER_WEIGHTS_FILE, GRAPH_FILE, Manifest, ManifestError, ModelInfo, NO_CHECKSUM, Operators,
+    Quantization, WEIGHTS_FILE, is_sha256,
 };
 
 /// Most bytes of `manifest.json`.
@@ -50,9 +50,13 @@ pub(crate) fn check(manifest: &Manifest) -> Result<(), ManifestError> {
         let mut components = Path::new(path).components();
         !path.is_empty() && components.all(|component| matches!(component, Component::Normal(_)))
     };
-    match manifest.files.iter().find(|entry| !inside(&entry.path)) {
-        Some(entry) => Err(ManifestError::Path(entry.path.clone())),
-        None => Ok(()),
+    if let Some(entry) = manifest.files.iter().find(|entry| !inside(&entry.path)) {
+        return Err(ManifestError::Path(entry.path.clone()));
+    }
+    // No file has the one that stands for the manifest's own while that is computed.
+    match manifest.files.iter().all(|entry| is_sha256(&entry.sha256) && entry.sha256 != NO_CHECKSUM) {
+        true => Ok(()),
+        false => Err(ManifestError::Inconsistent("a file's `sha256` is not 64 lowercase hexadecimal digits of a file")),
     }
 }
 
@@ -162,7 +166,7 @@ mod tests {
     fn manifest() -> Value {
         let file = |path: &str, bytes: u64| json!({"path": path, "bytes": bytes, "sha256": "1".repeat(64)});
         json!({
-            "format": crate::manifest::FORMAT, "checksum": "0".repeat(64), "name": "m", "family": "gpt2", "tool": "t",
+            "format": crate::manifest::FORMAT, "checksum": "f".repeat(64), "name": "m", "family": "gpt2", "tool": "t",
             "model": {"layers": 2, "heads": 2, "kv_heads": 2, "head_dim": 8, "hidden": 16, "context": 8,
                 "positions": 16, "vocab": 20, "vocab_padded": 24, "top_k": 4, "dtype": "f32"},
             "tokens": {"start": 0, "end_of_text": [0]},
@@ -174,8 +178,8 @@ mod tests {
     }
 
     fn parse(manifest: &Value) -> Result<Manifest, ManifestError> {
-        let sealed = seal(&serde_json::to_vec(manifest).unwrap()).unwrap();
-        Manifest::parse(Path::new("manifest.json"), &sealed)
+        let json = serde_json::to_vec(manifest).unwrap();
+        Manifest::parse(Path::new("manifest.json"), &seal(&json).unwrap_or(json))
     }
 
     #[test]
@@ -213,6 +217,11 @@ mod tests {
                 let error = parse(&wrong).unwrap_err().to_string();
                 assert!(error.contains(&format!("`{size}` is {value}")), "{error}");
             }
+        }
+        for digest in ["", "x", &"0".repeat(64)] {
+            let mut wrong = manifest();
+            wrong["files"][2]["sha256"] = digest.into();
+            parse(&wrong).unwrap_err();
         }
         let mut wrong = manifest();
         wrong["files"][2]["bytes"] = (1_u64 << 40).into();

@@ -28,7 +28,7 @@ pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// The format that this version reads and writes.
 pub const FORMAT: u32 = 6;
 /// Stands for a manifest's own checksum while that is computed.
-const NO_CHECKSUM: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+pub(crate) const NO_CHECKSUM: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// Precision of a graph's matrices, attention and KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -373,8 +373,7 @@ pub fn seal(json: &[u8]) -> Option<Vec<u8>> {
         checksum: String,
     }
     let Sealed { checksum } = serde_json::from_slice(json).ok()?;
-    let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    if checksum.len() != NO_CHECKSUM.len() || !checksum.bytes().all(digits) {
+    if !is_sha256(&checksum) {
         return None;
     }
     let mut places = json.windows(checksum.len()).enumerate().filter(|(_, text)| *text == checksum.as_bytes());
@@ -395,6 +394,11 @@ pub fn is_bundle(dir: &Path) -> bool {
 /// Whether the folder is a Hugging Face checkpoint, broken or not: it has a `config.json` and is no bundle.
 pub fn is_checkpoint(dir: &Path) -> bool {
     dir.join("config.json").is_file() && !is_bundle(dir)
+}
+
+/// Whether a text is a SHA-256 as the manifest writes it.
+pub(crate) fn is_sha256(text: &str) -> bool {
+    text.len() == NO_CHECKSUM.len() && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// A SHA-256 as the manifest writes it.

@@ -285,8 +285,8 @@ impl<T: Element> Backend for OnnxRuntime<T> {
             self.bindings.insert(shape, binding);
         }
         if let Some(binding) = self.bindings.get_mut(&shape) {
-            // SAFETY: made by `bind` for this session, over memory of this engine alone, of which no slice is alive; `&mut
-            // self` keeps other threads out.
+            // SAFETY: made by `bind` for this session, over memory of this engine alone, of which no slice is alive;
+            // `&mut self` keeps other threads out.
             unsafe { binding.run(&mut self.session) }.map_err(engine)?;
         }
         self.read_outputs(batch, out);

@@ -63,8 +63,8 @@ impl<T: Element> Sources<T> {
         for (name, memory) in self.names.iter().zip(&self.slots[slot.0]) {
             binding.output(name, memory, &[1, heads as i64, tokens.len() as i64, head_dim as i64])?;
         }
-        // SAFETY: made for this session, over memory of this encoder alone, of which no slice is alive; `&mut self` keeps
-        // other threads out.
+        // SAFETY: made for this session, over memory of this encoder alone, of which no slice is alive; `&mut self`
+        // keeps other threads out.
         unsafe { binding.run(&mut self.session) }?;
         self.readings.finish(slot, tokens.len());
         Ok(())

@@ -100,8 +100,8 @@ unsafe impl<T: Sync> Send for Constant<T> {}
 
 impl<T> Constant<T> {
     pub(super) fn get(&self) -> &[T] {
-        // SAFETY: an initializer's elements (checked in `Info::constant`), whose address may be null only where there are
-        // none; the node that holds this is dropped before them.
+        // SAFETY: an initializer's elements (checked in `Info::constant`), whose address may be null only where there
+        // are none; the node that holds this is dropped before them.
         unsafe { slice(self.start, self.len) }
     }
 }

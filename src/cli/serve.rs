@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use super::listen;
 use super::loading::{Loading, load_folder};
 use super::model_args::ModelArgs;
+use crate::access::file::KeyFile;
 use crate::http::{self, Listener, Routes, ServerOptions};
 use crate::metrics::Metrics;
 use crate::models::folder::ModelFolder;
@@ -57,6 +58,9 @@ pub struct ServeArgs {
     /// Socket file for operators: /models and /metrics are served there and nowhere else.
     #[arg(long, env = "FORETYPE_ADMIN_SOCKET", value_name = "FILE")]
     admin_socket: Option<PathBuf>,
+    /// File of keys that requests need, read again when it changes; /ping needs none.
+    #[arg(long, env = "FORETYPE_API_KEY_FILE", value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
     /// Origin whose web pages may read answers, such as https://search.example.com; may be given several times.
     #[arg(
         long = "cors-origin", env = "FORETYPE_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',',
@@ -97,14 +101,15 @@ impl ServeArgs {
         let (listener, url) = self.listen()?;
         let admin = self.listen_for_operators()?;
         let metrics = Metrics::new();
-        let options = self.options(&metrics, admin.is_some());
+        let options = ServerOptions { keys: self.keys()?, ..self.options(&metrics, admin.is_some()) };
         let (state, model) = watch::channel(ModelState::Loading);
         let models = match &folder {
             Some(_) => Models::Single(model),
             None => Models::Multi(Arc::new(self.registry(&metrics)?)),
         };
         let server = http::start(listener, models.clone(), &options)?;
-        let for_operators = ServerOptions { routes: Routes::Admin, ..options };
+        // Who reaches the operators' listener is an operator.
+        let for_operators = ServerOptions { routes: Routes::Admin, keys: None, ..options };
         let admin = admin.map(|listener| http::start(listener, models.clone(), &for_operators)).transpose()?;
         let stopping = Arc::new(AtomicBool::new(false));
         let handles = [Some(server.handle()), admin.as_ref().map(Server::handle)].into_iter().flatten().collect();
@@ -136,7 +141,19 @@ impl ServeArgs {
             routes: if has_admin { Routes::Public } else { Routes::All },
             page: self.page,
             metrics: Arc::clone(metrics),
+            keys: None,
         }
+    }
+
+    /// The keys that requests need. A server that others can reach says so if there are none.
+    fn keys(&self) -> Result<Option<Arc<KeyFile>>, String> {
+        let Some(path) = &self.api_key_file else {
+            if self.socket.is_none() && !self.host.is_loopback() {
+                tracing::warn!(host = %self.host, "anyone who reaches this address may ask: there is no --api-key-file");
+            }
+            return Ok(None);
+        };
+        KeyFile::open(path).map(Some).map_err(|error| format!("--api-key-file is {}: {error}", path.display()))
     }
 
     /// Begins to load the model, if there is one.

@@ -3,6 +3,7 @@
 //! `load` reads its parts, and `model` is what requests are checked against. `completion` and `generation` make tasks
 //! of requests, and `running` is a request until it is answered.
 
+mod caller;
 mod completion;
 mod generation;
 mod load;
@@ -25,6 +26,7 @@ use scheduler::sessions::Sessions;
 use scheduler::{Answer, Finish, Health, Pool, Request, Superseded, Usage};
 use tokio::sync::{mpsc, oneshot};
 
+pub use self::caller::Caller;
 pub use self::completion::Completion;
 pub use self::generation::{Generation, check_choice};
 pub use self::load::{EngineError, EngineParts, with_channel};
@@ -159,7 +161,7 @@ impl Engine {
             None => Box::new(std::convert::identity),
         };
         if self.model.text.blocks(completion.input.as_bytes(), false) {
-            let ending = Ending::new(Arc::clone(&self.metrics), received);
+            let ending = Ending::new(Arc::clone(&self.metrics), received, None);
             return Ok(Running { source: AnswerSource::Known(blocked()), events: None, finisher, ending });
         }
         // Popular queries are merged into the whole answer, so no part of it is final before it is there.
@@ -167,8 +169,8 @@ impl Engine {
         // Only the first character is hashed: with the growing word a person would change replica at each key.
         let first_character = completion.input.trim_start().chars().next();
         let preferred_replica = self.preferred_replica(session, first_character);
-        let task = search.into();
-        self.submit(Checked { task, deadline, received, session, preferred_replica, events }, finisher)
+        let (task, caller) = (search.into(), &completion.caller);
+        self.submit(Checked { task, deadline, received, session, caller, preferred_replica, events }, finisher)
     }
 
     fn run_generation(&self, generation: &Generation, stream: bool) -> Result<Running<Generated>, Error> {
@@ -178,22 +180,26 @@ impl Engine {
         let task = self.model.sampling(generation)?.into();
         let events = stream.then(|| generation.sequences * self.model.context);
         let preferred_replica = self.preferred_replica(session, generation.prompt.split_whitespace().next());
-        let checked = Checked { task, deadline, received, session, preferred_replica, events };
+        let caller = &generation.caller;
+        let checked = Checked { task, deadline, received, session, caller, preferred_replica, events };
         self.submit(checked, Box::new(std::convert::identity))
     }
 
     /// Queues a request, as the newest of its session.
     fn submit<T: TaskResult>(&self, checked: Checked<'_>, finisher: Finisher<T>) -> Result<Running<T>, Error> {
-        let Checked { task, deadline, received, session, preferred_replica, events } = checked;
+        let Checked { mut task, deadline, received, session, caller, preferred_replica, events } = checked;
+        let partition = caller.partition();
+        task.paths_mut().set_partition(partition);
         let superseded = session.map_or_else(Superseded::default, |session| {
-            self.sessions.lock().unwrap_or_else(PoisonError::into_inner).begin(session)
+            self.sessions.lock().unwrap_or_else(PoisonError::into_inner).begin(partition, session)
         });
         let (sender, events) = events.map(mpsc::channel).unzip();
         let (reply, answer) = oneshot::channel();
         let request = Request { task, deadline, received, superseded, preferred_replica, events: sender, reply };
         self.pool.submit(request).inspect_err(|_| self.metrics.ended(metrics::RequestOutcome::Refused))?;
         let source = AnswerSource::Model { reply: answer, health: self.pool.watch_health() };
-        Ok(Running { source, events, finisher, ending: Ending::new(Arc::clone(&self.metrics), received) })
+        let ending = Ending::new(Arc::clone(&self.metrics), received, caller.key.clone());
+        Ok(Running { source, events, finisher, ending })
     }
 
     /// The replica that a person's keystrokes, or texts that begin alike, go to if it isn't busy.
@@ -211,6 +217,7 @@ struct Checked<'a> {
     deadline: Instant,
     received: Instant,
     session: Option<&'a str>,
+    caller: &'a Caller,
     preferred_replica: usize,
     /// Most events that can come, if they are wanted.
     events: Option<usize>,

@@ -13,6 +13,7 @@ use super::body;
 use super::errors::ErrorBody;
 use super::framing::Framing;
 use super::{json, lines};
+use crate::access::Key;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
 
@@ -27,21 +28,21 @@ const TRY_FOR: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// If there are no lines.
-pub fn respond(engine: Arc<Engine>, body: Bytes) -> Result<HttpResponse, Error> {
+pub fn respond(engine: Arc<Engine>, body: Bytes, key: Option<Arc<Key>>) -> Result<HttpResponse, Error> {
     let lines = lines::split(&body);
     if lines.is_empty() {
         return Err(Error::new(Kind::InvalidJson, "the body is empty; send a line of JSON for each request"));
     }
     let answers = stream::iter(lines)
-        .map(move |line| answer_line(Arc::clone(&engine), body.slice(line)))
+        .map(move |line| answer_line(Arc::clone(&engine), body.slice(line), key.clone()))
         .buffered(LINES_IN_FLIGHT)
         .map(Ok::<_, std::convert::Infallible>);
     Ok(HttpResponse::Ok().content_type(lines::CONTENT_TYPE).streaming(answers))
 }
 
-async fn answer_line(engine: Arc<Engine>, line: Bytes) -> Bytes {
+async fn answer_line(engine: Arc<Engine>, line: Bytes, key: Option<Arc<Key>>) -> Bytes {
     let mut out = Vec::new();
-    match try_line(&engine, &line).await {
+    match try_line(&engine, &line, key).await {
         Ok(answer) => {
             out = answer;
             out.push(b'\n');
@@ -52,8 +53,9 @@ async fn answer_line(engine: Arc<Engine>, line: Bytes) -> Bytes {
 }
 
 /// The engine being full is the server's trouble, not the line's: it waits as long as it may.
-async fn try_line(engine: &Engine, line: &[u8]) -> Result<Vec<u8>, Error> {
-    let body = body::read(line)?;
+async fn try_line(engine: &Engine, line: &[u8], key: Option<Arc<Key>>) -> Result<Vec<u8>, Error> {
+    let mut body = body::read(line)?;
+    body.set_key(key);
     if body.streams() {
         return Err(json::refused("stream", true, "a line is answered with a line: leave it out"));
     }

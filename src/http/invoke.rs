@@ -11,6 +11,7 @@ use super::answer::{InvocationAnswer, stream_answer, whole_answer};
 use super::body::{self, Body};
 use super::framing::{Framing, ServerEvent};
 use super::json::refused;
+use super::keys::key_of;
 use super::request::{Served, WholeBody, content_type};
 use super::responses::{InvocationErrors, ModelErrors};
 use super::sessions::{
@@ -116,7 +117,7 @@ async fn answer(
         "" | "application/json" => {}
         other if lines::CONTENT_TYPES.contains(&other) => {
             let body = body?;
-            return batch::respond(engine()?, body);
+            return batch::respond(engine()?, body, key_of(request));
         }
         other => {
             let message = format!("the content type is {other}; send application/json or application/jsonlines");
@@ -127,6 +128,7 @@ async fn answer(
     if let Body::Session(asked) = body {
         return about_session(asked.request_type, header);
     }
+    body.set_key(key_of(request));
     let engine = engine()?;
     let opened = (header == SessionHeader::New).then(|| sessions::open(SystemTime::now()));
     match (&opened, header) {

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::connections::Connections;
 use super::encoding::Encoding;
+use crate::access::file::KeyFile;
 use crate::error::{Error, Kind};
 use crate::metrics::Metrics;
 use crate::models::Models;
@@ -28,6 +29,8 @@ pub(super) struct Served {
     /// When this server was started, in Unix time.
     pub started: u64,
     pub connections: Arc<Connections>,
+    /// The keys that requests need, if they need one.
+    pub keys: Option<Arc<KeyFile>>,
 }
 
 /// The state of the server that a request came to.

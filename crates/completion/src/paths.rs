@@ -42,6 +42,10 @@ impl From<Vec<TokenId>> for Prompt {
     }
 }
 
+/// Whose paths these are: paths of different partitions have nothing in common, however alike their tokens are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Partition(pub u128);
+
 /// One path. The root is the prompt; every other adds a token to its parent.
 struct Node {
     parent: Option<NodeIndex>,
@@ -54,6 +58,7 @@ struct Node {
 /// The nodes. See the module's documentation.
 pub struct Paths {
     prompt: Prompt,
+    partition: Partition,
     nodes: Vec<Node>,
     children: FxHashMap<(NodeIndex, TokenId), NodeIndex>,
     wanted: Vec<Wanted>,
@@ -69,7 +74,8 @@ impl Paths {
         let prompt = prompt.into();
         let depth = prompt.tokens.len();
         let root = Node { parent: None, token: prompt.tokens[depth - 1], depth, next: None };
-        Self { prompt, nodes: vec![root], children: FxHashMap::default(), wanted: Vec::new(), supplied: 0 }
+        let partition = Partition::default();
+        Self { prompt, partition, nodes: vec![root], children: FxHashMap::default(), wanted: Vec::new(), supplied: 0 }
     }
 
     /// The tokens from position 0 to the root.
@@ -80,6 +86,16 @@ impl Paths {
     /// What the encoder has to read before any of these paths can be computed.
     pub fn source(&self) -> Option<&Arc<[TokenId]>> {
         self.prompt.source.as_ref()
+    }
+
+    /// Whose paths these are.
+    pub fn partition(&self) -> Partition {
+        self.partition
+    }
+
+    /// Says whose paths these are, before anything is computed for them.
+    pub fn set_partition(&mut self, partition: Partition) {
+        self.partition = partition;
     }
 
     /// Nodes so far.

@@ -15,7 +15,7 @@ use super::plan::{Plan, PlanLimits, Wants};
 use super::prefix_cache::{NodeId, PrefixCache, PrefixCacheStats, Serial};
 use super::sources::Sources;
 use crate::backend::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected, SourceSlot};
-use completion::{Distribution, Logits, SearchStats, Task, TaskOutput};
+use completion::{Distribution, Logits, Partition, SearchStats, Task, TaskOutput};
 
 /// Up to this vocabulary every computed distribution is kept whole: a row is then smaller than the pages of a few
 /// positions, and any node can serve as the context of a half-typed token later without being computed again.
@@ -105,7 +105,10 @@ impl Scheduler {
     }
 
     fn take_on(&mut self, mut task: Task, ahead: bool) -> JobId {
-        task.set_stats(self.search_stats);
+        // What others' searches were like would show in what a search of a partition costs.
+        if task.paths().partition() == Partition::default() {
+            task.set_stats(self.search_stats);
+        }
         let id = JobId(self.next_id);
         self.next_id += 1;
         let usage = Usage { typed_tokens: task.typed_tokens(), ..Usage::default() };
@@ -128,7 +131,7 @@ impl Scheduler {
         if let Some(source) = job.source {
             self.sources.release(source.slot);
         }
-        if let Some(stats) = job.task.stats() {
+        if let Some(stats) = job.task.stats().filter(|_| job.task.paths().partition() == Partition::default()) {
             self.search_stats = stats;
         }
         Some((job.task, job.usage))
@@ -236,7 +239,8 @@ impl Scheduler {
     fn read_sources(&mut self) -> Result<(), BackendError> {
         for job in &mut self.jobs {
             let Some(tokens) = job.missing_source().cloned() else { continue };
-            let Some((held, is_new)) = self.sources.hold(&tokens) else { continue };
+            let partition = job.task.paths().partition();
+            let Some((held, is_new)) = self.sources.hold(partition, &tokens) else { continue };
             job.source = Some(held);
             if is_new {
                 return self.backend.encode(held.slot, &tokens);

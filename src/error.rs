@@ -27,6 +27,8 @@ pub enum Kind {
     InputTooLong,
     /// The input has characters that can't be completed.
     InvalidInput,
+    /// The request has no key, or a wrong one.
+    Unauthorized,
     /// The body did not come in time.
     RequestTimeout,
     /// The body is over the limit in bytes.
@@ -43,8 +45,10 @@ pub enum Kind {
     ModelExists,
     /// The models' memory or number is used up.
     OutOfMemory,
-    /// The queue is full.
+    /// The queue is full, or there are too many connections.
     Overloaded,
+    /// The limits of the request's key are used up.
+    RateLimited,
     /// The model is being loaded, or failed to load.
     NotReady,
     /// The engine failed, or something else that is not the client's fault.

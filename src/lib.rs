@@ -33,6 +33,7 @@
 //!
 //! Python, a database, distributed state: more traffic than one instance holds is for the platform to spread.
 
+pub mod access;
 pub mod cli;
 pub mod engine;
 pub mod error;

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::choices::MethodChoice;
 use super::model_args::ModelArgs;
 use super::progress::Bar;
-use crate::engine::{Completion, Engine};
+use crate::engine::{Caller, Completion, Engine};
 use crate::http::suggest::Suggestions;
 use crate::metrics::Metrics;
 use crate::models::folder;
@@ -50,6 +50,7 @@ impl CompleteArgs {
             method: self.method.into(),
             tolerance: None,
             session: None,
+            caller: Caller::default(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(engine.complete(&completion))?;

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use super::listen;
 use super::loading::{Loading, open_folder};
 use super::model_args::ModelArgs;
+use crate::access::file::KeyFile;
 use crate::engine::machine;
 use crate::http::{self, Listener, Routes, ServerOptions};
 use crate::metrics::Metrics;
@@ -58,6 +59,9 @@ pub struct ServeArgs {
     /// Socket file for operators: /models and /metrics are served there and nowhere else.
     #[arg(long, env = "FORETYPE_ADMIN_SOCKET", value_name = "FILE")]
     admin_socket: Option<PathBuf>,
+    /// File of keys that requests need, read again when it changes; /ping needs none.
+    #[arg(long, env = "FORETYPE_API_KEY_FILE", value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
     /// Origin whose web pages may read answers, such as https://search.example.com; may be given several times.
     #[arg(
         long = "cors-origin", env = "FORETYPE_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',',
@@ -98,14 +102,16 @@ impl ServeArgs {
         let (listener, url) = self.listen()?;
         let admin = self.listen_for_operators()?;
         let (metrics, stopping) = (Metrics::new(), Arc::new(AtomicBool::new(false)));
-        let options = ServerOptions { stopping: Arc::clone(&stopping), ..self.options(&metrics, admin.is_some()) };
+        let (keys, of_all) = (self.keys()?, self.options(&metrics, admin.is_some()));
+        let options = ServerOptions { stopping: Arc::clone(&stopping), keys, ..of_all };
         let (state, model) = watch::channel(ModelState::Loading);
         let models = match &folder {
             Some(_) => Models::Single(model),
             None => Models::Multi(Arc::new(self.registry(&metrics)?)),
         };
         let server = http::start(listener, models.clone(), &options)?;
-        let for_operators = ServerOptions { routes: Routes::Admin, ..options };
+        // Who reaches the operators' listener is an operator.
+        let for_operators = ServerOptions { routes: Routes::Admin, keys: None, ..options };
         let admin = admin.map(|listener| http::start(listener, models.clone(), &for_operators)).transpose()?;
         let handles = [Some(server.handle()), admin.as_ref().map(Server::handle)].into_iter().flatten().collect();
         actix_web::rt::spawn(stops.stop(handles, models.clone(), Arc::clone(&stopping)));
@@ -137,7 +143,19 @@ impl ServeArgs {
             page: self.page,
             metrics: Arc::clone(metrics),
             stopping: Arc::default(),
+            keys: None,
         }
+    }
+
+    /// The keys that requests need. A server that others can reach says so if there are none.
+    fn keys(&self) -> Result<Option<Arc<KeyFile>>, String> {
+        let Some(path) = &self.api_key_file else {
+            if self.socket.is_none() && !self.host.is_loopback() {
+                tracing::warn!(host = %self.host, "anyone who reaches this address may ask: there is no --api-key-file");
+            }
+            return Ok(None);
+        };
+        KeyFile::open(path).map(Some).map_err(|error| format!("--api-key-file is {}: {error}", path.display()))
     }
 
     /// Begins to load the model, if there is one.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::caller::Caller;
 use super::model::{Model, in_range};
 use super::options::{DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS, MAX_SUGGESTIONS};
 use super::running::Finisher;
@@ -31,6 +32,8 @@ pub struct Completion {
     pub tolerance: Option<Tolerance>,
     /// Whose request it is: a newer one of the same session supersedes it.
     pub session: Option<String>,
+    /// Who asks.
+    pub caller: Caller,
 }
 
 impl Model {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::caller::Caller;
 use super::model::{Model, in_range};
 use super::options::{DEFAULT_MAX_NEW_TOKENS, MAX_SUGGESTIONS};
 use crate::error::{Error, Kind};
@@ -39,6 +40,8 @@ pub struct Generation {
     pub deadline_ms: Option<u64>,
     /// Whose request it is: a newer one of the same session supersedes it.
     pub session: Option<String>,
+    /// Who asks.
+    pub caller: Caller,
 }
 
 impl Default for Generation {
@@ -56,6 +59,7 @@ impl Default for Generation {
             sequences: 1,
             deadline_ms: None,
             session: None,
+            caller: Caller::default(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! request with all of its parts, and `running` a part until it is answered.
 
 mod accepted;
+mod caller;
 mod completion;
 mod estimate;
 mod generation;
@@ -31,6 +32,7 @@ use scheduler::{Admission, Answer, Finish, Flow, Health, Pool, Request, Supersed
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::accepted::{Accepted, Work};
+pub use self::caller::Caller;
 pub use self::completion::Completion;
 pub use self::estimate::memory_bytes;
 pub use self::generation::{Generation, check_choice};
@@ -174,7 +176,7 @@ impl Engine {
             None => Box::new(std::convert::identity),
         };
         if self.model.text.blocks(completion.input.as_bytes(), false) {
-            let ending = Ending::new(Arc::clone(&self.metrics), received);
+            let ending = Ending::new(Arc::clone(&self.metrics), received, None);
             return Ok(Running { source: AnswerSource::Known(blocked()), events: None, finisher, ending });
         }
         // Popular queries are merged into the whole answer, so no part of it is final before it is there.
@@ -182,8 +184,8 @@ impl Engine {
         // Only the first character is hashed: with the growing word a person would change replica at each key.
         let first_character = completion.input.trim_start().chars().next();
         let preferred_replica = self.preferred_replica(session, first_character);
-        let task = search.into();
-        self.submit(Checked { part, task, deadline, received, session, preferred_replica, events }, finisher)
+        let (task, caller) = (search.into(), &completion.caller);
+        self.submit(Checked { part, task, deadline, received, session, caller, preferred_replica, events }, finisher)
     }
 
     fn run_generation(&self, part: Part, generation: &Generation) -> Result<Running<Generated>, Error> {
@@ -193,15 +195,18 @@ impl Engine {
         let task = self.model.sampling(generation)?.into();
         let events = part.stream.then(|| generation.sequences * self.model.context);
         let preferred_replica = self.preferred_replica(session, generation.prompt.split_whitespace().next());
-        let checked = Checked { part, task, deadline, received, session, preferred_replica, events };
+        let caller = &generation.caller;
+        let checked = Checked { part, task, deadline, received, session, caller, preferred_replica, events };
         self.submit(checked, Box::new(std::convert::identity))
     }
 
     /// Queues a request, as the newest of its session.
     fn submit<T: TaskResult>(&self, checked: Checked<'_>, finisher: Finisher<T>) -> Result<Running<T>, Error> {
-        let Checked { part, task, deadline, received, session, preferred_replica, events } = checked;
+        let Checked { part, mut task, deadline, received, session, caller, preferred_replica, events } = checked;
+        let partition = caller.partition();
+        task.paths_mut().set_partition(partition);
         let superseded = session.map_or_else(Superseded::default, |session| {
-            self.sessions.lock().unwrap_or_else(PoisonError::into_inner).begin(session)
+            self.sessions.lock().unwrap_or_else(PoisonError::into_inner).begin(partition, session)
         });
         let (sender, events) = events.map(mpsc::channel).unzip();
         let (reply, answer) = oneshot::channel();
@@ -211,7 +216,8 @@ impl Engine {
             .submit(part.admission, request)
             .inspect_err(|_| self.metrics.ended(metrics::RequestOutcome::Refused))?;
         let source = AnswerSource::Model { reply: answer, health: self.pool.watch_health() };
-        Ok(Running { source, events, finisher, ending: Ending::new(Arc::clone(&self.metrics), received) })
+        let ending = Ending::new(Arc::clone(&self.metrics), received, caller.key.clone());
+        Ok(Running { source, events, finisher, ending })
     }
 
     /// The replica that a person's keystrokes, or texts that begin alike, go to if it isn't busy.
@@ -246,6 +252,7 @@ struct Checked<'a> {
     deadline: Instant,
     received: Instant,
     session: Option<&'a str>,
+    caller: &'a Caller,
     preferred_replica: usize,
     /// Most events that can come, if they are wanted.
     events: Option<usize>,

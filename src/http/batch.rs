@@ -14,6 +14,7 @@ use super::body;
 use super::errors::ErrorBody;
 use super::framing::Framing;
 use super::{json, lines};
+use crate::access::Key;
 use crate::engine::{Accepted, Engine, Work};
 use crate::error::{Error, Kind};
 
@@ -26,7 +27,12 @@ const LINES_AT_A_TIME: usize = 64;
 ///
 /// # Errors
 /// If there are no lines, or they ask for too much.
-pub async fn respond(engine: Arc<Engine>, client: Client, body: Bytes) -> Result<HttpResponse, Error> {
+pub async fn respond(
+    engine: Arc<Engine>,
+    client: Client,
+    body: Bytes,
+    key: Option<Arc<Key>>,
+) -> Result<HttpResponse, Error> {
     let lines = lines::split(&body);
     if lines.is_empty() {
         return Err(Error::new(Kind::InvalidJson, "the body is empty; send a line of JSON for each request"));
@@ -34,7 +40,7 @@ pub async fn respond(engine: Arc<Engine>, client: Client, body: Bytes) -> Result
     let work = work(&body, &lines, engine.context()).await;
     let accepted = Arc::new(Accepted::new(engine, client, work)?);
     let answers = stream::iter(lines)
-        .map(move |line| answer_line(Arc::clone(&accepted), body.slice(line)))
+        .map(move |line| answer_line(Arc::clone(&accepted), body.slice(line), key.clone()))
         .buffered(LINES_IN_FLIGHT)
         .map(Ok::<_, std::convert::Infallible>);
     Ok(HttpResponse::Ok().content_type(lines::CONTENT_TYPE).streaming(answers))
@@ -51,9 +57,9 @@ async fn work(body: &[u8], lines: &[Range<usize>], context: usize) -> Work {
     work
 }
 
-async fn answer_line(accepted: Arc<Accepted>, line: Bytes) -> Bytes {
+async fn answer_line(accepted: Arc<Accepted>, line: Bytes, key: Option<Arc<Key>>) -> Bytes {
     let mut out = Vec::new();
-    match try_line(&accepted, &line).await {
+    match try_line(&accepted, &line, key).await {
         Ok(answer) => {
             out = answer;
             out.push(b'\n');
@@ -63,8 +69,9 @@ async fn answer_line(accepted: Arc<Accepted>, line: Bytes) -> Bytes {
     out.into()
 }
 
-async fn try_line(accepted: &Accepted, line: &[u8]) -> Result<Vec<u8>, Error> {
-    let body = body::read(line)?;
+async fn try_line(accepted: &Accepted, line: &[u8], key: Option<Arc<Key>>) -> Result<Vec<u8>, Error> {
+    let mut body = body::read(line)?;
+    body.set_key(key);
     if body.streams() {
         return Err(json::refused("stream", true, "a line is answered with a line: leave it out"));
     }

@@ -2,6 +2,7 @@
 //! `input` is a typed text, `inputs` a prompt. Parses only.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
@@ -11,6 +12,7 @@ use super::json;
 use super::lmi;
 use super::sessions::{self, SessionRequest};
 use super::suggest::Invocation;
+use crate::access::Key;
 use crate::engine::Work;
 use crate::error::{Error, Kind};
 
@@ -71,6 +73,24 @@ impl Body {
         }
     }
 
+    /// The salt that it names.
+    fn salt(&self) -> Option<&str> {
+        match self {
+            Self::Session(_) => None,
+            Self::Suggest(invocation) => invocation.salt.as_deref(),
+            Self::Generate(request) => request.salt.as_deref(),
+        }
+    }
+
+    /// Makes it a request with a key.
+    pub fn set_key(&mut self, key: Option<Arc<Key>>) {
+        match self {
+            Self::Session(_) => {}
+            Self::Suggest(invocation) => invocation.key = key,
+            Self::Generate(request) => request.key = key,
+        }
+    }
+
     /// The time that the client gives the answer.
     pub fn deadline_ms(&self) -> Option<u64> {
         match self {
@@ -88,6 +108,7 @@ impl Body {
 pub fn read(body: &[u8]) -> Result<Body, Error> {
     let body = read_shape(body)?;
     body.session().map_or(Ok(()), sessions::check_in_body)?;
+    sessions::check_salt(body.salt())?;
     Ok(body)
 }
 

@@ -2,14 +2,15 @@
 
 use std::net::IpAddr;
 
+use actix_web::HttpRequest;
 use actix_web::http::header::HeaderMap;
-use actix_web::{HttpMessage, HttpRequest};
 use scheduler::Client;
 
-/// The client of a request: whom a middleware found by an API key and put into the request's extensions
-/// ([`Client::key`]), else the session, else the address that it comes from.
+use super::keys::key_of;
+
+/// The client of a request: the name of its API key, else the session, else the address that it comes from.
 pub(super) fn of(request: &HttpRequest, session: Option<&str>) -> Client {
-    let keyed = request.extensions().get::<Client>().copied();
+    let keyed = key_of(request).map(|key| Client::key(key.name()));
     keyed.or_else(|| session.map(Client::session)).unwrap_or_else(|| {
         let peer = request.peer_addr().map(|peer| peer.ip());
         address(peer, request.headers()).map_or_else(Client::default, Client::address)
@@ -31,9 +32,12 @@ fn address(peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use actix_web::HttpMessage;
     use actix_web::test::TestRequest;
 
+    use super::super::keys::AuthenticatedKey;
     use super::*;
+    use crate::access::Keys;
 
     fn client(peer: Option<&str>, headers: &[(&'static str, &'static str)], session: Option<&str>) -> Client {
         let mut request = TestRequest::default();
@@ -50,8 +54,10 @@ mod tests {
         assert_eq!(client(Some("10.0.0.1"), &[], None), address("10.0.0.1"));
         assert_eq!(client(Some("10.0.0.1"), &[], Some("ada")), Client::session("ada"));
         assert_eq!(client(None, &[], None), Client::default());
+        let json = br#"{"keys": [{"name": "search", "key": "0123456789abcdef"}]}"#;
+        let key = Keys::parse(json, &Keys::default()).unwrap().find(b"0123456789abcdef").unwrap();
         let keyed = TestRequest::default().to_http_request();
-        keyed.extensions_mut().insert(Client::key("search"));
+        keyed.extensions_mut().insert(AuthenticatedKey(key));
         assert_eq!(of(&keyed, Some("ada")), Client::key("search"));
     }
 

@@ -11,12 +11,14 @@ use super::client;
 use super::errors::{ErrorBody, OpenAiError};
 use super::framing::{Framing, ServerEvent};
 use super::json;
+use super::keys::key_of;
 use super::openai::{
     self, Choice, Completion, CompletionRequest, CompletionUsage, FinishReason, ListObject, Logprobs, ModelCard,
     ModelCards, Plan, renamed,
 };
 use super::request::{Served, WholeBody, expect_json};
 use super::responses::OpenAiErrors;
+use super::sessions;
 use super::stream::{Encoder, pieces, respond};
 use crate::engine::{Accepted, Piece};
 use crate::error::Error;
@@ -46,6 +48,8 @@ pub(super) async fn completions(
 ) -> Result<HttpResponse, OpenAiError> {
     expect_json(&request)?;
     let mut asked: CompletionRequest = json::parse(&body.0?)?;
+    sessions::check_salt(asked.salt.as_deref())?;
+    asked.key = key_of(&request);
     let name = asked.model.take();
     let engine = served.models.named(name.as_deref()).map_err(Error::from)?;
     let stream = asked.stream.unwrap_or(false);

@@ -22,6 +22,7 @@ pub fn status(kind: Kind) -> StatusCode {
         | Kind::EmptyInput
         | Kind::InputTooLong
         | Kind::InvalidInput => StatusCode::BAD_REQUEST,
+        Kind::Unauthorized => StatusCode::UNAUTHORIZED,
         Kind::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
         Kind::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Kind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -29,7 +30,7 @@ pub fn status(kind: Kind) -> StatusCode {
         Kind::NotFound | Kind::ModelNotFound => StatusCode::NOT_FOUND,
         Kind::ModelExists => StatusCode::CONFLICT,
         Kind::OutOfMemory => StatusCode::INSUFFICIENT_STORAGE,
-        Kind::Overloaded => StatusCode::TOO_MANY_REQUESTS,
+        Kind::Overloaded | Kind::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         Kind::NotReady => StatusCode::SERVICE_UNAVAILABLE,
         Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }

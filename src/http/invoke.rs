@@ -11,6 +11,7 @@ use super::answer::{InvocationAnswer, stream_answer, whole_answer};
 use super::body::{self, Body};
 use super::framing::{Framing, ServerEvent};
 use super::json::refused;
+use super::keys::key_of;
 use super::request::{Served, WholeBody, content_type};
 use super::responses::{InvocationErrors, ModelErrors};
 use super::sessions::{
@@ -117,7 +118,7 @@ async fn answer(
         other if lines::CONTENT_TYPES.contains(&other) => {
             let body = body?;
             let session = if let SessionHeader::Id(id) = &header { Some(id.as_str()) } else { None };
-            return batch::respond(engine()?, client::of(request, session), body).await;
+            return batch::respond(engine()?, client::of(request, session), body, key_of(request)).await;
         }
         other => {
             let message = format!("the content type is {other}; send application/json or application/jsonlines");
@@ -128,6 +129,7 @@ async fn answer(
     if let Body::Session(asked) = body {
         return about_session(asked.request_type, header);
     }
+    body.set_key(key_of(request));
     let engine = engine()?;
     let opened = (header == SessionHeader::New).then(|| sessions::open(SystemTime::now()));
     match (&opened, header) {

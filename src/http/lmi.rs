@@ -1,11 +1,14 @@
 //! The schema of prompts, as Hugging Face's servers and the Large Model Inference containers have it: `{"inputs",
 //! "parameters"}`, answered with `generated_text`. Translates to the engine's types; computes nothing.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::json::{OneOrMany, refused, single};
-use crate::engine::{Generation, Work, check_choice};
+use crate::access::Key;
+use crate::engine::{Caller, Generation, Work, check_choice};
 use crate::error::{Error, Kind};
 use completion::TokenChoice;
 use completion::{Generated, SampledToken, Sequence, SequenceFinish};
@@ -37,6 +40,13 @@ pub struct Request {
     /// on.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
     pub session: Option<String>,
+    /// Separates what is remembered of this request: only requests with the same salt share it.
+    #[schema(min_length = 1, max_length = 256)]
+    pub salt: Option<String>,
+    /// The key that the request came with.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub key: Option<Arc<Key>>,
 }
 
 /// Parameters of a generation.
@@ -242,6 +252,7 @@ impl Request {
             sequences,
             deadline_ms: self.deadline_ms,
             session: self.session.clone(),
+            caller: Caller { key: self.key.clone(), salt: self.salt.clone() },
         };
         let style = Style {
             full_text: parameters.return_full_text.unwrap_or(false),

@@ -5,7 +5,7 @@
 //! | file | |
 //! |---|---|
 //! | [`server`] | listener, limits |
-//! | `observe`, `connections`, [`cors`] | around every request: one log line, metrics; the bound of connections; origins |
+//! | `observe`, `connections`, [`cors`], `keys` | around every request: one log line, metrics; connections; origins; keys |
 //! | `routes` | which handler serves which path |
 //! | [`openapi`] | the document about the handlers and the wire types |
 //! | `invoke`, `batch`, `completions`, `models`, `status`, `page` | the handlers |
@@ -26,6 +26,7 @@ pub mod errors;
 pub mod framing;
 mod invoke;
 pub mod json;
+mod keys;
 pub mod lines;
 pub mod lmi;
 mod models;
@@ -43,5 +44,6 @@ mod status;
 pub mod stream;
 pub mod suggest;
 
+pub use self::keys::AuthenticatedKey;
 pub use self::routes::Routes;
 pub use self::server::{Listener, ServerOptions, start};

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::connections::Connections;
 use super::encoding::Encoding;
+use crate::access::file::KeyFile;
 use crate::error::{Error, Kind};
 use crate::metrics::Metrics;
 use crate::models::Models;
@@ -31,6 +32,8 @@ pub(super) struct Served {
     /// Whether it is being stopped.
     pub stopping: Arc<AtomicBool>,
     pub connections: Arc<Connections>,
+    /// The keys that requests need, if they need one.
+    pub keys: Option<Arc<KeyFile>>,
 }
 
 /// The state of the server that a request came to.

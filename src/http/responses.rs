@@ -18,6 +18,9 @@ pub(super) enum InvocationErrors {
     /// Another method.
     #[response(status = 405)]
     Method(ErrorBody),
+    /// The server asks for a key.
+    #[response(status = 401)]
+    Unauthorized(ErrorBody),
     /// 408: the body did not come in time.
     #[response(status = 408)]
     Timeout(ErrorBody),
@@ -27,7 +30,7 @@ pub(super) enum InvocationErrors {
     /// The body is neither JSON nor JSON Lines, or has an unknown encoding.
     #[response(status = 415)]
     MediaType(ErrorBody),
-    /// The queue is full; try again.
+    /// The queue is full, or the key's limits are used up; try again.
     #[response(status = 429)]
     Overloaded(ErrorBody),
     /// The model failed on this request.
@@ -51,6 +54,9 @@ pub(super) enum OpenAiErrors {
     /// Another method.
     #[response(status = 405)]
     Method(ErrorBody),
+    /// The server asks for a key.
+    #[response(status = 401)]
+    Unauthorized(openai::ErrorBody),
     /// 408: the body did not come in time.
     #[response(status = 408)]
     Timeout(openai::ErrorBody),
@@ -60,7 +66,7 @@ pub(super) enum OpenAiErrors {
     /// The body isn't JSON, or has an unknown encoding.
     #[response(status = 415)]
     MediaType(openai::ErrorBody),
-    /// The queue is full; try again.
+    /// The queue is full, or the key's limits are used up; try again.
     #[response(status = 429)]
     Overloaded(openai::ErrorBody),
     /// The model failed on this request.
@@ -105,6 +111,9 @@ pub(super) enum LoadErrors {
     /// 409: a model of that name is loaded or being loaded.
     #[response(status = 409)]
     Exists(ErrorBody),
+    /// The server asks for a key.
+    #[response(status = 401)]
+    Unauthorized(ErrorBody),
     /// 408: the body did not come in time.
     #[response(status = 408)]
     Timeout(ErrorBody),

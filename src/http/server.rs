@@ -15,9 +15,11 @@ use rustix::net::listen;
 
 use super::connections::{BACKLOG, Connections, bound};
 use super::cors::cors;
+use super::keys::authenticate;
 use super::observe::observe;
 use super::request::Served;
 use super::routes::{Routes, configure};
+use crate::access::file::KeyFile;
 use crate::metrics::Metrics;
 use crate::models::Models;
 
@@ -61,6 +63,8 @@ pub struct ServerOptions {
     pub max_connections: usize,
     /// Origins whose web pages may read answers.
     pub cors_origins: Vec<String>,
+    /// The keys that requests need; none, if absent.
+    pub keys: Option<Arc<KeyFile>>,
     /// What this listener serves.
     pub routes: Routes,
     /// Whether `/` is the page for people.
@@ -79,6 +83,7 @@ impl Default for ServerOptions {
             body_timeout: Duration::from_secs(10),
             max_connections: 4096,
             cors_origins: Vec::new(),
+            keys: None,
             routes: Routes::All,
             page: false,
             metrics: Metrics::new(),
@@ -97,17 +102,26 @@ pub fn start(
     options: &ServerOptions,
 ) -> std::io::Result<Server> {
     let ServerOptions { workers, max_body_bytes, body_timeout, page, metrics, .. } = options.clone();
-    let ServerOptions { max_connections, cors_origins, routes, .. } = options.clone();
+    let ServerOptions { max_connections, cors_origins, keys, routes, .. } = options.clone();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let stopping = Arc::clone(&options.stopping);
     let connections = Arc::new(Connections::new(max_connections));
     let accepted = connections.accepted().div_ceil(workers);
     let counted = Arc::clone(&connections);
-    let models = models.into();
-    let served = Served { models, max_body_bytes, body_timeout, page, metrics, started, stopping, connections };
-    let served = Data::new(served);
+    let served = Data::new(Served {
+        models: models.into(),
+        max_body_bytes,
+        body_timeout,
+        page,
+        metrics,
+        started,
+        stopping,
+        connections,
+        keys,
+    });
     let server = HttpServer::new(move || {
         App::new()
+            .wrap(from_fn(authenticate))
             .wrap(Condition::new(!cors_origins.is_empty(), cors(&cors_origins)))
             .wrap(from_fn(bound))
             .wrap(from_fn(observe))

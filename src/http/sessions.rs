@@ -112,6 +112,20 @@ pub fn check_in_body(id: &str) -> Result<(), Error> {
     Err(Error::new(Kind::InvalidValue, message))
 }
 
+/// Checks the salt of a request.
+///
+/// # Errors
+/// If it is empty or too long.
+pub fn check_salt(salt: Option<&str>) -> Result<(), Error> {
+    match salt.map(|salt| salt.chars().count()) {
+        Some(found) if !(1..=MAX_SESSION_CHARACTERS).contains(&found) => {
+            let message = format!("salt has {found} characters; it must have 1 to {MAX_SESSION_CHARACTERS}");
+            Err(Error::new(Kind::InvalidValue, message))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Opens a session.
 pub fn open(now: SystemTime) -> NewSession {
     let id = uuid::Uuid::new_v4().to_string();

@@ -1,10 +1,13 @@
 //! The schema of typed texts: `{"input": ...}`, answered with suggestions. This module checks only the shape; the
 //! engine checks the ranges.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::engine::Completion;
+use crate::access::Key;
+use crate::engine::{Caller, Completion};
 use completion::text::Method;
 use completion::typing::Tolerance;
 use completion::{Completions, Suggestion};
@@ -36,15 +39,24 @@ pub struct Invocation {
     /// Name of the session. A newer request of the same session supersedes an older one that still runs.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
     pub session: Option<String>,
+    /// Separates what is remembered of this request: only requests with the same salt share it.
+    #[schema(min_length = 1, max_length = 256)]
+    pub salt: Option<String>,
     /// Send each suggestion as soon as its place is certain.
     #[serde(default)]
     pub stream: bool,
+    /// The key that the request came with.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub key: Option<Arc<Key>>,
 }
 
 impl From<Invocation> for Completion {
     fn from(invocation: Invocation) -> Self {
-        let Invocation { input, suggestions, max_new_tokens, deadline_ms, tolerance, session, stream: _ } = invocation;
-        Self { input, suggestions, max_new_tokens, deadline_ms, method: Method::default(), tolerance, session }
+        let Invocation { input, suggestions, max_new_tokens, deadline_ms, tolerance, session, salt, key, stream: _ } =
+            invocation;
+        let (method, caller) = (Method::default(), Caller { key, salt });
+        Self { input, suggestions, max_new_tokens, deadline_ms, method, tolerance, session, caller }
     }
 }
 

@@ -24,6 +24,7 @@ mod http_models;
 mod http_openai;
 mod http_page;
 mod http_schemas;
+mod keys;
 mod kill;
 #[cfg(feature = "tensorrt")]
 mod on_gpu;
@@ -32,6 +33,7 @@ mod parity;
 mod plans;
 mod quality;
 mod replay;
+mod salts;
 mod simulator;
 mod stop;
 mod support;

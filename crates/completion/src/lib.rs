@@ -59,7 +59,7 @@ pub mod typing;
 use std::sync::Arc;
 
 pub use self::distribution::{Distribution, Logits};
-pub use self::paths::{NodeIndex, Paths, Prompt, Wanted};
+pub use self::paths::{NodeIndex, Partition, Paths, Prompt, Wanted};
 pub use self::sampling::{Generated, SampledToken, Sampling, SamplingOptions, Sequence, SequenceFinish};
 pub use self::search::{Search, SearchOptions, SearchStats};
 pub use self::suggestion::{Completions, Meaning, Suggestion};

@@ -42,6 +42,10 @@ impl From<Vec<TokenId>> for Prompt {
     }
 }
 
+/// Whose paths these are: paths of different partitions have nothing in common, however alike their tokens are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Partition(pub u128);
+
 /// One path. The root is the prompt; every other adds a token to its parent.
 struct Node {
     parent: Option<NodeIndex>,
@@ -54,6 +58,7 @@ struct Node {
 /// The nodes. See the module's documentation.
 pub struct Paths {
     prompt: Prompt,
+    partition: Partition,
     nodes: Vec<Node>,
     children: FxHashMap<(NodeIndex, TokenId), NodeIndex>,
     wanted: Vec<Wanted>,
@@ -69,7 +74,8 @@ impl Paths {
         let prompt = prompt.into();
         let depth = prompt.tokens.len();
         let root = Node { parent: None, token: prompt.tokens[depth - 1], depth, next: None };
-        Self { prompt, nodes: vec![root], children: FxHashMap::default(), wanted: Vec::new(), supplied: 0 }
+        let partition = Partition::default();
+        Self { prompt, partition, nodes: vec![root], children: FxHashMap::default(), wanted: Vec::new(), supplied: 0 }
     }
 
     /// The tokens from position 0 to the root.
@@ -82,14 +88,24 @@ impl Paths {
         self.prompt.source.as_ref()
     }
 
-    /// Whether both have the same prompt.
+    /// Whether both have the same prompt, and are of the same partition.
     pub fn has_same_prompt(&self, other: &Self) -> bool {
-        self.prompt == other.prompt
+        (self.partition, &self.prompt) == (other.partition, &other.prompt)
     }
 
     /// Gives all distributions back; a task that is done needs none.
     pub fn release(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.next = None);
+    }
+
+    /// Whose paths these are.
+    pub fn partition(&self) -> Partition {
+        self.partition
+    }
+
+    /// Says whose paths these are, before anything is computed for them.
+    pub fn set_partition(&mut self, partition: Partition) {
+        self.partition = partition;
     }
 
     /// Number of nodes, the prompt's included.

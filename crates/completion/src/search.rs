@@ -260,7 +260,8 @@ impl Search {
     /// The lookahead search: the typed text plus the top suggestion's next character.
     pub fn lookahead(&self) -> Option<Self> {
         let next = self.completions().suggestions.first()?.next_character()?;
-        let search = Self::new(Arc::clone(&self.text), format!("{}{next}", self.typed), self.options.clone());
+        let mut search = Self::new(Arc::clone(&self.text), format!("{}{next}", self.typed), self.options.clone());
+        search.paths.set_partition(self.paths.partition());
         // One position must be left for a token that is not typed yet.
         (search.paths.prompt().len() + search.typed_tokens() < search.options.context).then_some(search)
     }

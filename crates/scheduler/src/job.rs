@@ -97,7 +97,8 @@ impl Job {
     fn hold_new_nodes(&mut self, cache: &mut PrefixCache) {
         if self.places.is_empty() {
             let mut root = None;
-            let mut above = self.source.map_or(Above::Nothing, |source| Above::Source(source.name));
+            let partition = self.task.paths().partition();
+            let mut above = self.source.map_or(Above::Nothing(partition), |source| Above::Source(source.name));
             for &token in self.task.paths().prompt() {
                 let node = cache.hold(above, token);
                 if let Some(parent) = root {

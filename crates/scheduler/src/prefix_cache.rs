@@ -15,8 +15,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::sources::SourceName;
 use crate::backend::Page;
-use completion::Distribution;
 use completion::text::TokenId;
+use completion::{Distribution, Partition};
 
 /// A place in the prefix cache. Valid as long as the node is held or has not been evicted; reused afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,9 +29,9 @@ pub struct Serial(u64);
 /// What a node stands behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Above {
-    /// Nothing: it is at position 0.
-    Nothing,
-    /// Nothing but the source that the decoder reads: it is at position 0.
+    /// Nothing: it is at position 0 of a partition's paths.
+    Nothing(Partition),
+    /// Nothing but the source that the decoder reads, which is one partition's: it is at position 0.
     Source(SourceName),
     /// The node of the position before.
     Node(NodeId),
@@ -45,7 +45,7 @@ impl Above {
 
 impl From<Option<NodeId>> for Above {
     fn from(parent: Option<NodeId>) -> Self {
-        parent.map_or(Self::Nothing, Self::Node)
+        parent.map_or(Self::Nothing(Partition::default()), Self::Node)
     }
 }
 
@@ -122,8 +122,8 @@ impl PrefixCache {
         }
     }
 
-    /// The node of `token` behind `above`, made if there is none, and held once more. Paths of different sources have
-    /// no node in common.
+    /// The node of `token` behind `above`, made if there is none, and held once more. Paths of different partitions or
+    /// sources have no node in common.
     pub fn hold(&mut self, above: impl Into<Above>, token: TokenId) -> NodeId {
         self.holds += 1;
         let above = above.into();

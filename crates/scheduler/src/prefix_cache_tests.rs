@@ -93,7 +93,7 @@ fn random_use_keeps_every_invariant() {
 #[test]
 fn the_least_recently_used_leaf_goes_first_and_a_kept_path_stays() {
     let mut cache = PrefixCache::new(3, 1, 1 << 20);
-    let a = cache.hold(Above::Nothing, TokenId(0));
+    let a = cache.hold(Above::Nothing(Partition::default()), TokenId(0));
     let b = cache.hold(Some(a), TokenId(0));
     let c = cache.hold(Some(a), TokenId(1));
     let pages = [a, b, c].map(|node| cache.give_page(node, &FxHashSet::default()).unwrap());
@@ -108,7 +108,7 @@ fn the_least_recently_used_leaf_goes_first_and_a_kept_path_stays() {
 #[test]
 fn a_whole_row_is_not_replaced_by_less() {
     let mut cache = PrefixCache::new(0, 1, 1 << 20);
-    let node = cache.hold(Above::Nothing, TokenId(0));
+    let node = cache.hold(Above::Nothing(Partition::default()), TokenId(0));
     cache.give_next(node, distribution(true));
     cache.give_next(node, distribution(false));
     assert!(cache.next(node).unwrap().is_full());

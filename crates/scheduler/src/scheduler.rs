@@ -18,7 +18,7 @@ use super::plan::Plan;
 use super::prefix_cache::{NodeId, PrefixCache, PrefixCacheStats, Serial};
 use super::sources::Sources;
 use crate::backend::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected, SourceSlot};
-use completion::{Distribution, Logits, SearchStats, Task, TaskOutput};
+use completion::{Distribution, Logits, Partition, SearchStats, Task, TaskOutput};
 
 /// Up to this vocabulary, in tokens, every computed distribution is kept whole: it is smaller than the pages of a few
 /// positions. Any node can then be the context of a half-typed token later without being computed again.
@@ -113,7 +113,10 @@ impl Scheduler {
     }
 
     fn take_on(&mut self, flow: Flow, mut task: Task, ahead: bool) -> JobId {
-        task.set_stats(self.search_stats);
+        // What others' searches were like would show in what a search of a partition costs.
+        if task.paths().partition() == Partition::default() {
+            task.set_stats(self.search_stats);
+        }
         let id = JobId(self.next_id);
         self.next_id += 1;
         // A task that a lookahead has done already saves what it was supplied with.
@@ -138,7 +141,7 @@ impl Scheduler {
         if let Some(source) = job.source {
             self.sources.release(source.slot);
         }
-        if let Some(stats) = job.task.stats() {
+        if let Some(stats) = job.task.stats().filter(|_| job.task.paths().partition() == Partition::default()) {
             self.search_stats = stats;
         }
         Some((job.task, job.usage))
@@ -248,7 +251,8 @@ impl Scheduler {
     fn read_sources(&mut self) -> Result<(), BackendError> {
         for job in &mut self.jobs {
             let Some(tokens) = job.missing_source().cloned() else { continue };
-            let Some((held, is_new)) = self.sources.hold(&tokens) else { continue };
+            let partition = job.task.paths().partition();
+            let Some((held, is_new)) = self.sources.hold(partition, &tokens) else { continue };
             job.source = Some(held);
             if is_new {
                 return self.backend.encode(held.slot, &tokens);

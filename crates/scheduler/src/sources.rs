@@ -1,12 +1,13 @@
 //! Which slot of the encoder holds which source. Pure policy.
 //!
-//! A source is encoded once for all its users: the samples of one prompt share its slot, and so do requests with the
-//! same prompt. An unused slot keeps its source until another source needs the slot; the least recently used slot goes
+//! A source is encoded once for all its users of a partition: the samples of one prompt share its slot, and so do
+//! requests with the same prompt. An unused slot keeps its source until another source needs the slot; the least recently used slot goes
 //! first. Where all slots are in use, a new source waits.
 
 use std::sync::Arc;
 
 use crate::backend::SourceSlot;
+use completion::Partition;
 use completion::text::TokenId;
 
 /// What one reading of a source is called in the prefix cache: never reused, so what the prefix cache has of an earlier
@@ -35,6 +36,7 @@ pub struct Sources {
 #[derive(Clone, Debug)]
 struct Entry {
     name: SourceName,
+    partition: Partition,
     tokens: Arc<[TokenId]>,
     users: usize,
     last_used: u64,
@@ -48,9 +50,10 @@ impl Sources {
 
     /// Takes the slot of a source until [`Sources::release`], and says whether the source is still to be read into it.
     /// `None` where every slot is used by somebody for something else.
-    pub fn hold(&mut self, tokens: &Arc<[TokenId]>) -> Option<(Held, bool)> {
+    pub fn hold(&mut self, partition: Partition, tokens: &Arc<[TokenId]>) -> Option<(Held, bool)> {
         self.clock += 1;
-        let same = |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.tokens == *tokens);
+        let is_same = |entry: &Entry| entry.partition == partition && entry.tokens == *tokens;
+        let same = |entry: &Option<Entry>| entry.as_ref().is_some_and(is_same);
         if let Some(index) = self.slots.iter().position(same)
             && let Some(entry) = &mut self.slots[index]
         {
@@ -63,7 +66,7 @@ impl Sources {
         let (index, slot) = self.slots.iter_mut().enumerate().filter(|(_, e)| free(e)).min_by_key(|(_, e)| age(e))?;
         let name = SourceName(self.next_name);
         self.next_name += 1;
-        *slot = Some(Entry { name, tokens: Arc::clone(tokens), users: 1, last_used: self.clock });
+        *slot = Some(Entry { name, partition, tokens: Arc::clone(tokens), users: 1, last_used: self.clock });
         Some((Held { slot: SourceSlot(index), name }, true))
     }
 
@@ -101,21 +104,22 @@ mod tests {
     fn a_source_is_read_once_and_kept_until_its_room_is_needed() {
         let mut sources = Sources::new(2);
         let (a, b, c) = (source(&[1]), source(&[2]), source(&[3]));
-        let (first, is_new) = sources.hold(&a).unwrap();
+        let (first, is_new) = sources.hold(Partition::default(), &a).unwrap();
         assert!(is_new);
-        assert_eq!(sources.hold(&a), Some((first, false)));
-        let (second, _) = sources.hold(&b).unwrap();
+        assert_eq!(sources.hold(Partition::default(), &a), Some((first, false)));
+        let (second, _) = sources.hold(Partition::default(), &b).unwrap();
         assert_ne!(first.slot, second.slot);
-        assert_eq!(sources.hold(&c), None, "both slots are used");
+        assert_eq!(sources.hold(Partition::default(), &c), None, "both slots are used");
+        assert_eq!(sources.hold(Partition(1), &a), None, "another's reading is not for this partition");
         sources.release(first.slot);
-        assert_eq!(sources.hold(&c), None, "one of two users is left");
+        assert_eq!(sources.hold(Partition::default(), &c), None, "one of two users is left");
         sources.release(first.slot);
-        assert_eq!(sources.hold(&a), Some((first, false)), "it was kept");
+        assert_eq!(sources.hold(Partition::default(), &a), Some((first, false)), "it was kept");
         sources.release(first.slot);
-        let (third, is_new) = sources.hold(&c).unwrap();
+        let (third, is_new) = sources.hold(Partition::default(), &c).unwrap();
         assert!(is_new && third.slot == first.slot && third.name != first.name);
         sources.release(third.slot);
-        let (again, is_new) = sources.hold(&a).unwrap();
+        let (again, is_new) = sources.hold(Partition::default(), &a).unwrap();
         assert!(
             is_new && again.name != first.name,
             "what was computed with the first reading is not taken for this one's"
@@ -133,7 +137,7 @@ mod tests {
                 let mut used: Vec<usize> = held.iter().map(|(_, held)| held.slot.0).collect();
                 used.sort_unstable();
                 used.dedup();
-                match sources.hold(&tokens) {
+                match sources.hold(Partition::default(), &tokens) {
                     Some((new, is_new)) => {
                         for (other, old) in &held {
                             assert_eq!(*other == tokens, old.slot == new.slot && old.name == new.name);

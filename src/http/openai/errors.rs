@@ -35,7 +35,7 @@ pub struct ErrorInner {
     pub class: ErrorClass,
     /// The field that is wrong, if it is one.
     pub param: Option<String>,
-    /// `model_not_found` for a model that isn't there.
+    /// `model_not_found` for a model that isn't there, `invalid_api_key` without a right key.
     pub code: Option<&'static str>,
     /// As in the other routes' errors.
     pub kind: Kind,
@@ -56,11 +56,15 @@ pub enum ErrorClass {
 impl From<&Error> for ErrorBody {
     fn from(error: &Error) -> Self {
         let class = match error.kind {
-            Kind::Overloaded => ErrorClass::RateLimitError,
+            Kind::Overloaded | Kind::RateLimited => ErrorClass::RateLimitError,
             Kind::NotReady | Kind::Internal | Kind::OutOfMemory => ErrorClass::ServerError,
             _ => ErrorClass::InvalidRequestError,
         };
-        let code = (error.kind == Kind::ModelNotFound).then_some("model_not_found");
+        let code = match error.kind {
+            Kind::ModelNotFound => Some("model_not_found"),
+            Kind::Unauthorized => Some("invalid_api_key"),
+            _ => None,
+        };
         let param = param(error).map(str::to_owned);
         Self { error: ErrorInner { message: error.message.clone(), class, param, code, kind: error.kind } }
     }

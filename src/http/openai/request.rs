@@ -1,11 +1,13 @@
 //! The request for completions: its fields, the checks of its fields, and its translation to the engine's types.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::engine::{Generation, Work};
+use crate::access::Key;
+use crate::engine::{Caller, Generation, Work};
 use crate::error::Error;
 use crate::http::json::{OneOrMany, refused, single};
 
@@ -72,6 +74,13 @@ pub struct CompletionRequest {
     /// Only empty.
     #[schema(max_length = 0)]
     pub suffix: Option<String>,
+    /// Separates what is remembered of this request: only requests with the same salt share it.
+    #[schema(min_length = 1, max_length = 256)]
+    pub salt: Option<String>,
+    /// The key that the request came with.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub key: Option<Arc<Key>>,
 }
 
 /// Options of a stream.
@@ -128,6 +137,7 @@ impl CompletionRequest {
             stop: stop.clone(),
             seed: self.seed.map(i64::cast_unsigned),
             sequences: self.n.unwrap_or(1),
+            caller: Caller { key: self.key.clone(), salt: self.salt.clone() },
             ..Generation::default()
         };
         Ok(Plan { generations: prompts.into_iter().map(generation).collect(), echo, logprobs, include_usage })

@@ -180,7 +180,7 @@ fn typing_is_quick_beside_the_largest_batches() {
 
 #[test]
 fn typing_is_not_refused_beside_single_requests_without_pause() {
-    let parameters = serde_json::json!({ "n": 32, "do_sample": true, "max_new_tokens": 40 });
+    let parameters = serde_json::json!({ "n": 16, "do_sample": true, "max_new_tokens": 40 });
     let body = serde_json::json!({ "inputs": "heat", "parameters": parameters }).to_string();
     // 320 at once: more than the queue has places for.
     let [alone, beside] = typing_beside(&body, "application/json", 40, Extent::new().keys);

@@ -1,7 +1,10 @@
 //! What of a step is whose: which tasks advance, which of them speculate, and whose nodes are planned.
 
+use rustc_hash::FxHashMap;
+
 use super::Scheduler;
-use crate::job::JobId;
+use crate::client::Client;
+use crate::job::{Job, JobId};
 use crate::order::{Turn, one_of_each};
 use crate::plan::{Plan, PlanLimits, Wants};
 
@@ -49,16 +52,20 @@ impl Scheduler {
         self.jobs.iter().any(|job| !job.is_bulk() && !job.ahead && job.missing_source().is_none())
     }
 
-    /// Lets every task ask for what it will probably want next, to fill the step that it has to wait for anyway.
+    /// Lets every task ask for what it will probably want next, to fill the step that it has to wait for anyway. The rows
+    /// of a step are shared evenly among clients, and a client's among its jobs.
     pub(super) fn speculate(&mut self, bulk_rows: usize) {
-        let bulk = bulk_rows > 0;
-        let sharing = self.jobs.iter().filter(|job| bulk || !job.is_bulk()).count().max(1);
-        let share = self.backend.limits().lanes / sharing;
-        // The more share a step, the less of it each saves.
-        let jobs = sharing as f64;
-        for job in self.jobs.iter_mut().filter(|job| !job.ahead && (bulk || !job.is_bulk())) {
-            let rows = rows_worth_filling(job.task.speculation_hit_rate(), self.forward_cost / jobs).min(share);
-            let asked = job.task.paths().wanted().len();
+        let takes_part = |job: &Job| bulk_rows > 0 || !job.is_bulk();
+        let mut jobs: FxHashMap<Client, usize> = FxHashMap::default();
+        for job in self.jobs.iter().filter(|job| takes_part(job)) {
+            *jobs.entry(job.flow.client).or_default() += 1;
+        }
+        let (lanes, clients) = (self.backend.limits().lanes, jobs.len());
+        for job in self.jobs.iter_mut().filter(|job| !job.ahead && takes_part(job)) {
+            let sharing = clients * jobs.get(&job.flow.client).copied().unwrap_or(1);
+            // The more share a step, the less of it each saves.
+            let worth = rows_worth_filling(job.task.speculation_hit_rate(), self.forward_cost / sharing as f64);
+            let (rows, asked) = (worth.min(lanes / sharing), job.task.paths().wanted().len());
             if asked < rows {
                 job.task.speculate(rows - asked);
             }

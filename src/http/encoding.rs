@@ -1,5 +1,5 @@
-//! Decodes compressed bodies within a bound, so that a small body can't become a large one in memory. Knows no HTTP
-//! beyond the names of the encodings.
+//! Decodes compressed bodies within a bound, so that a small body can't become a large one in memory. Of HTTP it
+//! knows the values of `Content-Encoding` only.
 
 use std::io::{Error as IoError, Read};
 

@@ -12,11 +12,11 @@ use scheduler::fake::FaultFn;
 use tokio::runtime::Builder;
 
 use crate::http_client::post;
-use crate::support::{TestServer, fake_engine, faulty_engine, request_options};
+use crate::support::{TestServer, faulty_engine, request_options};
 
 /// Positions that were computed for a text, and those that were known.
 fn usage(server: &TestServer, input: &str, salt: Option<&str>) -> (u64, u64) {
-    let mut body = serde_json::json!({"input": input, "suggestions": 2, "max_new_tokens": 3});
+    let mut body = serde_json::json!({"input": input, "suggestions": 2, "max_new_tokens": 2});
     if let Some(salt) = salt {
         body["salt"] = salt.into();
     }
@@ -64,11 +64,13 @@ fn auc(typed: &[u64], untyped: &[u64]) -> f64 {
 
 /// Probes texts of which a victim typed half, and says how much the cost tells.
 fn probe(victim: &str, prober: &str) -> f64 {
-    let server = TestServer::with(fake_engine());
+    let mut options = request_options();
+    options.beams = Some(2);
+    let server = TestServer::with(faulty_engine(|| Box::new(|_| None), options, &Metrics::new()));
     let mut rng = StdRng::seed_from_u64(5);
     let (mut typed, mut untyped) = (Vec::new(), Vec::new());
     for _ in 0..1000 {
-        let text: String = (0..10).map(|_| rng.random_range(b'a'..=b'z') as char).collect();
+        let text: String = (0..5).map(|_| rng.random_range(b'a'..=b'z') as char).collect();
         let is_typed = rng.random_bool(0.5);
         if is_typed {
             usage(&server, &text, Some(victim));

@@ -136,8 +136,8 @@ fn check_rules(manifest: &Manifest) -> Result<(), ManifestError> {
 
 /// The weights must have room for the attention's matrices of all layers, and for a row of each token.
 ///
-/// That is less than what a model has, and enough that no number of a manifest asks for memory out of proportion to
-/// the file: a cache of keys and values has no more elements for a position than these matrices.
+/// That is less than what a model has. It is enough that no number of a manifest asks for memory out of proportion to
+/// the file. A cache of keys and values has no more elements for a position than these matrices.
 fn check_weights(manifest: &Manifest) -> Result<(), ManifestError> {
     let ModelInfo { layers, heads, kv_heads, head_dim, hidden, vocab, dtype, quantization, .. } = manifest.model;
     let element_bytes = match (quantization, dtype) {

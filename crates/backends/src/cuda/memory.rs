@@ -77,7 +77,7 @@ pub struct Pinned<T: Element> {
     stream: Arc<Stream>,
     start: NonNull<T>,
     len: usize,
-    /// The first of the stream's synchronisations after which the memory is ours again.
+    /// The first of the stream's synchronizations after which the memory is ours again.
     free_at: u64,
 }
 
@@ -131,12 +131,12 @@ impl<T: Element> Pinned<T> {
 
     /// Gives the address to `enqueue`, which puts work on the stream.
     ///
-    /// Only a synchronisation that begins after that surely waits for the work; one that another thread began before
+    /// Only a synchronization that begins after that surely waits for the work; one that another thread began before
     /// may end at any time. If `enqueue` panics, the memory stays lent.
     pub(super) fn lend<R>(&mut self, enqueue: impl FnOnce(*mut c_void) -> R) -> R {
         self.free_at = u64::MAX;
         let enqueued = enqueue(self.start.as_ptr().cast());
-        self.free_at = self.stream.next_synchronisation();
+        self.free_at = self.stream.next_synchronization();
         enqueued
     }
 

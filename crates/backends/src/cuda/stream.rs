@@ -104,12 +104,12 @@ impl Stream {
         self.raw
     }
 
-    /// The number of the next synchronisation, the first that waits for all that is on the stream now.
-    pub(super) fn next_synchronisation(&self) -> u64 {
+    /// The number of the next synchronization, the first that waits for all that is on the stream now.
+    pub(super) fn next_synchronization(&self) -> u64 {
         self.begun.load(Ordering::SeqCst) + 1
     }
 
-    /// The latest synchronisation that has ended. What was put on the stream before it began is done.
+    /// The latest synchronization that has ended. What was put on the stream before it began is done.
     pub(super) fn synchronised(&self) -> u64 {
         self.ended.load(Ordering::SeqCst)
     }

@@ -58,7 +58,7 @@ fn embedding(input: &mut Input) {
     let (ids, past_len) = (input.integers(rows * 2), input.integers(rows));
     let mut y = input.floats(ids.len().saturating_mul(hidden));
     let positions = input.flag().then_some(positions.as_slice());
-    drop(Embedding { table: table.matrix(), hidden, vocab, positions }.run(&ids, &past_len, &mut y));
+    let _ = Embedding { table: table.matrix(), hidden, vocab, positions }.run(&ids, &past_len, &mut y);
 }
 
 fn head(input: &mut Input) {
@@ -79,7 +79,7 @@ fn head(input: &mut Input) {
         top_ids: &mut top_ids,
         logsumexp: &mut logsumexp,
     };
-    drop(Head { linear, padded, top_k }.run(&mut kernels(), &x, &select, out));
+    let _ = Head { linear, padded, top_k }.run(&mut kernels(), &x, &select, out);
 }
 
 fn attend(input: &mut Input) {
@@ -111,7 +111,7 @@ fn attend(input: &mut Input) {
         values: &mut cached,
     };
     let attention = Attention { heads, kv_heads, head_dim, scale: 1.0, rotary };
-    drop(attention.run(&mut kernels(), arguments, &mut y));
+    let _ = attention.run(&mut kernels(), arguments, &mut y);
 }
 
 fn kernels() -> Kernels {

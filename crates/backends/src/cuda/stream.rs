@@ -18,7 +18,7 @@ const MEMORY_TYPE_DEVICE: u32 = 2;
 pub struct Stream {
     pub(super) device: Arc<Device>,
     raw: *mut c_void,
-    /// Synchronisations that have begun: each is numbered, from 1.
+    /// Synchronizations that have begun: each is numbered, from 1.
     begun: AtomicU64,
     /// The last of them that has ended.
     ended: AtomicU64,

@@ -20,6 +20,7 @@ use super::loading::{Loading, open_folder};
 use super::model_args::ModelArgs;
 use crate::access::file::KeyFile;
 use crate::engine::machine;
+use crate::http::trace::LogRequests;
 use crate::http::{self, Listener, Routes, ServerOptions};
 use crate::metrics::Metrics;
 use crate::models::folder::ModelFolder;
@@ -62,6 +63,9 @@ pub struct ServeArgs {
     /// File of keys that requests need, read again when it changes; /ping needs none.
     #[arg(long, env = "FORETYPE_API_KEY_FILE", value_name = "FILE")]
     api_key_file: Option<PathBuf>,
+    /// Requests that have a log line: `all`, `errors`, or `sampled:N` for one of N and all errors.
+    #[arg(long, env = "FORETYPE_LOG_REQUESTS", value_name = "WHICH", default_value = "all")]
+    log_requests: LogRequests,
     /// Origin whose web pages may read answers, such as https://search.example.com; may be given several times.
     #[arg(
         long = "cors-origin", env = "FORETYPE_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',',
@@ -144,6 +148,7 @@ impl ServeArgs {
             metrics: Arc::clone(metrics),
             stopping: Arc::default(),
             keys: None,
+            log_requests: self.log_requests,
         }
     }
 

@@ -5,7 +5,7 @@
 //! | file | |
 //! |---|---|
 //! | [`server`] | listener, limits |
-//! | `observe`, `connections`, [`cors`], `keys` | around every request: one log line, metrics; connections; origins; keys |
+//! | [`trace`], `observe`, `connections`, [`cors`], `keys` | around every request: one log line, metrics; connections; origins; keys |
 //! | `routes` | which handler serves which path |
 //! | [`openapi`] | the document about the handlers and the wire types |
 //! | `invoke`, `batch`, `completions`, `models`, `status`, `page` | the handlers |
@@ -43,6 +43,7 @@ pub mod sessions;
 mod status;
 pub mod stream;
 pub mod suggest;
+pub mod trace;
 
 pub use self::keys::AuthenticatedKey;
 pub use self::routes::Routes;

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix_web::dev::Payload;
@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::connections::Connections;
 use super::encoding::Encoding;
+use super::trace::LogRequests;
 use crate::access::file::KeyFile;
 use crate::error::{Error, Kind};
 use crate::metrics::Metrics;
@@ -34,6 +35,9 @@ pub(super) struct Served {
     pub connections: Arc<Connections>,
     /// The keys that requests need, if they need one.
     pub keys: Option<Arc<KeyFile>>,
+    pub log_requests: LogRequests,
+    /// Requests so far, for a sample of them.
+    pub number: AtomicU64,
 }
 
 /// The state of the server that a request came to.
@@ -64,6 +68,11 @@ impl FromRequest for WholeBody {
 }
 
 impl Served {
+    /// The number of a request, from 0.
+    pub(super) fn next_number(&self) -> u64 {
+        self.number.fetch_add(1, Ordering::Relaxed)
+    }
+
     async fn read(
         &self,
         body: impl Future<Output = actix_web::Result<Bytes>>,

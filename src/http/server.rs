@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use actix_web::dev::Server;
@@ -19,6 +19,7 @@ use super::keys::authenticate;
 use super::observe::observe;
 use super::request::Served;
 use super::routes::{Routes, configure};
+use super::trace::LogRequests;
 use crate::access::file::KeyFile;
 use crate::metrics::Metrics;
 use crate::models::Models;
@@ -65,6 +66,8 @@ pub struct ServerOptions {
     pub cors_origins: Vec<String>,
     /// The keys that requests need; none, if absent.
     pub keys: Option<Arc<KeyFile>>,
+    /// Which requests have a log line.
+    pub log_requests: LogRequests,
     /// What this listener serves.
     pub routes: Routes,
     /// Whether `/` is the page for people.
@@ -84,6 +87,7 @@ impl Default for ServerOptions {
             max_connections: 4096,
             cors_origins: Vec::new(),
             keys: None,
+            log_requests: LogRequests::All,
             routes: Routes::All,
             page: false,
             metrics: Metrics::new(),
@@ -102,7 +106,7 @@ pub fn start(
     options: &ServerOptions,
 ) -> std::io::Result<Server> {
     let ServerOptions { workers, max_body_bytes, body_timeout, page, metrics, .. } = options.clone();
-    let ServerOptions { max_connections, cors_origins, keys, routes, .. } = options.clone();
+    let ServerOptions { max_connections, cors_origins, keys, routes, log_requests, .. } = options.clone();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let stopping = Arc::clone(&options.stopping);
     let connections = Arc::new(Connections::new(max_connections));
@@ -118,6 +122,8 @@ pub fn start(
         stopping,
         connections,
         keys,
+        log_requests,
+        number: AtomicU64::new(0),
     });
     let server = HttpServer::new(move || {
         App::new()

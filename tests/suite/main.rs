@@ -24,6 +24,7 @@ mod http_models;
 mod http_openai;
 mod http_page;
 mod http_schemas;
+mod http_traces;
 mod keys;
 mod kill;
 #[cfg(feature = "tensorrt")]

@@ -83,7 +83,8 @@ impl Error {
 const MAX_MESSAGE_CHARACTERS: usize = 1000;
 
 /// A text as it may stand in an answer or a log line. Characters that end a line, control a terminal or change the
-/// direction of writing are escaped. A text that is too long loses its middle, because its end says what would be right.
+/// direction of writing are escaped. A text that is too long loses its middle, because its end says what would be
+/// right.
 pub fn shown(text: String) -> String {
     let is_safe = |c: char| !c.is_control() && !changes_lines(c);
     if text.len() <= MAX_MESSAGE_CHARACTERS && text.chars().all(is_safe) {

@@ -70,13 +70,16 @@ pub struct ModelArgs {
     #[arg(long, env = "FORETYPE_MAX_CHARACTERS", value_name = "N", default_value_t = 1000)]
     max_characters: usize,
     /// Tokens that one request may ask for: lines x prompts x n or suggestions x max_new_tokens; more is answered 400.
-    #[arg(long, env = "FORETYPE_MAX_REQUEST_TOKENS", value_name = "TOKENS", default_value_t = DEFAULT_MAX_REQUEST_TOKENS)]
+    #[arg(
+        long, env = "FORETYPE_MAX_REQUEST_TOKENS", value_name = "TOKENS",
+        default_value_t = DEFAULT_MAX_REQUEST_TOKENS
+    )]
     max_request_tokens: u64,
     /// What a typed text may be taken to mean if its request doesn't say.
     #[arg(long, env = "FORETYPE_TOLERANCE", value_enum, default_value = "off")]
     tolerance: ToleranceChoice,
-    /// Least probability of a typed character, as the geometric mean of all, for completions of the text as it stands. A
-    /// text that is less probable, such as one in a script that the model never read, gets no list. 0 to 1.
+    /// Least probability of a typed character, as the geometric mean of all, for completions of the text as it stands.
+    /// A text that is less probable, such as one in a script that the model never read, gets no list. 0 to 1.
     #[arg(long, env = "FORETYPE_MIN_PROBABILITY", value_name = "P", default_value_t = 1e-6)]
     min_probability: f64,
     /// Weight of the bundle's popular queries against the model, 0 to 1.

@@ -81,8 +81,8 @@ pub struct ServeArgs {
     /// Milliseconds that a request's body may take to come; then the request is answered 408.
     #[arg(long, env = "FORETYPE_BODY_TIMEOUT_MS", value_name = "MS", default_value_t = 10_000)]
     body_timeout_ms: u64,
-    /// Most connections of clients at once; requests on further ones are answered 429. The limit of open files may allow
-    /// fewer.
+    /// Most connections of clients at once; requests on further ones are answered 429. The limit of open files may
+    /// allow fewer.
     #[arg(long, env = "FORETYPE_MAX_CONNECTIONS", value_name = "N", default_value_t = 4096)]
     max_connections: usize,
     /// Serve a page at / on which people can try the model.
@@ -156,7 +156,8 @@ impl ServeArgs {
     fn keys(&self) -> Result<Option<Arc<KeyFile>>, String> {
         let Some(path) = &self.api_key_file else {
             if self.socket.is_none() && !self.host.is_loopback() {
-                tracing::warn!(host = %self.host, "anyone who reaches this address may ask: there is no --api-key-file");
+                let host = self.host;
+                tracing::warn!(%host, "anyone who reaches this address may ask: there is no --api-key-file");
             }
             return Ok(None);
         };

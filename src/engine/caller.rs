@@ -17,8 +17,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The part of the prefix cache and of the sessions that is the caller's. Those who have the same salts share it, and
-    /// nobody else can compute or guess it.
+    /// The part of the prefix cache and of the sessions that is the caller's. Those who have the same salts share it,
+    /// and nobody else can compute or guess it.
     pub(super) fn partition(&self) -> Partition {
         let salts = [self.key.as_ref().and_then(|key| key.salt()), self.salt.as_deref()];
         if salts == [None, None] {

@@ -47,8 +47,8 @@ impl From<UnixListener> for Listener {
 
 /// Time that the headers of a connection's first request may take.
 const HEADERS_WITHIN: Duration = Duration::from_secs(5);
-/// Time that a client has to close its side, after an answer that is the connection's last. The library counts it from a
-/// clock that is up to half a second late, and never ends what is over before it begins.
+/// Time that a client has to close its side, after an answer that is the connection's last. The library counts it from
+/// a clock that is up to half a second late, and never ends what is over before it begins.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Settings of an HTTP server.

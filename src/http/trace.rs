@@ -1,5 +1,5 @@
-//! The names that a request has in logs, answers and spans: `X-Request-Id`, and `traceparent` as the W3C defines it. Both
-//! are taken from the request if they are well formed, and made otherwise.
+//! The names that a request has in logs, answers and spans: `X-Request-Id`, and `traceparent` as the W3C defines it.
+//! Both are taken from the request if they are well formed, and made otherwise.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! The models of a server: the one that it was started with, or several, loaded and unloaded by name.
 //!
-//! [`registry`] holds models by name within a budget of memory, [`root`] bounds where they come from, [`folder`] finds or
-//! builds the bundle of a folder, [`error`] has the errors.
-//! Loading blocks, so callers keep it off their event loop. No HTTP here.
+//! [`registry`] holds models by name within a budget of memory, [`root`] bounds where they come from, [`folder`] finds
+//! or builds the bundle of a folder, [`error`] has the errors. Loading blocks, so callers keep it off their event loop.
+//! No HTTP here.
 
 mod budget;
 pub mod error;

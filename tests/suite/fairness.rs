@@ -1,5 +1,6 @@
-//! Somebody types beside clients who send the largest bodies that are allowed, without pause: the typing stays quick, and
-//! none of it is refused. `make fairness` measures longer than `make test` does, and holds the times to their bound.
+//! Somebody types beside clients who send the largest bodies that are allowed, without pause: the typing stays quick,
+//! and none of it is refused. `make fairness` measures longer than `make test` does, and holds the times to their
+//! bound.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -58,7 +58,8 @@ pub struct SearchOptions {
     /// What the typed text may be taken to mean. Only the exact method has a tolerance.
     pub tolerance: Tolerance,
     /// Least probability of a typed character, as the geometric mean of all, for completions of the text as it stands.
-    /// A text that is less probable is one that the model can't know, such as one in another script. 0 allows every text.
+    /// A text that is less probable is one that the model can't know, such as one in another script. 0 allows every
+    /// text.
     pub min_probability: f64,
 }
 

@@ -1,8 +1,8 @@
 //! Which slot of the encoder holds which source. Pure policy.
 //!
 //! A source is encoded once for all its users of a partition: the samples of one prompt share its slot, and so do
-//! requests with the same prompt. An unused slot keeps its source until another source needs the slot; the least recently used slot goes
-//! first. Where all slots are in use, a new source waits.
+//! requests with the same prompt. An unused slot keeps its source until another source needs the slot; the least
+//! recently used slot goes first. Where all slots are in use, a new source waits.
 
 use std::sync::Arc;
 

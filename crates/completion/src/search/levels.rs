@@ -7,8 +7,8 @@
 pub(super) struct Levels {
     /// By level: log-probability of the best reading, the text as it stands included. `[typed characters + 1]`
     best: Vec<f64>,
-    /// By level: log-probabilities of the best other readings, at most `beams`, lowest first. Empty at the last level, where
-    /// all readings within the range count for what the typed text may mean. `[typed characters + 1][<= beams]`
+    /// By level: log-probabilities of the best other readings, at most `beams`, lowest first. Empty at the last level,
+    /// where all readings within the range count for what the typed text may mean. `[typed characters + 1][<= beams]`
     kept: Vec<Vec<f64>>,
     beams: usize,
     range_nats: f64,

@@ -1,7 +1,7 @@
 //! The cheapest way in which the beginning of a text became the typed text, followed one character at a time.
 //!
-//! A *way* is a sequence of edits. It turns a prefix of the text into a prefix of the typed text, at a cost in nats: the
-//! negative logarithm of its probability. Ways whose cost is above a budget are dropped.
+//! A *way* is a sequence of edits. It turns a prefix of the text into a prefix of the typed text, at a cost in nats:
+//! the negative logarithm of its probability. Ways whose cost is above a budget are dropped.
 //!
 //! Damerau and Levenshtein's alignment with at most two edits. There are two rows: one compares characters as they are,
 //! the other their folded forms and has paid for the style of the whole text from the start.

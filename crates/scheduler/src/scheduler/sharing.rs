@@ -22,9 +22,9 @@ impl Scheduler {
         }
     }
 
-    /// Advances every task as far as the prefix cache allows, and returns those that are done. What takes long is spread
-    /// over several steps: choosing tokens from whole vocabularies, and bulk work. A step settles twice, so that such
-    /// tasks choose as many tokens in it as it has rows, and bulk ones as many as they may have of these.
+    /// Advances every task as far as the prefix cache allows, and returns those that are done. What takes long is
+    /// spread over several steps: choosing tokens from whole vocabularies, and bulk work. A step settles twice, so that
+    /// such tasks choose as many tokens in it as it has rows, and bulk ones as many as they may have of these.
     pub(super) fn settle(&mut self, turn: Turn, bulk_rows: usize) -> Vec<JobId> {
         let (mut choices, mut unbounded) = (self.backend.limits().lanes.div_ceil(2), usize::MAX);
         let mut bulk_choices = bulk_rows.div_ceil(2);
@@ -52,8 +52,8 @@ impl Scheduler {
         self.jobs.iter().any(|job| !job.is_bulk() && !job.ahead && job.missing_source().is_none())
     }
 
-    /// Lets every task ask for what it will probably want next, to fill the step that it has to wait for anyway. The rows
-    /// of a step are shared evenly among clients, and a client's among its jobs.
+    /// Lets every task ask for what it will probably want next, to fill the step that it has to wait for anyway. The
+    /// rows of a step are shared evenly among clients, and a client's among its jobs.
     pub(super) fn speculate(&mut self, bulk_rows: usize) {
         let takes_part = |job: &Job| bulk_rows > 0 || !job.is_bulk();
         let mut jobs: FxHashMap<Client, usize> = FxHashMap::default();

@@ -1,5 +1,5 @@
-//! Lookahead of an idle replica: the search for the typed text plus the next character of its first suggestion. A person
-//! who types that character gets the finished search.
+//! Lookahead of an idle replica: the search for the typed text plus the next character of its first suggestion. A
+//! person who types that character gets the finished search.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! The threads around the policy: a pool of model threads with one bounded queue.
 //!
 //! [`pool`] owns the threads. `replica` is the life of one thread, and `worker` its loop around a scheduler. Requests
-//! are let in by an [`admission`] and come through the `queue`; while the loop is parked (`parking`), the thread that brings a request enters the loop
-//! itself. `lookahead` is the work of an idle replica, [`health`] the state of the engines, [`calibrate`] the timing of
-//! a new engine.
+//! are let in by an [`admission`] and come through the `queue`; while the loop is parked (`parking`), the thread that
+//! brings a request enters the loop itself. `lookahead` is the work of an idle replica, [`health`] the state of the
+//! engines, [`calibrate`] the timing of a new engine.
 
 mod active;
 pub mod admission;

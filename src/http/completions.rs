@@ -7,7 +7,6 @@ use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse, Result};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 
-use super::client;
 use super::errors::{ErrorBody, OpenAiError};
 use super::framing::{Framing, ServerEvent};
 use super::json;
@@ -16,7 +15,7 @@ use super::openai::{
     self, Choice, Completion, CompletionRequest, CompletionUsage, FinishReason, ListObject, Logprobs, ModelCard,
     ModelCards, Plan, renamed,
 };
-use super::request::{Served, WholeBody, expect_json};
+use super::request::{Served, WholeBody, client_of, expect_json};
 use super::responses::OpenAiErrors;
 use super::sessions;
 use super::stream::{Encoder, pieces, respond};
@@ -56,7 +55,7 @@ pub(super) async fn completions(
     let plan = asked.plan()?;
     let blank = Completion::new(name.as_deref().unwrap_or(engine.name()), now());
     let work = plan.work(engine.context());
-    let accepted = Accepted::new(engine, client::of(&request, None), work)?;
+    let accepted = Accepted::new(engine, client_of(&request, None), work)?;
     if stream { Ok(stream_answer(&accepted, plan, blank)?) } else { Ok(whole_answer(&accepted, &plan, blank).await?) }
 }
 

@@ -12,13 +12,13 @@ use super::body::{self, Body};
 use super::framing::{Framing, ServerEvent};
 use super::json::refused;
 use super::keys::key_of;
-use super::request::{Served, WholeBody, content_type};
+use super::request::{Served, WholeBody, client_of, content_type};
 use super::responses::{InvocationErrors, ModelErrors};
 use super::sessions::{
     self, CLOSED_SESSION_HEADER, NEW_SESSION_HEADER, NewSession, RequestType, SESSION_HEADER, SessionAnswer,
     SessionHeader,
 };
-use super::{batch, client, lines};
+use super::{batch, lines};
 use crate::engine::{Accepted, Engine};
 use crate::error::{Error, Kind};
 
@@ -118,7 +118,7 @@ async fn answer(
         other if lines::CONTENT_TYPES.contains(&other) => {
             let body = body?;
             let session = if let SessionHeader::Id(id) = &header { Some(id.as_str()) } else { None };
-            return batch::respond(engine()?, client::of(request, session), body, key_of(request)).await;
+            return batch::respond(engine()?, client_of(request, session), body, key_of(request)).await;
         }
         other => {
             let message = format!("the content type is {other}; send application/json or application/jsonlines");
@@ -138,7 +138,7 @@ async fn answer(
         (None, _) => {}
     }
     let work = body.work(engine.context());
-    let accepted = Accepted::new(engine, client::of(request, body.session()), work)?;
+    let accepted = Accepted::new(engine, client_of(request, body.session()), work)?;
     let mut response = if body.streams() {
         let framing = Framing::accepted(request.headers().get(ACCEPT).map(HeaderValue::as_bytes));
         stream_answer(&accepted, body, framing)?

@@ -10,14 +10,13 @@
 //! | [`openapi`] | the document about the handlers and the wire types |
 //! | `invoke`, `batch`, `completions`, `models`, `status`, `page` | the handlers |
 //! | `answer`, [`stream`] | answers, whole or sent as they are made |
-//! | `request`, `client`, `responses`, [`errors`] | the server's state and a request's body; who pays; error answers |
+//! | `request`, `responses`, [`errors`] | the server's state, a request's body and who pays for it; error answers |
 //! | [`body`], [`suggest`], [`lmi`], [`openai`], [`sessions`] | the wire types: plain functions of bytes |
 //! | [`json`], [`encoding`], `schemas`, [`framing`], [`lines`] | reading and writing JSON, JSON Lines and events |
 
 mod answer;
 mod batch;
 pub mod body;
-mod client;
 mod completions;
 mod connections;
 pub mod cors;

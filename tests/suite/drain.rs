@@ -1,15 +1,12 @@
 //! SIGTERM in the middle of everything that a server does: what was sent before is answered whole, and nothing of it is
 //! refused.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::repository;
+use crate::served_demo::ServedDemo;
 
 /// Servers that are stopped one after the other.
 const ROUNDS: u64 = 10;
@@ -96,36 +93,12 @@ fn post(agent: &ureq::Agent, address: &str, content_type: &str, body: &str) -> S
     if answer.status() == 200 { text } else { format!("\"{}: {text:?}\"", answer.status()) }
 }
 
-/// A server of the demo model, and its address.
-fn serve(cache: &Path) -> (Child, String) {
-    let mut server = Command::new(env!("CARGO_BIN_EXE_foretype"))
-        .args(["serve", "--port", "0", "--kv-pool-mib", "64", "--model"])
-        .arg(repository("models/demo"))
-        .arg("--cache")
-        .arg(cache)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(server.stdout.take().unwrap()).lines();
-    let ready = said.find_map(|line| line.unwrap().split_once("http://").map(|(_, rest)| rest.to_owned())).unwrap();
-    (server, ready.split(". Try").next().unwrap().to_owned())
-}
-
-/// Waits for the server's end; how long that took.
-fn stop(server: &mut Child) -> Duration {
-    let asked = Instant::now();
-    assert!(Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap().success());
-    let status = server.wait().unwrap();
-    assert!(status.success(), "{status:?}");
-    asked.elapsed()
-}
-
 #[test]
 fn what_was_sent_before_sigterm_is_answered_whole() {
     let cache = tempfile::tempdir().unwrap();
     for round in 0..ROUNDS {
-        let (mut server, address) = serve(cache.path());
+        let mut server = ServedDemo::start(cache.path());
+        let address = server.address.clone();
         let seen = Seen::default();
         std::thread::scope(|scope| {
             let batch = scope.spawn(|| {
@@ -146,7 +119,7 @@ fn what_was_sent_before_sigterm_is_answered_whole() {
             }
             std::thread::sleep(Duration::from_millis(40 * round));
             seen.stopped.store(true, Ordering::SeqCst);
-            let took = stop(&mut server);
+            let took = server.stop();
             assert!(took < Duration::from_secs(27), "round {round}: it took {took:?}");
             let (was_running, answer) = batch.join().unwrap();
             assert!(was_running, "round {round}: the batch was answered before the server was stopped");

@@ -2,12 +2,12 @@
 //! and none of it is refused. `make fairness` measures longer than `make test` does, and holds the times to their
 //! bound.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::served_demo::ServedDemo;
 use crate::support::repository;
 
 /// Clients who flood the server.
@@ -19,33 +19,19 @@ const FEW_KEYS: usize = 40;
 /// What a key may take where three times as long as alone is less.
 const BOUND: Duration = Duration::from_millis(50);
 
-/// A server of the demo model, ended when dropped.
-struct Server {
-    process: Child,
-    address: String,
-}
+/// The server of the demo model, and clients with addresses of their own.
+struct Server(ServedDemo);
 
 impl Server {
     fn start(cache: &Path) -> Self {
         // What is measured may be another build.
         let program = std::env::var_os("FORETYPE_FAIRNESS_PROGRAM");
-        let mut process = Command::new(program.unwrap_or_else(|| env!("CARGO_BIN_EXE_foretype").into()))
-            .args(["serve", "--port", "0", "--kv-pool-mib", "64", "--model"])
-            .arg(repository("models/demo"))
-            .arg("--cache")
-            .arg(cache)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(process.stdout.take().unwrap()).lines();
-        let ready = said.find_map(|line| line.unwrap().split_once("http://").map(|(_, rest)| rest.to_owned())).unwrap();
-        Self { process, address: ready.split(". Try").next().unwrap().to_owned() }
+        Self(program.map_or_else(|| ServedDemo::start(cache), |program| ServedDemo::of(program, cache)))
     }
 
     /// A request of a client with an address of its own, written and not yet answered.
     fn send(&self, client: usize, content_type: &str, body: &str) -> std::io::Result<TcpStream> {
-        let mut connection = TcpStream::connect(&self.address)?;
+        let mut connection = TcpStream::connect(&self.0.address)?;
         connection.set_nodelay(true)?;
         let head = format!(
             "POST /invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Real-IP: 10.0.0.{client}\r\n\
@@ -63,13 +49,6 @@ impl Server {
             let mut some = [0; 1 << 16];
             while connection.read(&mut some).is_ok_and(|read| read > 0) {}
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.process.kill());
-        drop(self.process.wait());
     }
 }
 
@@ -139,7 +118,7 @@ fn typing_beside(body: &str, content_type: &str, connections: usize, keys: usize
         std::thread::sleep(Duration::from_secs(1));
         let beside = Typing::measure(&server, &queries[half..], keys);
         // Ends the flood.
-        assert!(Command::new("kill").args(["-KILL", &server.process.id().to_string()]).status().unwrap().success());
+        server.0.signal("-KILL");
         beside
     });
     alone.report("alone");

@@ -35,6 +35,7 @@ mod plans;
 mod quality;
 mod replay;
 mod salts;
+mod served_demo;
 mod simulator;
 mod stop;
 mod support;

@@ -153,7 +153,8 @@ fn builder(error: &Error) -> HttpResponseBuilder {
 pub(super) async fn method_not_allowed(request: HttpRequest, allowed: &'static str) -> HttpResponse {
     let (method, path) = (request.method(), request.path());
     let error = Error::new(Kind::MethodNotAllowed, format!("{method} is not allowed on {path}; use {allowed}"));
-    let mut response = error.error_response();
+    // With its error, of which the log tells the kind.
+    let mut response = HttpResponse::from_error(error);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
@@ -162,7 +163,7 @@ pub(super) async fn method_not_allowed(request: HttpRequest, allowed: &'static s
 pub(super) async fn path_not_found(request: HttpRequest) -> HttpResponse {
     let path = request.path();
     let message = format!("there is no {path}; try POST /invocations or GET /ping, and GET /openapi.json for the rest");
-    Error::new(Kind::NotFound, message).error_response()
+    HttpResponse::from_error(Error::new(Kind::NotFound, message))
 }
 
 #[cfg(test)]

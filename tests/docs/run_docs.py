@@ -14,6 +14,7 @@ model, 127.0.0.1:8081 SageMaker's runtime API in front of it, and 127.0.0.1:8082
 The table of errors in docs/api.md is tried too: see error_table.py.
 """
 
+import json
 import os
 import re
 import shutil
@@ -115,7 +116,9 @@ class Runner:
         endpoint = self.start(["local-endpoint", "--target", demo, "--port", "0"])
         self.environment["AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME"] = endpoint
         by_name = self.start(["serve", "--multi-model"])
-        self.urls = demo, by_name
+        keys = scratch / "keys.json"
+        keys.write_text(json.dumps(error_table.KEYS))
+        self.urls = demo, by_name, self.start(["serve", "--multi-model", "--api-key-file", str(keys)])
         # What documents show, and what is here instead.
         self.instead = {
             "http://127.0.0.1:8080": demo,

@@ -1,6 +1,6 @@
 //! Who may ask: keys with their limits. The secrets are kept as hashes, compared in constant time, and never logged.
 //!
-//! [`bucket`] counts against limits, and [`file`] follows the file of keys. No HTTP here.
+//! [`bucket`] counts against limits, and [`mod@file`] follows the file of keys. No HTTP here.
 
 pub mod bucket;
 pub mod file;

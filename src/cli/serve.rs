@@ -66,7 +66,7 @@ pub struct ServeArgs {
     /// Requests that have a log line: `all`, `errors`, or `sampled:N` for one of N and all errors.
     #[arg(long, env = "FORETYPE_LOG_REQUESTS", value_name = "WHICH", default_value = "all")]
     log_requests: LogRequests,
-    /// Origin whose web pages may read answers, such as https://search.example.com; may be given several times.
+    /// Origin whose web pages may read answers, such as `https://search.example.com`; may be given several times.
     #[arg(
         long = "cors-origin", env = "FORETYPE_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',',
         value_parser = http::cors::check_origin

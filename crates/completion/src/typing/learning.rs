@@ -1,7 +1,7 @@
 //! Learns a channel from what people typed and what they then accepted.
 //!
 //! Each pair is aligned once, by the cheapest edits of the prior channel. The edits are counted, and the counts are
-//! added to those that the prior expects of [`PRIOR_CHARACTERS`] characters, so that few pairs change little.
+//! added to those that the prior expects of 2,000 characters, so that few pairs change little.
 
 use super::channel::{Channel, Costs};
 use super::fold::folded;

@@ -19,6 +19,7 @@
 #   make bench         other engines beside foretype's, whole servers, typing, HTTP, into bench/results/peers-* (BENCH_QUICK=1:
 #                      minutes; BENCH_ONLY=engine|server|typing|http: a part; BENCH_ONLY=grid: prompts of 50 to 1,000 tokens,
 #                      answers of 50 to 200: half an hour, not in the others)
+#   make soak          mixed traffic with faults for MINUTES (60), into bench/results/soak.*; mounts a small disk (root or sudo)
 #   make fairness      the time of a key beside clients who flood the server
 #   make bench-check   instructions of the hot paths against bench/check.txt (RENEW=--renew writes it anew)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
@@ -33,7 +34,7 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test sbom locks test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fairness fuzz page-picture demo-model goldens
+.PHONY: serve test sbom locks test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -188,6 +189,12 @@ fairness:
 bench-check:
 	cargo build $(CHECKED) -p foretype -p foretype-bench
 	bench/check.sh $(TARGET)/checked/foretype-bench $(RENEW)
+
+MINUTES ?= 60
+soak:
+	tools/setup.sh $(TARGET)/release
+	cargo build $(RELEASE) -p foretype -p foretype-bench
+	bench/soak.sh $(TARGET)/release/foretype-bench $(MINUTES) $(TARGET)
 
 SECONDS ?= 60
 fuzz:

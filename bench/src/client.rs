@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::http::request::Builder;
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
@@ -99,8 +100,7 @@ impl Connection {
 
     /// `GET`: status and body.
     pub async fn get(&mut self, path: &str) -> Result<(u16, Bytes)> {
-        let request = Request::get(path).header(HOST, &self.host).body(Full::default())?;
-        self.send(request).await
+        self.send(Request::get(path), Bytes::new()).await
     }
 
     /// `POST /invocations`.
@@ -114,20 +114,22 @@ impl Connection {
 
     /// `POST` of JSON: status and body.
     pub async fn post(&mut self, path: &str, body: &impl Serialize) -> Result<(u16, Bytes)> {
-        let request = Request::post(path).header(HOST, &self.host).header(CONTENT_TYPE, "application/json");
-        self.send(request.body(Full::from(serde_json::to_vec(body)?))?).await
+        let request = Request::post(path).header(CONTENT_TYPE, "application/json");
+        self.send(request, Bytes::from(serde_json::to_vec(body)?)).await
     }
 
-    async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<(u16, Bytes)> {
+    /// Sends a request with this body: status and body of its answer.
+    pub async fn send(&mut self, request: Builder, body: Bytes) -> Result<(u16, Bytes)> {
         self.sender.ready().await?;
-        let response = self.sender.send_request(request).await?;
+        let response = self.sender.send_request(request.header(HOST, &self.host).body(Full::from(body))?).await?;
         let status = response.status().as_u16();
         let body = response.into_body().collect().await?.to_bytes();
         self.used = Instant::now();
         Ok((status, body))
     }
 
-    fn is_usable(&self) -> bool {
+    /// Whether the server surely keeps the connection.
+    pub fn is_usable(&self) -> bool {
         self.used.elapsed() < STALE && !self.sender.is_closed()
     }
 }

@@ -13,8 +13,8 @@ use foretype::http::{self, ServerOptions};
 use foretype::metrics::Metrics;
 use foretype::models::ModelState;
 use scheduler::backend::Limits;
-use scheduler::fake::FakeBackend;
-use scheduler::{Loader, PoolOptions};
+use scheduler::fake::{FakeBackend, FaultFn};
+use scheduler::{Loader, PoolOptions, RESTART_EVERY};
 use tokio::sync::watch;
 
 /// How far the fake engine's logits differ.
@@ -58,11 +58,26 @@ impl FakeServer {
     /// Starts it with the flags' defaults, but without preparing while idle: what is measured must not compete with
     /// that.
     pub fn start(tokenizer: &Path) -> Result<Self> {
+        Self::with(tokenizer, request_options(), |backend| backend)
+    }
+
+    /// Starts a server whose engine has faults and is loaded again after each; `faults` is called for each engine.
+    pub fn with_faults(tokenizer: &Path, faults: impl Fn() -> FaultFn + Send + Sync + 'static) -> Result<Self> {
+        let mut options = request_options();
+        options.pool.restart_every = Duration::ZERO;
+        Self::with(tokenizer, options, move |backend| backend.with_faults(faults()))
+    }
+
+    fn with(
+        tokenizer: &Path,
+        options: RequestOptions,
+        change: impl Fn(FakeBackend) -> FakeBackend + Send + Sync + 'static,
+    ) -> Result<Self> {
         let text = text(tokenizer)?;
         let vocab = text.vocab();
-        let load: Loader = Arc::new(move || Ok(Box::new(backend(vocab))));
+        let load: Loader = Arc::new(move || Ok(Box::new(change(backend(vocab)))));
         let metrics = Metrics::new();
-        let engine = Engine::start(EngineParts::new("fake", text, load)?, request_options(), &metrics)?;
+        let engine = Engine::start(EngineParts::new("fake", text, load)?, options, &metrics)?;
         let (state, model) = watch::channel(ModelState::Ready(Arc::new(engine)));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -108,6 +123,7 @@ fn request_options() -> RequestOptions {
             lookahead: false,
             prefix_cache_bytes: 128 << 20,
             hang_after: Duration::from_secs(5),
+            restart_every: RESTART_EVERY,
         },
     }
 }

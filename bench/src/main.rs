@@ -3,7 +3,8 @@
 //! * [`checkpoint`] writes random models of real shapes, so that no download is needed.
 //! * [`load`] is a closed loop: a number of clients, each sending its next request when the last is answered. [`steps`]
 //!   times single model steps without a server.
-//! * [`overload`] sends more than the server can answer and checks that it degrades as it should.
+//! * [`overload`] sends more than the server can answer and checks that it degrades as it should. [`soak`] sends
+//!   everything for hours, while engines fail, processes are killed and the disk is full.
 //! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who
 //!   type. [`grid`] does it by the lengths of prompts and answers.
 //! * [`http`] measures everything but the model. [`hot`] is what `bench/check.sh` counts instructions of.
@@ -43,6 +44,7 @@ mod people;
 mod plot;
 mod report;
 mod server;
+mod soak;
 mod steps;
 mod summary;
 mod tally;
@@ -82,6 +84,8 @@ enum Command {
     Hot(hot::HotArgs),
     /// Several times the load that the server can answer; fails if it does not stay upright.
     Overload(overload::OverloadArgs),
+    /// Hours of mixed traffic with faults; fails if anything is lost, wrong or kept.
+    Soak(soak::SoakArgs),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -98,6 +102,7 @@ fn main() -> anyhow::Result<()> {
         Command::Hot(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Load(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Overload(args) => runtime.block_on(until_interrupted(args.run())),
+        Command::Soak(args) => runtime.block_on(until_interrupted(args.run())),
     }
 }
 

@@ -78,6 +78,11 @@ pub struct Model {
 }
 
 impl Setting {
+    /// The demo model's folder.
+    pub fn demo(&self) -> PathBuf {
+        self.demo.clone()
+    }
+
     /// The checkpoint of a model.
     pub fn checkpoint(&self, name: Name) -> &Path {
         match name {

@@ -1,5 +1,6 @@
 //! A server of its own for each measurement: started, waited for, looked at, and ended when dropped.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -60,17 +61,30 @@ impl Program {
     /// Starts a server for a model and waits until it is healthy.
     pub async fn start(&self, model: &Model, arguments: &[&str]) -> Result<Server> {
         // Free a moment ago; that someone else takes it in between is an error like any other.
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let port = free_port()?;
         let log = self.logs.join(format!("server-{}-{port}.log", model.name.text()));
+        let mut command = vec!["--model".as_ref(), model.bundle.as_os_str()];
+        command.extend(model.server_args.iter().map(OsStr::new));
+        command.extend(arguments.iter().map(OsStr::new));
+        self.serve(port, &command, &log).await
+    }
+
+    /// Starts a server with these arguments of `serve`, logging into a file, and waits until it is healthy.
+    pub async fn serve(&self, port: u16, arguments: &[&OsStr], log: &Path) -> Result<Server> {
         let mut command = Command::new(&self.path);
-        command.arg("serve").arg("--model").arg(&model.bundle).args(["--port", &port.to_string()]);
-        command.args(&model.server_args).args(arguments).stdin(Stdio::null());
-        command.stdout(File::create(&log)?).stderr(File::options().append(true).open(&log)?);
+        command.arg("serve").args(["--port", &port.to_string()]).args(arguments).stdin(Stdio::null());
+        let log_file = File::options().create(true).append(true).open(log)?;
+        command.stdout(log_file.try_clone()?).stderr(log_file);
         let child = command.spawn().with_context(|| self.path.display().to_string())?;
         let mut server = Server { address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)), child };
-        server.wait(&log).await?;
+        server.wait(log).await?;
         Ok(server)
     }
+}
+
+/// A port that nobody uses at the moment.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 impl Server {

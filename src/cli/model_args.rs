@@ -8,7 +8,7 @@ use backends::onnxruntime::{self, CpuLevel};
 use backends::options::BackendOptions;
 use bundle::manifest::WEIGHTS_FILE;
 use clap::Args;
-use scheduler::PoolOptions;
+use scheduler::{PoolOptions, RESTART_EVERY};
 
 use super::choices::{OperatorsChoice, QuantizeChoice, ToleranceChoice, cpu_level};
 use super::gpu::GpuArgs;
@@ -189,6 +189,7 @@ impl ModelArgs {
                     lookahead: !self.no_lookahead,
                     prefix_cache_bytes: self.prefix_cache_mib << 20,
                     hang_after: Duration::from_millis(self.hang_after_ms),
+                    restart_every: RESTART_EVERY,
                 },
             },
         };

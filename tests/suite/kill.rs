@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use foretype::metrics::Metrics;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use scheduler::RESTART_EVERY;
 use scheduler::fake::{Fault, FaultFn};
 
 use crate::support::{Answer, TestServer, faulty_engine, repository, request_options};
@@ -18,6 +19,14 @@ use crate::support::{Answer, TestServer, faulty_engine, repository, request_opti
 /// A server whose engine does as `fault` says at each forward, given the number of engines loaded before and of the
 /// forward.
 fn server(fault: impl Fn(usize, usize) -> Option<Fault> + Send + Sync + 'static) -> (TestServer, Arc<Metrics>) {
+    server_restarting(RESTART_EVERY, fault)
+}
+
+/// The same, whose engine is restarted at most so often.
+fn server_restarting(
+    restart_every: Duration,
+    fault: impl Fn(usize, usize) -> Option<Fault> + Send + Sync + 'static,
+) -> (TestServer, Arc<Metrics>) {
     let (metrics, loads, fault) = (Metrics::new(), AtomicUsize::new(0), Arc::new(fault));
     let faults = move || -> FaultFn {
         let (load, mut forwards, fault) = (loads.fetch_add(1, Ordering::Relaxed), 0, Arc::clone(&fault));
@@ -31,6 +40,7 @@ fn server(fault: impl Fn(usize, usize) -> Option<Fault> + Send + Sync + 'static)
     // Long enough that a thread that waits for a busy core doesn't hang.
     options.pool.hang_after = Duration::from_secs(2);
     options.pool.lookahead = false;
+    options.pool.restart_every = restart_every;
     (TestServer::with(faulty_engine(faults, options, &metrics)), metrics)
 }
 
@@ -59,14 +69,18 @@ fn is_idle(metrics: &Metrics) -> bool {
 }
 
 fn is_restarted(metrics: &Metrics) -> bool {
-    metrics.render().contains("foretype_engine_restarts_total{model=\"fake\"} 1")
+    has_restarts(metrics, 1)
+}
+
+fn has_restarts(metrics: &Metrics, count: usize) -> bool {
+    metrics.render().contains(&format!("foretype_engine_restarts_total{{model=\"fake\"}} {count}\n"))
 }
 
 /// Forwards of loading and calibrating; at most so many come before the first request.
 const CALIBRATION: usize = 32;
 
 #[test]
-fn a_panic_is_told_the_engine_is_loaded_again_once_and_a_second_panic_is_final() {
+fn a_panic_is_told_the_engine_is_loaded_again_and_a_second_panic_soon_after_is_final() {
     let armed = Arc::new(AtomicBool::new(false));
     let trigger = Arc::clone(&armed);
     let (server, metrics) = server(move |_, _| trigger.swap(false, Ordering::Relaxed).then_some(Fault::Panic));
@@ -89,6 +103,21 @@ fn a_panic_is_told_the_engine_is_loaded_again_once_and_a_second_panic_is_final()
         assert_eq!((ping(&server), refused.status), (503, 503), "{refused:?}");
     }
     assert!(metrics.render().contains("foretype_engine_healthy{model=\"fake\"} 0"));
+}
+
+#[test]
+fn an_engine_that_fails_now_and_then_is_loaded_again_each_time() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let trigger = Arc::clone(&armed);
+    let panics = move |_, _| trigger.swap(false, Ordering::Relaxed).then_some(Fault::Panic);
+    // However soon it fails, that is long enough after the restart before.
+    let (server, metrics) = server_restarting(Duration::ZERO, panics);
+    for time in 1..=4 {
+        armed.store(true, Ordering::Relaxed);
+        assert_eq!(server.post(&format!(r#"{{"input": "water {time}"}}"#)).status, 503);
+        wait_for("the restart", || has_restarts(&metrics, time) && ping(&server) == 200);
+        assert_eq!(post(&server).status, 200);
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use foretype::metrics::Metrics;
 use foretype::models::ModelState;
 use scheduler::backend::{Backend, Batch, KvCopy, Lane, Limits, Outputs, Page, Selected, SourceSlot};
 use scheduler::fake::{FakeBackend, FaultFn};
-use scheduler::{Loader, PoolOptions};
+use scheduler::{Loader, PoolOptions, RESTART_EVERY};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -63,6 +63,7 @@ pub fn request_options() -> RequestOptions {
             lookahead: true,
             prefix_cache_bytes: 32 << 20,
             hang_after: Duration::from_secs(5),
+            restart_every: RESTART_EVERY,
         },
     }
 }

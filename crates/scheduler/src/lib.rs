@@ -42,5 +42,5 @@ pub use self::job::{JobId, Usage};
 pub use self::request::{Answer, Event, Failure, Finish, Refusal, Request, Superseded};
 pub use self::threads::admission::Admission;
 pub use self::threads::health::Health;
-pub use self::threads::options::PoolOptions;
+pub use self::threads::options::{PoolOptions, RESTART_EVERY};
 pub use self::threads::pool::{Pool, PoolError};

@@ -21,4 +21,9 @@ pub struct PoolOptions {
     pub prefix_cache_bytes: usize,
     /// A forward that takes longer is given up: the model is unhealthy until it comes back.
     pub hang_after: Duration,
+    /// Least time between two restarts of an engine: one that fails sooner after a restart stays unhealthy.
+    pub restart_every: Duration,
 }
+
+/// The usual [`PoolOptions::restart_every`]: a rare fault is survived as often as it comes, a broken engine is reported.
+pub const RESTART_EVERY: Duration = Duration::from_secs(600);

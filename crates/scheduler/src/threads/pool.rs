@@ -168,6 +168,7 @@ fn wait_for_load(loaded: &Receiver<Result<(), LoadError>>) -> Result<(), LoadErr
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use super::super::options::RESTART_EVERY;
     use super::*;
     use crate::backend::Limits;
     use crate::fake::FakeBackend;
@@ -183,6 +184,7 @@ mod tests {
             lookahead: false,
             prefix_cache_bytes: 1 << 20,
             hang_after: Duration::from_secs(60),
+            restart_every: RESTART_EVERY,
         }
     }
 

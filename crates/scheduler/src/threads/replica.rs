@@ -1,7 +1,9 @@
-//! The life of one model thread: it loads its engine, tests it, works, and loads it once more after a failure.
+//! The life of one model thread: it loads its engine, tests it, works, and loads it again after a failure, unless the
+//! failures follow each other closely.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use completion::text::TokenId;
 
@@ -16,9 +18,6 @@ use crate::observer::Observer;
 use crate::places::Places;
 use crate::request::{Failure, Refusal};
 use crate::scheduler::Scheduler;
-
-/// Times that a failed engine is loaded again in the life of a process.
-const RESTARTS: usize = 1;
 
 /// The life of one replica, on its thread.
 pub(super) struct Replica {
@@ -41,7 +40,8 @@ impl Replica {
             }
             Err(reason) => return loaded(Err(reason)),
         };
-        for restart in 1.. {
+        let mut loaded_again: Option<Instant> = None;
+        loop {
             // The worker deals with panics of the engine; this is for those nobody thought of.
             let ended = catch_unwind(AssertUnwindSafe(|| worker.run()));
             let failure = match ended.unwrap_or(End::Failed(Failure::ThreadPanicked)) {
@@ -50,7 +50,7 @@ impl Replica {
             };
             self.board.set_failed(self.replica, Some(failure.clone()));
             self.queue.refuse_waiting(&Refusal::Unhealthy(failure));
-            if restart > RESTARTS {
+            if loaded_again.is_some_and(|at| at.elapsed() < self.options.restart_every) {
                 tracing::error!(replica = self.replica, "the engine failed again; it stays unhealthy");
                 return;
             }
@@ -62,6 +62,7 @@ impl Replica {
                     return;
                 }
             };
+            loaded_again = Some(Instant::now());
             self.observer.restarted();
             self.board.set_failed(self.replica, None);
         }

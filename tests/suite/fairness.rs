@@ -2,6 +2,7 @@
 //! and none of it is refused. `make fairness` measures longer than `make test` does, and holds the times to their
 //! bound.
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -12,6 +13,12 @@ use crate::support::repository;
 
 /// Clients who flood the server.
 const CLIENTS: usize = 8;
+/// The client who types.
+const TYPIST: usize = 99;
+/// Positions a second that the key of those who flood the server may have computed.
+const FLOOD_POSITIONS: f64 = 50.0;
+/// Between two requests of a client whose key is over its limits: no client asks thousands of times a second.
+const REFUSED: Duration = Duration::from_millis(20);
 /// Between two keys of somebody who types fast.
 const KEY: Duration = Duration::from_nanos(1_000_000_000 / 6);
 /// Keys in `make test`, alone and beside the flood.
@@ -19,23 +26,46 @@ const FEW_KEYS: usize = 40;
 /// What a key may take where three times as long as alone is less.
 const BOUND: Duration = Duration::from_millis(50);
 
-/// The server of the demo model, and clients with addresses of their own.
-struct Server(ServedDemo);
+/// The server of the demo model, and clients with addresses or keys of their own.
+struct Server {
+    process: ServedDemo,
+    has_keys: bool,
+}
 
 impl Server {
+    /// A server that tells clients by their addresses.
     fn start(cache: &Path) -> Self {
-        // What is measured may be another build.
-        let program = std::env::var_os("FORETYPE_FAIRNESS_PROGRAM");
-        Self(program.map_or_else(|| ServedDemo::start(cache), |program| ServedDemo::of(program, cache)))
+        Self { process: ServedDemo::of(program(), cache, &[]), has_keys: false }
     }
 
-    /// A request of a client with an address of its own, written and not yet answered.
+    /// A server that tells clients by their keys, of which those who flood it share one.
+    fn with_keys(cache: &Path) -> Self {
+        let file = cache.join("keys.json");
+        let key = |name: &str| serde_json::json!({"name": name, "key": secret(name)});
+        let mut flood = key("flood");
+        flood["positions_per_second"] = FLOOD_POSITIONS.into();
+        std::fs::write(&file, serde_json::json!({"keys": [key("typist"), flood]}).to_string()).unwrap();
+        let arguments = ["--api-key-file".as_ref(), file.as_os_str()];
+        Self { process: ServedDemo::of(program(), cache, &arguments), has_keys: true }
+    }
+
+    /// How a client is told from others.
+    fn name(&self, client: usize) -> String {
+        if self.has_keys {
+            format!("X-Api-Key: {}", secret(if client == TYPIST { "typist" } else { "flood" }))
+        } else {
+            format!("X-Real-IP: 10.0.0.{client}")
+        }
+    }
+
+    /// A request of a client, written and not yet answered.
     fn send(&self, client: usize, content_type: &str, body: &str) -> std::io::Result<TcpStream> {
-        let mut connection = TcpStream::connect(&self.0.address)?;
+        let mut connection = TcpStream::connect(&self.process.address)?;
         connection.set_nodelay(true)?;
         let head = format!(
-            "POST /invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Real-IP: 10.0.0.{client}\r\n\
+            "POST /invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{}\r\n\
              Content-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+            self.name(client),
             body.len()
         );
         connection.write_all(head.as_bytes())?;
@@ -48,8 +78,22 @@ impl Server {
         while let Ok(mut connection) = self.send(client, content_type, body) {
             let mut some = [0; 1 << 16];
             while connection.read(&mut some).is_ok_and(|read| read > 0) {}
+            if self.has_keys {
+                // Who is over the limits of a key gets an answer at once.
+                std::thread::sleep(REFUSED);
+            }
         }
     }
+}
+
+/// What is measured may be another build.
+fn program() -> OsString {
+    std::env::var_os("FORETYPE_FAIRNESS_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_foretype").into())
+}
+
+/// The key of a client.
+fn secret(name: &str) -> String {
+    format!("{name}-0123456789abcdef")
 }
 
 /// How long keys took to be answered, counted from the instant at which they were due.
@@ -69,7 +113,7 @@ impl Typing {
             let typed: String = query.chars().take(end).collect();
             let body = serde_json::json!({ "input": typed, "session": "somebody" }).to_string();
             let mut answer = String::new();
-            server.send(99, "application/json", &body).unwrap().read_to_string(&mut answer).unwrap();
+            server.send(TYPIST, "application/json", &body).unwrap().read_to_string(&mut answer).unwrap();
             times.push(due.elapsed());
             refused += usize::from(!answer.starts_with("HTTP/1.1 200"));
         }
@@ -104,21 +148,30 @@ fn queries() -> Vec<String> {
     file.lines().filter(|line| line.len() > 8).map(str::to_owned).collect()
 }
 
-/// Types alone and then beside floods of `body`. Returns both.
-fn typing_beside(body: &str, content_type: &str, connections: usize, keys: usize) -> [Typing; 2] {
-    let cache = tempfile::tempdir().unwrap();
-    let (server, queries) = (Server::start(cache.path()), queries());
+/// What clients flood the server with, each over so many connections.
+struct Flood {
+    body: String,
+    content_type: &'static str,
+    connections: usize,
+}
+
+impl Flood {
+    const BATCH: Self = Self { body: String::new(), content_type: "application/jsonlines", connections: 1 };
+}
+
+/// Types alone and then beside a flood. Returns both.
+fn typing_beside(server: &Server, flood: &Flood, keys: usize) -> [Typing; 2] {
+    let queries = queries();
     let half = queries.len() / 2;
-    let alone = Typing::measure(&server, &queries[..half], keys);
+    let alone = Typing::measure(server, &queries[..half], keys);
     let beside = std::thread::scope(|scope| {
-        for connection in 0..CLIENTS * connections {
-            let server = &server;
-            scope.spawn(move || server.flood(connection % CLIENTS, content_type, body));
+        for connection in 0..CLIENTS * flood.connections {
+            scope.spawn(move || server.flood(connection % CLIENTS, flood.content_type, &flood.body));
         }
         std::thread::sleep(Duration::from_secs(1));
-        let beside = Typing::measure(&server, &queries[half..], keys);
+        let beside = Typing::measure(server, &queries[half..], keys);
         // Ends the flood.
-        server.0.signal("-KILL");
+        server.process.signal("-KILL");
         beside
     });
     alone.report("alone");
@@ -154,15 +207,29 @@ impl Extent {
 
 #[test]
 fn typing_is_quick_beside_the_largest_batches() {
-    let extent = Extent::new();
-    extent.check(&typing_beside(&largest_batch(), "application/jsonlines", 1, extent.keys));
+    let (extent, cache) = (Extent::new(), tempfile::tempdir().unwrap());
+    let server = Server::start(cache.path());
+    extent.check(&typing_beside(&server, &Flood { body: largest_batch(), ..Flood::BATCH }, extent.keys));
+}
+
+#[test]
+fn a_key_over_its_limits_costs_others_next_to_nothing() {
+    let (extent, cache) = (Extent::new(), tempfile::tempdir().unwrap());
+    let server = Server::with_keys(cache.path());
+    let [alone, beside] = typing_beside(&server, &Flood { body: largest_batch(), ..Flood::BATCH }, extent.keys);
+    let moved = beside.percentile(extent.percent).as_secs_f64() / alone.percentile(extent.percent).as_secs_f64();
+    println!("the key who floods moves p{} of the others to {moved:.3} of what it is alone", extent.percent);
+    extent.check(&[alone, beside]);
 }
 
 #[test]
 fn typing_is_not_refused_beside_single_requests_without_pause() {
     let parameters = serde_json::json!({ "n": 16, "do_sample": true, "max_new_tokens": 40 });
     let body = serde_json::json!({ "inputs": "heat", "parameters": parameters }).to_string();
+    let cache = tempfile::tempdir().unwrap();
+    let server = Server::start(cache.path());
     // 320 at once: more than the queue has places for.
-    let [alone, beside] = typing_beside(&body, "application/json", 40, Extent::new().keys);
+    let flood = Flood { body, content_type: "application/json", connections: 40 };
+    let [alone, beside] = typing_beside(&server, &flood, Extent::new().keys);
     assert_eq!((alone.refused, beside.refused), (0, 0));
 }

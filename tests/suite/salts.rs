@@ -1,7 +1,7 @@
 //! What requests with different salts learn of each other: nothing. And with the same salt they share.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foretype::engine::{Caller, Completion, Engine};
 use foretype::metrics::Metrics;
@@ -62,31 +62,47 @@ fn auc(typed: &[u64], untyped: &[u64]) -> f64 {
     sum / (typed.len() * untyped.len()) as f64
 }
 
-/// Probes texts of which a victim typed half, and says how much the cost tells.
-fn probe(victim: &str, prober: &str) -> f64 {
+/// Probes texts of which a victim typed half, and another text instead of the others. Says how much the cost tells, and
+/// how much the time.
+fn probe(victim: &str, prober: &str) -> [f64; 2] {
     let mut options = request_options();
     options.beams = Some(2);
-    let server = TestServer::with(faulty_engine(|| Box::new(|_| None), options, &Metrics::new()));
+    // A step of the smallest real model takes longer.
+    let slow = || -> FaultFn {
+        Box::new(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            None
+        })
+    };
+    let server = TestServer::with(faulty_engine(slow, options, &Metrics::new()));
     let mut rng = StdRng::seed_from_u64(5);
     let (mut typed, mut untyped) = (Vec::new(), Vec::new());
     for _ in 0..1000 {
-        let text: String = (0..5).map(|_| rng.random_range(b'a'..=b'z') as char).collect();
+        let mut text = || -> String { (0..5).map(|_| rng.random_range(b'a'..=b'z') as char).collect() };
+        let (text, another) = (text(), text());
         let is_typed = rng.random_bool(0.5);
-        if is_typed {
-            usage(&server, &text, Some(victim));
-        }
+        usage(&server, if is_typed { &text } else { &another }, Some(victim));
+        let asked = Instant::now();
         let cost = usage(&server, &text, Some(prober)).0;
-        if is_typed { &mut typed } else { &mut untyped }.push(cost);
+        let took = asked.elapsed().as_nanos() as u64;
+        if is_typed { &mut typed } else { &mut untyped }.push([cost, took]);
     }
-    auc(&typed, &untyped)
+    [0, 1].map(|figure| {
+        let [typed, untyped] =
+            [&typed, &untyped].map(|probes| probes.iter().map(|probe| probe[figure]).collect::<Vec<_>>());
+        auc(&typed, &untyped)
+    })
 }
 
 #[test]
 fn a_thousand_probes_with_another_salt_tell_nothing_of_what_was_typed() {
-    let (other, same) = (probe("victim", "prober"), probe("victim", "victim"));
-    println!("area under the curve: {other:.3} with another salt, {same:.3} with the same");
-    assert!((0.45..0.55).contains(&other), "{other}");
-    assert!(same > 0.95, "{same}: the same salt shares");
+    let [cost, time] = probe("victim", "prober");
+    let same = probe("victim", "victim");
+    println!("area under the curve: cost {cost:.3}, time {time:.3} with another salt, {same:.3?} with the same");
+    assert!((0.45..0.55).contains(&cost), "{cost}");
+    // Times of a thousand probes on a busy machine: 0.07 is four standard deviations.
+    assert!((time - 0.5).abs() < 0.07, "{time}");
+    assert!(same.iter().all(|&area| area > 0.9), "{same:?}: the same salt shares");
 }
 
 #[test]

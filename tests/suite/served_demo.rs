@@ -1,6 +1,6 @@
 //! `foretype serve` with the demo model, as a process of its own.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -18,16 +18,17 @@ pub struct ServedDemo {
 impl ServedDemo {
     /// Starts this build's program, and waits until its model answers.
     pub fn start(cache: &Path) -> Self {
-        Self::of(env!("CARGO_BIN_EXE_foretype").into(), cache)
+        Self::of(env!("CARGO_BIN_EXE_foretype").into(), cache, &[])
     }
 
-    /// Starts a program, and waits until its model answers.
-    pub fn of(program: OsString, cache: &Path) -> Self {
+    /// Starts a program with more arguments, and waits until its model answers.
+    pub fn of(program: OsString, cache: &Path, arguments: &[&OsStr]) -> Self {
         let mut process = Command::new(program)
             .args(["serve", "--port", "0", "--kv-pool-mib", "64", "--model"])
             .arg(repository("models/demo"))
             .arg("--cache")
             .arg(cache)
+            .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

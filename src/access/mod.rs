@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use scheduler::Payer;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
@@ -178,15 +179,20 @@ impl Key {
         self.salt.as_deref()
     }
 
+    /// How long until this key may have positions computed again; `None` if it may now.
+    pub fn debt(&self, now: Instant) -> Option<Duration> {
+        self.limits().positions.as_mut().and_then(|positions| positions.wait(now))
+    }
+
     /// Counts a request.
     ///
     /// # Errors
     /// How long to wait, and for what.
     pub fn begin(&self, now: Instant) -> Result<(), (Duration, &'static str)> {
-        let mut limits = self.limits();
-        if let Some(wait) = limits.positions.as_mut().and_then(|positions| positions.wait(now)) {
+        if let Some(wait) = self.debt(now) {
             return Err((wait, "positions"));
         }
+        let mut limits = self.limits();
         let Some(requests) = &mut limits.requests else { return Ok(()) };
         if let Some(wait) = requests.wait(now) {
             return Err((wait, "requests"));
@@ -195,16 +201,17 @@ impl Key {
         Ok(())
     }
 
-    /// Counts what a request has cost.
-    pub fn charge(&self, positions: usize) {
-        if let Some(bucket) = &mut self.limits().positions {
-            bucket.take(positions as f64, Instant::now());
-        }
-    }
-
     /// Nothing that runs under the lock can leave the limits half changed.
     fn limits(&self) -> MutexGuard<'_, Limits> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Payer for Key {
+    fn charge(&self, positions: usize) {
+        if let Some(bucket) = &mut self.limits().positions {
+            bucket.take(positions as f64, Instant::now());
+        }
     }
 }
 

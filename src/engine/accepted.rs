@@ -9,7 +9,7 @@ use scheduler::{Admission, Answer, Class, Client, Flow};
 use tokio::sync::Semaphore;
 
 use super::options::{DEFAULT_BEAMS, DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS, MAX_SUGGESTIONS};
-use super::{Completion, Engine, Generation, Part, Running};
+use super::{Caller, Completion, Engine, Generation, Part, Running};
 use crate::error::{Error, Kind};
 
 /// Parts of one request that the engine gets at once.
@@ -18,6 +18,8 @@ const PARTS_AT_ONCE: usize = 16;
 const BULK_ROWS: usize = DEFAULT_BEAMS;
 /// Between two tries of a part that the engine has no room for.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How often a part that waits for its key's positions looks whether the server is being stopped.
+const LOOK: Duration = Duration::from_millis(200);
 /// How long a part is tried that names no deadline.
 const TRY_FOR: Duration = Duration::from_secs(60);
 
@@ -103,7 +105,7 @@ impl Accepted {
     /// What is wrong with the part, or why there is no answer.
     pub async fn complete(&self, completion: &Completion) -> Result<Answer<Completions>, Error> {
         let run = async || self.engine.run_completion(self.part(false), completion)?.finish().await;
-        self.run(completion.deadline_ms, run).await
+        self.run(completion.deadline_ms, &completion.caller, run).await
     }
 
     /// Generates text. If the future is dropped, work on it stops.
@@ -112,7 +114,7 @@ impl Accepted {
     /// What is wrong with the part, or why there is no answer.
     pub async fn generate(&self, generation: &Generation) -> Result<Answer<Generated>, Error> {
         let run = async || self.engine.run_generation(self.part(false), generation)?.finish().await;
-        self.run(generation.deadline_ms, run).await
+        self.run(generation.deadline_ms, &generation.caller, run).await
     }
 
     /// Starts completing what was typed; the suggestions come as soon as they are final.
@@ -136,11 +138,21 @@ impl Accepted {
     }
 
     /// Runs a part. The engine being full is the server's trouble and not that of one part among many: it waits as long
-    /// as it may.
-    async fn run<T>(&self, deadline_ms: Option<u64>, run: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
+    /// as it may. A part whose key has used up its positions waits until there are some.
+    async fn run<T>(
+        &self,
+        deadline_ms: Option<u64>,
+        caller: &Caller,
+        run: impl AsyncFn() -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let Some(parts) = &self.parts else { return run().await };
         // Nobody closes it.
         let _turn = parts.acquire().await;
+        while let Some(debt) = caller.key.as_ref().and_then(|key| key.debt(Instant::now()))
+            && !self.engine.pool.is_draining()
+        {
+            tokio::time::sleep(debt.min(LOOK)).await;
+        }
         let give_up = Instant::now() + deadline_ms.map_or(TRY_FOR, Duration::from_millis).min(TRY_FOR);
         loop {
             match run().await {

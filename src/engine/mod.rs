@@ -28,7 +28,7 @@ use bundle::manifest::Manifest;
 use rustc_hash::FxHasher;
 use scheduler::observer::Observer;
 use scheduler::sessions::Sessions;
-use scheduler::{Admission, Answer, Finish, Flow, Health, Pool, Request, Superseded, Usage};
+use scheduler::{Admission, Answer, Finish, Flow, Health, Payer, Pool, Request, Superseded, Usage};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::accepted::{Accepted, Work};
@@ -176,7 +176,7 @@ impl Engine {
             None => Box::new(std::convert::identity),
         };
         if self.model.text.blocks(completion.input.as_bytes(), false) {
-            let ending = Ending::new(Arc::clone(&self.metrics), received, None);
+            let ending = Ending::new(Arc::clone(&self.metrics), received);
             return Ok(Running { source: AnswerSource::Known(blocked()), events: None, finisher, ending });
         }
         // Popular queries are merged into the whole answer, so no part of it is final before it is there.
@@ -211,12 +211,14 @@ impl Engine {
         let (sender, events) = events.map(mpsc::channel).unzip();
         let (reply, answer) = oneshot::channel();
         let flow = part.flow;
-        let request = Request { task, flow, deadline, received, superseded, preferred_replica, events: sender, reply };
+        let payer = caller.key.clone().map(|key| key as Arc<dyn Payer>);
+        let request =
+            Request { task, flow, payer, deadline, received, superseded, preferred_replica, events: sender, reply };
         self.pool
             .submit(part.admission, request)
             .inspect_err(|_| self.metrics.ended(metrics::RequestOutcome::Refused))?;
         let source = AnswerSource::Model { reply: answer, health: self.pool.watch_health() };
-        let ending = Ending::new(Arc::clone(&self.metrics), received, caller.key.clone());
+        let ending = Ending::new(Arc::clone(&self.metrics), received);
         Ok(Running { source, events, finisher, ending })
     }
 

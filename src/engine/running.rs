@@ -6,7 +6,6 @@ use std::time::Instant;
 use futures_util::{Stream, stream};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::access::Key;
 use crate::error::{Error, Kind};
 use crate::metrics::{self, ModelMetrics};
 use completion::{Completions, Generated, Suggestion, TaskOutput};
@@ -161,23 +160,18 @@ fn typed<T: TaskResult>(answer: Answer<TaskOutput>) -> Option<Answer<T>> {
 pub(super) struct Ending {
     metrics: Arc<ModelMetrics>,
     received: Instant,
-    /// Who pays for it.
-    key: Option<Arc<Key>>,
     outcome: metrics::RequestOutcome,
 }
 
 impl Ending {
-    pub(super) fn new(metrics: Arc<ModelMetrics>, received: Instant, key: Option<Arc<Key>>) -> Self {
-        Self { metrics, received, key, outcome: metrics::RequestOutcome::Cancelled }
+    pub(super) fn new(metrics: Arc<ModelMetrics>, received: Instant) -> Self {
+        Self { metrics, received, outcome: metrics::RequestOutcome::Cancelled }
     }
 
     fn reached(&mut self, answer: &Result<Answer<TaskOutput>, Refusal>) {
         self.outcome = match answer {
             Ok(answer) => {
                 self.metrics.request_seconds.observe(self.received.elapsed().as_secs_f64());
-                if let Some(key) = &self.key {
-                    key.charge(answer.usage.positions_computed);
-                }
                 match answer.finish {
                     Finish::Complete => metrics::RequestOutcome::Complete,
                     Finish::Length => metrics::RequestOutcome::Length,
@@ -252,7 +246,7 @@ mod tests {
             queued: Duration::ZERO,
             searched: Duration::ZERO,
         };
-        let ending = Ending::new(Arc::clone(metrics), Instant::now(), None);
+        let ending = Ending::new(Arc::clone(metrics), Instant::now());
         Running {
             source: AnswerSource::Known(answer),
             events: None,

@@ -9,12 +9,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use foretype::access::file::KeyFile;
+use foretype::engine::{Caller, Completion};
 use foretype::http::{Routes, ServerOptions};
+use foretype::metrics::Metrics;
 use foretype::models::ModelState;
+use scheduler::fake::FaultFn;
 
 use crate::connections::Process;
-use crate::http_client::{JSON, error, send};
-use crate::support::{Answer, TestServer, fake_engine, repository};
+use crate::http_client::{JSON, error, json_lines, send};
+use crate::support::{Answer, TestServer, fake_engine, faulty_engine, repository, request_options};
 
 const PAGE: &str = "page-0123456789abcdef";
 const JOBS: &str = "jobs-0123456789abcdef";
@@ -99,6 +102,41 @@ fn a_key_over_its_limits_is_told_when_to_come_again_and_others_are_not_touched()
     assert!(answer.status == 429 && error(&answer).2.contains("positions a second"), "{answer:?}");
     let wait: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
     assert!(wait <= computed / 2 + 1 && wait + 3 >= computed / 2, "{wait} s for {computed} positions");
+}
+
+#[test]
+fn who_leaves_before_the_answer_pays_for_what_was_computed() {
+    let (_server, _folder, file) = server(&[("jobs", JOBS, serde_json::json!({"positions_per_second": 1}))]);
+    let key = KeyFile::open(&file).unwrap().find(JOBS.as_bytes()).unwrap();
+    let slow = || -> FaultFn {
+        Box::new(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            None
+        })
+    };
+    let engine = Arc::new(faulty_engine(slow, request_options(), &Metrics::new()));
+    let caller = Caller { key: Some(Arc::clone(&key)), ..Caller::default() };
+    let running = engine.start_completion(&Completion { input: "heat".into(), caller, ..Completion::default() });
+    assert_eq!(key.debt(Instant::now()), None);
+    std::thread::sleep(Duration::from_millis(20));
+    drop(running);
+    wait_for("the charge", || key.debt(Instant::now()).is_some());
+}
+
+#[test]
+fn a_batch_of_a_key_that_has_used_up_its_positions_waits_and_is_answered_whole() {
+    let (server, _folder, _) = server(&[("jobs", JOBS, serde_json::json!({"positions_per_second": 20}))]);
+    let line = |n| serde_json::json!({"input": format!("heat {n}"), "suggestions": 2}).to_string();
+    let body = (0..16).map(line).collect::<Vec<_>>().join("\n");
+    let (asked, lines) = (Instant::now(), ("Content-Type", "application/jsonlines"));
+    let answer = send(server.address, "POST", "/invocations", &[lines, ("X-Api-Key", JOBS)], &body);
+    let took = asked.elapsed().as_secs_f64();
+    let answers = json_lines(&answer);
+    assert!(answers.len() == 16 && answers.iter().all(|answer| answer["suggestions"].is_array()), "{answer:?}");
+    let positions = answers.iter().map(|answer| answer["usage"]["positions_computed"].as_u64().unwrap());
+    // The last lines that run at once may all go into debt.
+    let (all, last): (u64, u64) = (positions.clone().sum(), positions.skip(8).sum());
+    assert!(all > 60 && took >= (all - last) as f64 / 20.0 - 1.0, "{all} positions in {took} s");
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub mod threads;
 pub use self::backend::{LoadError, Loader};
 pub use self::client::{Class, Client, Flow};
 pub use self::job::{JobId, Usage};
-pub use self::request::{Answer, Event, Failure, Finish, Refusal, Request, Superseded};
+pub use self::request::{Answer, Event, Failure, Finish, Payer, Refusal, Request, Superseded};
 pub use self::threads::admission::Admission;
 pub use self::threads::health::Health;
 pub use self::threads::options::{PoolOptions, RESTART_EVERY};

@@ -12,12 +12,20 @@ use super::job::Usage;
 use super::line::Waits;
 use completion::{SampledToken, Suggestion, Task, TaskOutput};
 
+/// Who is told what a request costs, step by step, also if its client leaves.
+pub trait Payer: Send + Sync {
+    /// So many positions were computed for the request.
+    fn charge(&self, positions: usize);
+}
+
 /// A task to do and where to send what becomes of it.
 pub struct Request {
     /// The search or sampling to run.
     pub task: Task,
     /// Who pays for it, and of which class it is.
     pub flow: Flow,
+    /// Who is told what it costs, if anyone wants to know.
+    pub payer: Option<Arc<dyn Payer>>,
     /// When what was found until then is the answer.
     pub deadline: Instant,
     /// When the request came in.

@@ -1,18 +1,20 @@
 //! A request that a replica works on, and how it ends.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::Flow;
 use crate::job::JobId;
-use crate::request::{Answer, Event, Finish, Refusal, Superseded};
+use crate::request::{Answer, Event, Finish, Payer, Refusal, Superseded};
 use completion::{SequenceFinish, Task, TaskOutput};
 
 /// A request that was taken on.
 pub(super) struct Active {
     pub(super) job: JobId,
     pub(super) flow: Flow,
+    pub(super) payer: Option<Arc<dyn Payer>>,
     /// Whether its flow has an account that knows of it; a request that is answered from the cache needs none.
     pub(super) is_accounted: bool,
     /// Positions that its flow has paid for.

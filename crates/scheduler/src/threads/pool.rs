@@ -141,6 +141,11 @@ impl Pool {
         self.health.clone()
     }
 
+    /// Whether the pool accepts no further request.
+    pub fn is_draining(&self) -> bool {
+        self.queue.stop_by().is_some()
+    }
+
     /// Accepts no further request. What was accepted is answered in all its parts, with what is found until then when
     /// `within` has passed.
     pub fn drain(&self, within: Duration) {

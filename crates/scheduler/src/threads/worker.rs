@@ -145,7 +145,7 @@ impl Loop {
     /// Takes a request on. `is_accounted`: whether it comes from the queue, which has accounts.
     fn start(&mut self, request: Request, is_accounted: bool) -> JobId {
         self.lookahead.stop(&mut self.worker.scheduler);
-        let Request { task, flow, deadline, received, superseded, events, reply, .. } = request;
+        let Request { task, flow, payer, deadline, received, superseded, events, reply, .. } = request;
         let sequences = if let Task::Sampling(sampling) = &task { sampling.sequences() } else { 1 };
         let stream = events.map(|events| Stream { events, sent: vec![0; sequences] });
         let job = self.worker.scheduler.add_of(flow, self.lookahead.prepared(task));
@@ -154,6 +154,7 @@ impl Loop {
         self.active.push(Active {
             job,
             flow,
+            payer,
             is_accounted,
             charged: 0,
             deadline,
@@ -223,13 +224,16 @@ impl Loop {
         Ok(())
     }
 
-    /// Lets every flow pay for what was computed for it.
+    /// Lets every flow, and whoever else pays, pay for what was computed for it.
     fn charge(&mut self) {
         let mut computed: Vec<(Flow, usize)> = Vec::new();
         for active in &mut self.active {
             let positions = self.worker.scheduler.usage(active.job).map_or(0, |usage| usage.positions_computed);
             if positions > active.charged {
                 computed.push((active.flow, positions - active.charged));
+                if let Some(payer) = &active.payer {
+                    payer.charge(positions - active.charged);
+                }
                 active.charged = positions;
             }
         }

@@ -1,6 +1,8 @@
 //! `hot`: the hot paths, repeated, for `bench/check.sh` to count their instructions. Prints nothing and measures
 //! no time.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use completion::text::Text;
 use completion::{Search, SearchOptions};
 use scheduler::scheduler::Scheduler;
 
-use crate::client::{Connection, Invocation, Outcome};
+use crate::client::Invocation;
 use crate::fake_server::{self, FakeServer};
 
 /// What someone types.
@@ -40,24 +42,56 @@ pub struct HotArgs {
 
 impl HotArgs {
     /// Runs the path as often as the arguments say.
-    pub async fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<()> {
         match self.path {
-            HotPath::Http => http(&self.tokenizer, self.times).await,
+            HotPath::Http => http(&self.tokenizer, self.times),
             HotPath::Replay => replay(&self.tokenizer, self.times),
         }
     }
 }
 
-async fn http(tokenizer: &Path, times: usize) -> Result<()> {
+/// The client blocks on its connection: a runtime's threads that wake each other take another number of instructions in
+/// each run.
+fn http(tokenizer: &Path, times: usize) -> Result<()> {
     let server = FakeServer::start(tokenizer)?;
-    let mut connection = Connection::open(server.address).await?;
-    let invocation =
-        Invocation { input: "wire".into(), suggestions: Some(1), max_new_tokens: Some(1), ..Invocation::default() };
+    let mut connection = TcpStream::connect(server.address)?;
+    connection.set_nodelay(true)?;
+    let mut answers = BufReader::new(connection.try_clone()?);
+    let body = serde_json::to_string(&Invocation {
+        input: "wire".into(),
+        suggestions: Some(1),
+        max_new_tokens: Some(1),
+        ..Invocation::default()
+    })?;
+    let request = format!(
+        "POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
     for _ in 0..times {
-        let outcome = connection.complete(&invocation).await?;
-        ensure!(matches!(outcome, Outcome::Answered(_)), "{outcome:?}");
+        connection.write_all(request.as_bytes())?;
+        let answer = read_answer(&mut answers)?;
+        ensure!(answer.contains("suggestions"), "{answer}");
     }
     Ok(())
+}
+
+/// The body of an answer with status 200.
+fn read_answer(answers: &mut impl BufRead) -> Result<String> {
+    let mut length = 0;
+    for number in 0.. {
+        let mut line = String::new();
+        answers.read_line(&mut line)?;
+        ensure!(number > 0 || line.starts_with("HTTP/1.1 200 "), "{line}");
+        let line = line.trim_end().to_ascii_lowercase();
+        match line.strip_prefix("content-length: ") {
+            Some(value) => length = value.parse()?,
+            None if line.is_empty() => break,
+            None => {}
+        }
+    }
+    let mut body = vec![0; length];
+    answers.read_exact(&mut body)?;
+    Ok(String::from_utf8(body)?)
 }
 
 /// Types the text `times` times, key by key; the engine computes in the first round only.

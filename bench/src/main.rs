@@ -99,7 +99,7 @@ fn main() -> anyhow::Result<()> {
         Command::Grid(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Typeahead(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Http(args) => runtime.block_on(until_interrupted(args.run())),
-        Command::Hot(args) => runtime.block_on(until_interrupted(args.run())),
+        Command::Hot(args) => args.run(),
         Command::Load(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Overload(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Soak(args) => runtime.block_on(until_interrupted(args.run())),

@@ -159,17 +159,17 @@ impl Flood {
     const BATCH: Self = Self { body: String::new(), content_type: "application/jsonlines", connections: 1 };
 }
 
-/// Types alone and then beside a flood. Returns both.
-fn typing_beside(server: &Server, flood: &Flood, keys: usize) -> [Typing; 2] {
-    let queries = queries();
-    let half = queries.len() / 2;
-    let alone = Typing::measure(server, &queries[..half], keys);
+/// Types alone, and then the same beside a flood of a fresh server.
+fn typing_beside(start: fn(&Path) -> Server, flood: &Flood, keys: usize) -> [Typing; 2] {
+    let (cache, queries) = (tempfile::tempdir().unwrap(), queries());
+    let alone = Typing::measure(&start(cache.path()), &queries, keys);
+    let server = &start(cache.path());
     let beside = std::thread::scope(|scope| {
         for connection in 0..CLIENTS * flood.connections {
             scope.spawn(move || server.flood(connection % CLIENTS, flood.content_type, &flood.body));
         }
         std::thread::sleep(Duration::from_secs(1));
-        let beside = Typing::measure(server, &queries[half..], keys);
+        let beside = Typing::measure(server, &queries, keys);
         // Ends the flood.
         server.process.signal("-KILL");
         beside
@@ -207,18 +207,16 @@ impl Extent {
 
 #[test]
 fn typing_is_quick_beside_the_largest_batches() {
-    let (extent, cache) = (Extent::new(), tempfile::tempdir().unwrap());
-    let server = Server::start(cache.path());
-    extent.check(&typing_beside(&server, &Flood { body: largest_batch(), ..Flood::BATCH }, extent.keys));
+    let (extent, flood) = (Extent::new(), Flood { body: largest_batch(), ..Flood::BATCH });
+    extent.check(&typing_beside(Server::start, &flood, extent.keys));
 }
 
 #[test]
 fn a_key_over_its_limits_costs_others_next_to_nothing() {
-    let (extent, cache) = (Extent::new(), tempfile::tempdir().unwrap());
-    let server = Server::with_keys(cache.path());
-    let [alone, beside] = typing_beside(&server, &Flood { body: largest_batch(), ..Flood::BATCH }, extent.keys);
+    let (extent, flood) = (Extent::new(), Flood { body: largest_batch(), ..Flood::BATCH });
+    let [alone, beside] = typing_beside(Server::with_keys, &flood, extent.keys);
     let moved = beside.percentile(extent.percent).as_secs_f64() / alone.percentile(extent.percent).as_secs_f64();
-    println!("the key who floods moves p{} of the others to {moved:.3} of what it is alone", extent.percent);
+    println!("the key that floods moves p{} of the others to {moved:.3} of what it is alone", extent.percent);
     extent.check(&[alone, beside]);
 }
 
@@ -226,10 +224,8 @@ fn a_key_over_its_limits_costs_others_next_to_nothing() {
 fn typing_is_not_refused_beside_single_requests_without_pause() {
     let parameters = serde_json::json!({ "n": 16, "do_sample": true, "max_new_tokens": 40 });
     let body = serde_json::json!({ "inputs": "heat", "parameters": parameters }).to_string();
-    let cache = tempfile::tempdir().unwrap();
-    let server = Server::start(cache.path());
     // 320 at once: more than the queue has places for.
     let flood = Flood { body, content_type: "application/json", connections: 40 };
-    let [alone, beside] = typing_beside(&server, &flood, Extent::new().keys);
+    let [alone, beside] = typing_beside(Server::start, &flood, Extent::new().keys);
     assert_eq!((alone.refused, beside.refused), (0, 0));
 }

@@ -1,4 +1,4 @@
-//! Reading a Hugging Face checkpoint: `config.json` and the safetensors weights.
+//! Reading a Hugging Face checkpoint: `config.json` and the weights, as safetensors or as `torch.save` writes them.
 //!
 //! `families` interprets the fields and tensors; the tokenizer's files are in `tokenizer`.
 
@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod folder;
 pub(crate) mod header;
+pub(crate) mod torch;
 pub(crate) mod transpose;
 pub(crate) mod weights;
 

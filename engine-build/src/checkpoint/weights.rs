@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -12,11 +13,15 @@ use half::slice::HalfFloatSliceExt;
 use safetensors::Dtype;
 use serde::Deserialize;
 
-use super::error::{INDEX, WeightsError};
+use super::error::WeightsError;
 use super::folder::{FileError, Folder};
 use super::header::read_header;
+use super::torch::{TorchTensor, read_tensors};
 
-const SINGLE: &str = "model.safetensors";
+/// The files that may hold the weights, each as a whole and as an index of shards, in the order in which transformers
+/// looks for them.
+const FILES: [(&str, &str); 2] =
+    [("model.safetensors", "model.safetensors.index.json"), ("pytorch_model.bin", "pytorch_model.bin.index.json")];
 
 /// Elements per piece: 1 MiB of f32, small enough to stay in cache between the steps.
 const PIECE_ELEMENTS: usize = 256 << 10;
@@ -82,6 +87,8 @@ struct Entry {
 struct Shard {
     name: String,
     file: File,
+    /// Whether the file holds copies of another shard's tensors.
+    copies: bool,
 }
 
 /// All tensors of all shards.
@@ -109,7 +116,7 @@ impl Weights {
             let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
             Ok(format!("{} {} {times:?}\n", shard.name, found.len()))
         };
-        self.shards.iter().map(name).collect()
+        self.shards.iter().filter(|shard| !shard.copies).map(name).collect()
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {
@@ -186,8 +193,12 @@ impl Weights {
 
     fn add_shard(&mut self, folder: &Folder, name: String) -> Result<(), WeightsError> {
         let (mut file, bytes) = folder.file(&name)?.ok_or_else(|| WeightsError::ShardMissing(name.clone()))?;
+        if !name.ends_with(".safetensors") {
+            return self.add_torch(name, file, bytes);
+        }
         let header = read_header(&name, &mut file, bytes)?;
         let shard = self.shards.len();
+        self.shards.push(Shard { name, file, copies: false });
         for (tensor, info) in header.metadata.tensors() {
             let entry = Entry {
                 dtype: info.dtype,
@@ -195,27 +206,81 @@ impl Weights {
                 shard,
                 offset_bytes: header.data_start + info.data_offsets.0 as u64,
             };
-            if let Some(other) = self.entries.insert(tensor.clone(), entry) {
-                let first = self.shards[other.shard].name.clone();
-                return Err(WeightsError::Duplicate { tensor, first, second: name });
-            }
+            self.add(tensor.clone(), entry)?;
         }
-        self.shards.push(Shard { name, file });
+        Ok(())
+    }
+
+    fn add(&mut self, tensor: String, entry: Entry) -> Result<(), WeightsError> {
+        let second = self.shards[entry.shard].name.clone();
+        match self.entries.insert(tensor.clone(), entry) {
+            Some(other) => {
+                Err(WeightsError::Duplicate { tensor, first: self.shards[other.shard].name.clone(), second })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Adds the tensors of a file of `torch.save`, and copies of those that aren't stored row by row.
+    fn add_torch(&mut self, name: String, file: File, bytes: u64) -> Result<(), WeightsError> {
+        let tensors =
+            read_tensors(&file, bytes).map_err(|source| WeightsError::Torch { file: name.clone(), source })?;
+        let shard = self.shards.len();
+        let copies = copy_strided(&file, bytes, &tensors)?;
+        self.shards.push(Shard { name: name.clone(), file, copies: false });
+        let (copies, mut offsets) = copies.map_or((None, Vec::new()), |(copies, offsets)| (Some(copies), offsets));
+        self.shards.extend(copies.map(|file| Shard { name, file, copies: true }));
+        offsets.reverse();
+        for TorchTensor { name, dtype, shape, offset_bytes, strided } in tensors {
+            let copied = strided.and_then(|_| offsets.pop());
+            let (shard, offset_bytes) = copied.map_or((shard, offset_bytes), |offset| (shard + 1, offset));
+            self.add(name, Entry { dtype, shape, shard, offset_bytes })?;
+        }
         Ok(())
     }
 }
 
-/// The files that hold the weights, in the order in which transformers looks for them.
+/// Copies the tensors that aren't stored row by row into a temporary file, and says where each begins in it.
+fn copy_strided(
+    from: &File,
+    from_bytes: u64,
+    tensors: &[TorchTensor],
+) -> Result<Option<(File, Vec<u64>)>, WeightsError> {
+    let mut copies = None;
+    let mut end = 0;
+    for tensor in tensors {
+        let Some(strided) = &tensor.strided else { continue };
+        let failed = |source| WeightsError::Order { tensor: tensor.name.clone(), source };
+        if copies.is_none() {
+            copies = Some((tempfile::tempfile().map_err(failed)?, Vec::new()));
+        }
+        let Some((to, offsets)) = &mut copies else { continue };
+        offsets.push(end);
+        let width = tensor.dtype.bitsize() / 8;
+        end += strided.elements() * width as u64;
+        // Any number of tensors may be views of one storage.
+        if end > from_bytes {
+            return Err(failed(io::Error::other("together such tensors are larger than the file")));
+        }
+        strided.copy(from, tensor.offset_bytes, width, to).map_err(failed)?;
+    }
+    Ok(copies)
+}
+
+/// The files that hold the weights.
 fn shard_names(folder: &Folder) -> Result<Vec<String>, WeightsError> {
-    if folder.file(SINGLE)?.is_some() {
-        return Ok(vec![SINGLE.to_owned()]);
-    }
-    if let Some(index) = folder.read(INDEX)? {
-        return index_shards(&index);
-    }
-    let names = folder.names_ending(".safetensors")?;
-    if !names.is_empty() {
-        return Ok(names);
+    for (single, index) in FILES {
+        if folder.file(single)?.is_some() {
+            return Ok(vec![single.to_owned()]);
+        }
+        if let Some(json) = folder.read(index)? {
+            return index_shards(index, &json);
+        }
+        // Shards without their index. A file that ends in .bin may be anything.
+        let names = if single.ends_with(".bin") { Vec::new() } else { folder.names_ending(".safetensors")? };
+        if !names.is_empty() {
+            return Ok(names);
+        }
     }
     for suffix in [".bin", ".h5", ".msgpack", ".pt", ".pth", ".ckpt"] {
         if let Some(file) = folder.names_ending(suffix)?.into_iter().next() {
@@ -226,12 +291,12 @@ fn shard_names(folder: &Folder) -> Result<Vec<String>, WeightsError> {
 }
 
 /// The shards that an index names, each a file of the same folder.
-pub(crate) fn index_shards(json: &[u8]) -> Result<Vec<String>, WeightsError> {
+pub(crate) fn index_shards(index: &'static str, json: &[u8]) -> Result<Vec<String>, WeightsError> {
     #[derive(Deserialize)]
     struct Index {
         weight_map: HashMap<String, String>,
     }
-    let index: Index = serde_json::from_slice(json).map_err(WeightsError::IndexJson)?;
+    let index: Index = serde_json::from_slice(json).map_err(|source| WeightsError::IndexJson { index, source })?;
     let names: BTreeSet<String> = index.weight_map.into_values().collect();
     for name in &names {
         let mut components = Path::new(name).components();
@@ -292,9 +357,9 @@ mod tests {
     #[test]
     fn shards_stay_in_the_folder() {
         let index = |name: &str| format!(r#"{{"weight_map": {{"a": "{name}"}}}}"#).into_bytes();
-        assert_eq!(index_shards(&index("a.safetensors")).expect("a plain name"), ["a.safetensors"]);
+        assert_eq!(index_shards("i", &index("a.safetensors")).expect("a plain name"), ["a.safetensors"]);
         for outside in ["../a", "/a", "a/../../b", "a/b", "", ".", ".."] {
-            assert!(matches!(index_shards(&index(outside)), Err(WeightsError::ShardPath(_))), "{outside}");
+            assert!(matches!(index_shards("i", &index(outside)), Err(WeightsError::ShardPath(_))), "{outside}");
         }
     }
 }

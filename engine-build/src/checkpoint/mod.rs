@@ -2,6 +2,7 @@
 //!
 //! `families` interprets the fields and tensors; the tokenizer's files are in `tokenizer`.
 
+pub(crate) mod adapter;
 pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod folder;

@@ -8,11 +8,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use half::slice::HalfFloatSliceExt;
 use safetensors::Dtype;
 use serde::Deserialize;
 
+use super::adapter::LowRank;
 use super::error::WeightsError;
 use super::folder::{FileError, Folder};
 use super::header::read_header;
@@ -59,7 +61,12 @@ pub(crate) struct Tensor {
     pub(crate) stored: Stored,
     pub(crate) elements: u64,
     shard: usize,
+    /// Of the first element.
     offset_bytes: u64,
+    /// Elements of the stored tensor before the first.
+    skipped: u64,
+    /// What an adapter adds.
+    added: Option<Arc<LowRank>>,
 }
 
 impl Tensor {
@@ -69,6 +76,7 @@ impl Tensor {
         Self {
             elements: self.elements - skipped,
             offset_bytes: self.offset_bytes + skipped * self.stored.bytes() as u64,
+            skipped: self.skipped + skipped,
             ..self.clone()
         }
     }
@@ -81,6 +89,7 @@ struct Entry {
     shape: Vec<u64>,
     shard: usize,
     offset_bytes: u64,
+    added: Option<Arc<LowRank>>,
 }
 
 #[derive(Debug)]
@@ -96,13 +105,20 @@ struct Shard {
 pub(crate) struct Weights {
     shards: Vec<Shard>,
     entries: HashMap<String, Entry>,
+    /// Names the files of adapters.
+    others: String,
 }
 
 impl Weights {
     /// Opens every shard and reads every header; no tensor data.
     pub(crate) fn open(folder: &Folder) -> Result<Self, WeightsError> {
-        let mut weights = Self { shards: Vec::new(), entries: HashMap::new() };
-        for name in shard_names(folder)? {
+        Self::open_files(folder, shard_names(folder)?)
+    }
+
+    /// Opens the files of these names.
+    pub(crate) fn open_files(folder: &Folder, names: Vec<String>) -> Result<Self, WeightsError> {
+        let mut weights = Self { shards: Vec::new(), entries: HashMap::new(), others: String::new() };
+        for name in names {
             weights.add_shard(folder, name)?;
         }
         Ok(weights)
@@ -116,7 +132,36 @@ impl Weights {
             let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
             Ok(format!("{} {} {times:?}\n", shard.name, found.len()))
         };
-        self.shards.iter().filter(|shard| !shard.copies).map(name).collect()
+        let own: String = self.shards.iter().filter(|shard| !shard.copies).map(name).collect::<Result<_, _>>()?;
+        Ok(own + &self.others)
+    }
+
+    /// Adds other files to the identity.
+    pub(crate) fn depend_on(&mut self, files: String) {
+        self.others.push_str(&files);
+    }
+
+    /// The weight of a module: the tensor of its name, also where the checkpoint leaves out or adds the name of the part
+    /// that all layers are in.
+    pub(crate) fn module_weight(&self, module: &str) -> Option<String> {
+        let full = format!("{module}.weight");
+        if self.contains(&full) {
+            return Some(full);
+        }
+        let shorter = full.split_once('.').map(|(_, rest)| rest).filter(|name| self.contains(name));
+        let mut longer = self.entries.keys().filter(|name| name.split_once('.').is_some_and(|(_, rest)| rest == full));
+        shorter.map(str::to_owned).or_else(|| longer.next().cloned())
+    }
+
+    pub(crate) fn shape(&self, name: &str) -> Option<Vec<u64>> {
+        self.entries.get(name).map(|entry| entry.shape.clone())
+    }
+
+    /// Adds to a tensor wherever it is read.
+    pub(crate) fn adapt(&mut self, name: String, added: Arc<LowRank>) {
+        if let Some(entry) = self.entries.get_mut(&name) {
+            entry.added = Some(added);
+        }
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {
@@ -147,6 +192,8 @@ impl Weights {
             elements: shape.iter().product(),
             shard: entry.shard,
             offset_bytes: entry.offset_bytes,
+            skipped: 0,
+            added: entry.added.clone(),
         })
     }
 
@@ -188,6 +235,9 @@ impl Weights {
             .read_exact_at(raw, tensor.offset_bytes + start * width as u64)
             .map_err(|source| WeightsError::File(FileError::Io { path: PathBuf::from(&shard.name), source }))?;
         decode(tensor.stored, raw, values);
+        if let Some(added) = &tensor.added {
+            added.add_to(tensor.skipped + start, values);
+        }
         require_finite(tensor, start, values)
     }
 
@@ -205,6 +255,7 @@ impl Weights {
                 shape: info.shape.iter().map(|&size| size as u64).collect(),
                 shard,
                 offset_bytes: header.data_start + info.data_offsets.0 as u64,
+                added: None,
             };
             self.add(tensor.clone(), entry)?;
         }
@@ -234,7 +285,7 @@ impl Weights {
         for TorchTensor { name, dtype, shape, offset_bytes, strided } in tensors {
             let copied = strided.and_then(|_| offsets.pop());
             let (shard, offset_bytes) = copied.map_or((shard, offset_bytes), |offset| (shard + 1, offset));
-            self.add(name, Entry { dtype, shape, shard, offset_bytes })?;
+            self.add(name, Entry { dtype, shape, shard, offset_bytes, added: None })?;
         }
         Ok(())
     }
@@ -276,11 +327,11 @@ fn shard_names(folder: &Folder) -> Result<Vec<String>, WeightsError> {
         if let Some(json) = folder.read(index)? {
             return index_shards(index, &json);
         }
-        // Shards without their index. A file that ends in .bin may be anything.
-        let names = if single.ends_with(".bin") { Vec::new() } else { folder.names_ending(".safetensors")? };
-        if !names.is_empty() {
-            return Ok(names);
-        }
+    }
+    // Shards without their index. A file that ends in .bin may be anything.
+    let names = folder.names_ending(".safetensors")?;
+    if !names.is_empty() {
+        return Ok(names);
     }
     for suffix in [".bin", ".h5", ".msgpack", ".pt", ".pth", ".ckpt"] {
         if let Some(file) = folder.names_ending(suffix)?.into_iter().next() {

@@ -158,7 +158,7 @@ const WEIGHTS: [Case; 22] = [
             t.shard();
             t.remove("model-00002-of-00002.safetensors");
         },
-        &["names the shard model-00002-of-00002.safetensors"],
+        &["index of shards names model-00002-of-00002.safetensors", "missing"],
     ),
     (
         "shard outside",

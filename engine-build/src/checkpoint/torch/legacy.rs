@@ -46,7 +46,8 @@ pub(super) fn read(file: &File, file_bytes: u64) -> Result<Vec<TorchTensor>, Tor
         let Value::Text(key) = key else {
             return Err(TorchError::Broken { what: "the key of a storage is no text", at: end });
         };
-        let storage = heap.storage_of(key).ok_or_else(|| TorchError::StorageMissing(key.chars().take(60).collect()))?;
+        let missing = || TorchError::StorageMissing(key.escape_debug().take(60).collect());
+        let storage = heap.storage_of(key).ok_or_else(missing)?;
         let mut elements = [0; 8];
         file.read_exact_at(&mut elements, position)?;
         let bytes = storage.bytes().filter(|_| u64::from_le_bytes(elements) == storage.elements);

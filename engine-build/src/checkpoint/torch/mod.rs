@@ -80,7 +80,8 @@ fn tensors(state: &Value, heap: &Heap, places: &HashMap<&str, Place>) -> Result<
         return Err(TorchError::Values);
     }
     for (name, value) in heap.dict(*state) {
-        let Some(name) = name.text().filter(|name| name.len() <= NAME_LIMIT_BYTES) else {
+        let is_name = |name: &&str| name.len() <= NAME_LIMIT_BYTES && !name.contains(char::is_control);
+        let Some(name) = name.text().filter(is_name) else {
             return Err(TorchError::NoState("a dictionary whose keys are no names"));
         };
         let Value::Tensor(tensor) = value else {

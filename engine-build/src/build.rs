@@ -10,7 +10,7 @@ use prost::Message;
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::config::ConfigError;
-use crate::checkpoint::{Configs, Folder, Tensor, Weights};
+use crate::checkpoint::{Configs, Folder, Tensor, Weights, adapter};
 use crate::error::BuildError;
 use crate::families::{GraphOptions, Model, Shape};
 use crate::fuse::fuse;
@@ -38,6 +38,8 @@ const DEFAULT_TOP_K: u32 = 64;
 pub struct BuildOptions {
     /// The checkpoint folder, as `save_pretrained` writes it.
     pub checkpoint: PathBuf,
+    /// The folder of a LoRA adapter that is merged with the checkpoint. None by default.
+    pub adapter: Option<PathBuf>,
     /// The bundle folder: absent, empty, or a bundle to replace.
     pub out: PathBuf,
     /// The model's name; by default the checkpoint folder's.
@@ -70,6 +72,7 @@ impl BuildOptions {
     pub fn new(checkpoint: impl Into<PathBuf>, out: impl Into<PathBuf>) -> Self {
         Self {
             checkpoint: checkpoint.into(),
+            adapter: None,
             out: out.into(),
             name: None,
             context: None,
@@ -149,7 +152,10 @@ pub fn build_checked(
     let tokenizer = TokenizerFiles::read(&folder)?;
     tokenizer.check_vocabulary(shape.vocab)?;
     let tokens = special_tokens(&configs, &tokenizer, &model)?;
-    let weights = Weights::open(&folder)?;
+    let mut weights = Weights::open(&folder)?;
+    if let Some(folder) = &options.adapter {
+        adapter::add(&mut weights, folder)?;
+    }
     let graph_options = graph_options(options, shape)?;
     let graph = model.graph(&weights, &graph_options)?;
     let encoder = model.encoder_graph(&weights, options.dtype)?;

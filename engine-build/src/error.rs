@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+pub use crate::checkpoint::adapter::AdapterError;
 pub use crate::checkpoint::config::ConfigError;
 pub use crate::checkpoint::error::WeightsError;
 pub use crate::checkpoint::folder::FileError;
@@ -26,6 +27,9 @@ pub enum BuildError {
     /// The weights are broken or do not fit the configuration.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// The adapter is broken, or isn't of this model.
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
     /// The probabilities of typing errors can't be read.
     #[error("{}: {reason}", path.display())]
     Typing {

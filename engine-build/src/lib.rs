@@ -2,7 +2,7 @@
 //!
 //! - [`build()`](fn@build): the stages, in order; [`BuildOptions`] and [`Progress`].
 //! - [`error`]: every reason for which there is no bundle.
-//! - `checkpoint`: `config.json` and safetensors; `tokenizer`: the tokenizer's files.
+//! - `checkpoint`: `config.json`, safetensors and PyTorch's files; `tokenizer`: the tokenizer's files.
 //! - `families`: one file per model family, over `blocks`, over `onnx` (graph builder, messages, weights file).
 //! - `fuse`: from ONNX's operators to those of foretype's own CPU runtime, over `packing`, the layout of their weights.
 //! - `output`: the output folder, complete or absent.

@@ -32,10 +32,11 @@ pub use self::operators::operators;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("request_body", request_body),
     ("tokenizer_input", tokenizer_input),
     ("safetensors", safetensors),
+    ("torch", torch),
     ("manifest", manifest),
     ("tokenizer_json", tokenizer_json),
     ("operators", operators),
@@ -155,6 +156,16 @@ pub fn safetensors(data: &[u8]) {
     std::fs::write(folder.path().join("model.safetensors"), data).expect("the file can be written");
     if let Ok(values) = check_weights(folder.path()) {
         assert!(values <= data.len() as u64 / 2, "{values} values of {} bytes", data.len());
+    }
+}
+
+/// A weights file of PyTorch: its archive, its pickle, and all values that it says it has.
+pub fn torch(data: &[u8]) {
+    let folder = scratch();
+    std::fs::write(folder.path().join("pytorch_model.bin"), data).expect("the file can be written");
+    if let Err(refusal) = check_weights(folder.path()) {
+        let words = refusal.to_string();
+        assert!(!words.contains(char::is_control) && words.len() < 1000, "{words:?}");
     }
 }
 

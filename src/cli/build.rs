@@ -18,6 +18,9 @@ use crate::quality::{self, Gate};
 pub struct BuildArgs {
     /// The checkpoint folder, as `save_pretrained` writes it; or a bundle, to add a TensorRT plan to it.
     checkpoint: PathBuf,
+    /// A folder that PEFT's `save_pretrained` wrote: its LoRA adapter is merged with the checkpoint. Default: none.
+    #[arg(long, env = "FORETYPE_ADAPTER", value_name = "DIR")]
+    adapter: Option<PathBuf>,
     /// The bundle folder to write. A bundle that is there is replaced; anything else is left alone.
     #[arg(long, env = "FORETYPE_OUT", value_name = "DIR")]
     out: Option<PathBuf>,
@@ -87,6 +90,7 @@ impl BuildArgs {
             return library.map_or(Ok(()), |library| self.plan.add(&self.checkpoint, &library));
         };
         let mut options = BuildOptions::new(&self.checkpoint, &out);
+        options.adapter = self.adapter;
         options.name = self.name;
         options.context = self.context;
         options.top_k = self.top_k;

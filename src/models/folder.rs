@@ -209,6 +209,7 @@ fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> Result<String, Buil
     // checkpoint's.
     let BuildOptions {
         checkpoint: _,
+        adapter: _,
         out: _,
         name,
         context,

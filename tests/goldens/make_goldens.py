@@ -9,7 +9,7 @@ import argparse
 import json
 import math
 import shutil
-from collections import Counter
+from collections import Counter, OrderedDict
 from pathlib import Path
 
 import torch
@@ -103,6 +103,26 @@ def strip_prefix(folder: Path, config: PreTrainedConfig) -> None:
     save_file(tensors, file, metadata={"format": "pt"})
 
 
+def pickle_weights(folder: Path, old: bool) -> None:
+    """Writes the weights as `torch.save` does: vectors as views of one storage, every other matrix transposed."""
+    for file in sorted(folder.glob("model*.safetensors")):
+        tensors = load_file(file)
+        vectors = [name for name, tensor in tensors.items() if tensor.dim() == 1]
+        if vectors:
+            joined = torch.cat([tensors[name] for name in vectors])
+            tensors |= zip(vectors, joined.split([len(tensors[name]) for name in vectors]))
+        for name in [name for name, tensor in sorted(tensors.items()) if tensor.dim() == 2][::2]:
+            tensors[name] = tensors[name].t().contiguous().t()
+        out = folder / file.name.replace("model", "pytorch_model", 1).replace(".safetensors", ".bin")
+        torch.save(OrderedDict(tensors), out, _use_new_zipfile_serialization=not old)
+        file.unlink()
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        text = index.read_text().replace('"model-', '"pytorch_model-').replace(".safetensors", ".bin")
+        (folder / "pytorch_model.bin.index.json").write_text(text)
+        index.unlink()
+
+
 def make_checkpoint(folder: Path, variant: Variant, tokenizer: GPT2Tokenizer) -> None:
     """Writes one random checkpoint with its tokenizer."""
     end = tokenizer.eos_token_id
@@ -112,6 +132,8 @@ def make_checkpoint(folder: Path, variant: Variant, tokenizer: GPT2Tokenizer) ->
     model.to(variant.stored).save_pretrained(folder, max_shard_size=variant.shard_size)
     if variant.bare:
         strip_prefix(folder, config)
+    if variant.pickled:
+        pickle_weights(folder, variant.pickled == "old")
     if variant.split_tokenizer:
         tokenizer.backend_tokenizer.model.save(str(folder))
     else:

@@ -39,6 +39,8 @@ class Variant:
     bare: bool = False
     # vocab.json and merges.txt in place of tokenizer.json.
     split_tokenizer: bool = False
+    # pytorch_model.bin in place of model.safetensors: an "archive", or the "old" format of before PyTorch 1.6.
+    pickled: str = ""
     model: type[PreTrainedModel] = GPT2LMHeadModel
     gain: float = reference.GAIN
     prompts: int = 12
@@ -74,13 +76,16 @@ GPT2 = {
         "relu, another epsilon, one head, a short context, an odd vocabulary",
         gpt2_shape(2, 1, 8, positions=24, vocab=283, activation_function="relu", layer_norm_epsilon=1e-3),
     ),
+    "pickled_old": Variant(
+        "pytorch_model.bin of before PyTorch 1.6", gpt2_shape(2, 2, 8), stored=torch.float16, pickled="old"
+    ),
     "vocabmerges": Variant("no tokenizer.json", gpt2_shape(1, 2, 8), split_tokenizer=True),
 }
 
 
 def small(model: type[PreTrainedModel], about: str, stored: torch.dtype = torch.float16, **more) -> Variant:
     """A variant of one of the newer families. What is no field of `Variant` goes into the configuration."""
-    fields = {name: more.pop(name) for name in ("seed", "shard_size", "gain") if name in more}
+    fields = {name: more.pop(name) for name in ("seed", "shard_size", "gain", "pickled") if name in more}
     config = dict(vocab_size=281, max_position_embeddings=32) | more
     fields = dict(gain=SMALL_GAIN, prompts=8, longest_prompt=14) | fields
     return Variant(about, config, stored=stored, model=model, **fields)
@@ -130,6 +135,13 @@ FAMILIES = {
             rope_type="llama3", rope_theta=50.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=3.0,
             original_max_position_embeddings=24,
         ),
+    ),
+    "pickled": small(
+        LlamaForCausalLM,
+        "pytorch_model.bin in several files",
+        torch.bfloat16,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=32, intermediate_size=44,
+        shard_size="16KB", pickled="archive",
     ),
     "mistral": small(
         MistralForCausalLM,

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 mod access;
+mod adapters;
 mod cli;
 mod connections;
 mod cuda;

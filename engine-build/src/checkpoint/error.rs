@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::folder::FileError;
-
-/// The index of a checkpoint's shards.
-pub(super) const INDEX: &str = "model.safetensors.index.json";
+use super::torch::TorchError;
 
 /// An error in the weights.
 #[derive(Debug, Error)]
@@ -16,11 +14,30 @@ pub enum WeightsError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The folder has no weights at all.
-    #[error("{0} has no weights: it should have model.safetensors, or model.safetensors.index.json and its shards")]
-    Missing(PathBuf),
-    /// Weights in a format that runs code or needs another framework.
     #[error(
-        "the weights are only in {file}, which is not read here: load the model with transformers and \
+        "{0} has no weights: it should have model.safetensors or pytorch_model.bin, or one of them as an index of \
+         shards (.index.json)"
+    )]
+    Missing(PathBuf),
+    /// A file of `torch.save` that is broken, or that would execute something.
+    #[error("{file} is refused: {source}")]
+    Torch {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        source: TorchError,
+    },
+    /// A tensor that isn't stored row by row can't be copied.
+    #[error("the tensor {tensor} isn't stored row by row and can't be put in order in a temporary file: {source}")]
+    Order {
+        /// The tensor's name.
+        tensor: String,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// Weights in a format that needs another framework, or under another name.
+    #[error(
+        "the weights are only in {file}, which is not read here (model.safetensors or pytorch_model.bin is): load the model with transformers and \
          `save_pretrained(..., safe_serialization=True)`"
     )]
     OtherFormat {
@@ -67,13 +84,18 @@ pub enum WeightsError {
         source: serde_json::Error,
     },
     /// The index is not the JSON it should be.
-    #[error("{INDEX} is not an index of shards: {0}")]
-    IndexJson(serde_json::Error),
+    #[error("{index} is not an index of shards: {source}")]
+    IndexJson {
+        /// The index.
+        index: &'static str,
+        /// The parser's error.
+        source: serde_json::Error,
+    },
     /// The index names a file that is not there.
-    #[error("{INDEX} names the shard {0}, which is missing: download it, too")]
+    #[error("the index of shards names {0}, which is missing: download it, too")]
     ShardMissing(String),
     /// The index names a file outside the folder.
-    #[error("{INDEX} names the shard `{0}`, which lies outside the checkpoint: shards are files of the same folder")]
+    #[error("the index of shards names `{0}`, which lies outside the checkpoint: shards are files of the same folder")]
     ShardPath(String),
     /// Two shards hold the same tensor.
     #[error("the tensor {tensor} is in both {first} and {second}: each tensor belongs in one shard")]

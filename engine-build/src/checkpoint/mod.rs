@@ -1,11 +1,13 @@
-//! Reading a Hugging Face checkpoint: `config.json` and the safetensors weights.
+//! Reading a Hugging Face checkpoint: `config.json` and the weights, as safetensors or as `torch.save` writes them.
 //!
 //! `families` interprets the fields and tensors; the tokenizer's files are in `tokenizer`.
 
+pub(crate) mod adapter;
 pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod folder;
 pub(crate) mod header;
+pub(crate) mod torch;
 pub(crate) mod transpose;
 pub(crate) mod weights;
 

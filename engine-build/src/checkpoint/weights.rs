@@ -5,18 +5,25 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use half::slice::HalfFloatSliceExt;
 use safetensors::Dtype;
 use serde::Deserialize;
 
-use super::error::{INDEX, WeightsError};
+use super::adapter::LowRank;
+use super::error::WeightsError;
 use super::folder::{FileError, Folder};
 use super::header::read_header;
+use super::torch::{TorchTensor, read_tensors};
 
-const SINGLE: &str = "model.safetensors";
+/// The files that may hold the weights, each as a whole and as an index of shards, in the order in which transformers
+/// looks for them.
+const FILES: [(&str, &str); 2] =
+    [("model.safetensors", "model.safetensors.index.json"), ("pytorch_model.bin", "pytorch_model.bin.index.json")];
 
 /// Elements per piece: 1 MiB of f32, small enough to stay in cache between the steps.
 const PIECE_ELEMENTS: usize = 256 << 10;
@@ -54,7 +61,12 @@ pub(crate) struct Tensor {
     pub(crate) stored: Stored,
     pub(crate) elements: u64,
     shard: usize,
+    /// Of the first element.
     offset_bytes: u64,
+    /// Elements of the stored tensor before the first.
+    skipped: u64,
+    /// What an adapter adds.
+    added: Option<Arc<LowRank>>,
 }
 
 impl Tensor {
@@ -64,6 +76,7 @@ impl Tensor {
         Self {
             elements: self.elements - skipped,
             offset_bytes: self.offset_bytes + skipped * self.stored.bytes() as u64,
+            skipped: self.skipped + skipped,
             ..self.clone()
         }
     }
@@ -76,12 +89,15 @@ struct Entry {
     shape: Vec<u64>,
     shard: usize,
     offset_bytes: u64,
+    added: Option<Arc<LowRank>>,
 }
 
 #[derive(Debug)]
 struct Shard {
     name: String,
     file: File,
+    /// Whether the file holds copies of another shard's tensors.
+    copies: bool,
 }
 
 /// All tensors of all shards.
@@ -89,13 +105,20 @@ struct Shard {
 pub(crate) struct Weights {
     shards: Vec<Shard>,
     entries: HashMap<String, Entry>,
+    /// Names the files of adapters.
+    others: String,
 }
 
 impl Weights {
     /// Opens every shard and reads every header; no tensor data.
     pub(crate) fn open(folder: &Folder) -> Result<Self, WeightsError> {
-        let mut weights = Self { shards: Vec::new(), entries: HashMap::new() };
-        for name in shard_names(folder)? {
+        Self::open_files(folder, shard_names(folder)?)
+    }
+
+    /// Opens the files of these names.
+    pub(crate) fn open_files(folder: &Folder, names: Vec<String>) -> Result<Self, WeightsError> {
+        let mut weights = Self { shards: Vec::new(), entries: HashMap::new(), others: String::new() };
+        for name in names {
             weights.add_shard(folder, name)?;
         }
         Ok(weights)
@@ -109,7 +132,36 @@ impl Weights {
             let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
             Ok(format!("{} {} {times:?}\n", shard.name, found.len()))
         };
-        self.shards.iter().map(name).collect()
+        let own: String = self.shards.iter().filter(|shard| !shard.copies).map(name).collect::<Result<_, _>>()?;
+        Ok(own + &self.others)
+    }
+
+    /// Adds other files to the identity.
+    pub(crate) fn depend_on(&mut self, files: String) {
+        self.others.push_str(&files);
+    }
+
+    /// The weight of a module: the tensor of its name, also where the checkpoint leaves out or adds the name of the part
+    /// that all layers are in.
+    pub(crate) fn module_weight(&self, module: &str) -> Option<String> {
+        let full = format!("{module}.weight");
+        if self.contains(&full) {
+            return Some(full);
+        }
+        let shorter = full.split_once('.').map(|(_, rest)| rest).filter(|name| self.contains(name));
+        let mut longer = self.entries.keys().filter(|name| name.split_once('.').is_some_and(|(_, rest)| rest == full));
+        shorter.map(str::to_owned).or_else(|| longer.next().cloned())
+    }
+
+    pub(crate) fn shape(&self, name: &str) -> Option<Vec<u64>> {
+        self.entries.get(name).map(|entry| entry.shape.clone())
+    }
+
+    /// Adds to a tensor wherever it is read.
+    pub(crate) fn adapt(&mut self, name: String, added: Arc<LowRank>) {
+        if let Some(entry) = self.entries.get_mut(&name) {
+            entry.added = Some(added);
+        }
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {
@@ -140,6 +192,8 @@ impl Weights {
             elements: shape.iter().product(),
             shard: entry.shard,
             offset_bytes: entry.offset_bytes,
+            skipped: 0,
+            added: entry.added.clone(),
         })
     }
 
@@ -181,38 +235,100 @@ impl Weights {
             .read_exact_at(raw, tensor.offset_bytes + start * width as u64)
             .map_err(|source| WeightsError::File(FileError::Io { path: PathBuf::from(&shard.name), source }))?;
         decode(tensor.stored, raw, values);
+        if let Some(added) = &tensor.added {
+            added.add_to(tensor.skipped + start, values);
+        }
         require_finite(tensor, start, values)
     }
 
     fn add_shard(&mut self, folder: &Folder, name: String) -> Result<(), WeightsError> {
         let (mut file, bytes) = folder.file(&name)?.ok_or_else(|| WeightsError::ShardMissing(name.clone()))?;
+        if !name.ends_with(".safetensors") {
+            return self.add_torch(name, file, bytes);
+        }
         let header = read_header(&name, &mut file, bytes)?;
         let shard = self.shards.len();
+        self.shards.push(Shard { name, file, copies: false });
         for (tensor, info) in header.metadata.tensors() {
             let entry = Entry {
                 dtype: info.dtype,
                 shape: info.shape.iter().map(|&size| size as u64).collect(),
                 shard,
                 offset_bytes: header.data_start + info.data_offsets.0 as u64,
+                added: None,
             };
-            if let Some(other) = self.entries.insert(tensor.clone(), entry) {
-                let first = self.shards[other.shard].name.clone();
-                return Err(WeightsError::Duplicate { tensor, first, second: name });
-            }
+            self.add(tensor.clone(), entry)?;
         }
-        self.shards.push(Shard { name, file });
+        Ok(())
+    }
+
+    fn add(&mut self, tensor: String, entry: Entry) -> Result<(), WeightsError> {
+        let second = self.shards[entry.shard].name.clone();
+        match self.entries.insert(tensor.clone(), entry) {
+            Some(other) => {
+                Err(WeightsError::Duplicate { tensor, first: self.shards[other.shard].name.clone(), second })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Adds the tensors of a file of `torch.save`, and copies of those that aren't stored row by row.
+    fn add_torch(&mut self, name: String, file: File, bytes: u64) -> Result<(), WeightsError> {
+        let tensors =
+            read_tensors(&file, bytes).map_err(|source| WeightsError::Torch { file: name.clone(), source })?;
+        let shard = self.shards.len();
+        let copies = copy_strided(&file, bytes, &tensors)?;
+        self.shards.push(Shard { name: name.clone(), file, copies: false });
+        let (copies, mut offsets) = copies.map_or((None, Vec::new()), |(copies, offsets)| (Some(copies), offsets));
+        self.shards.extend(copies.map(|file| Shard { name, file, copies: true }));
+        offsets.reverse();
+        for TorchTensor { name, dtype, shape, offset_bytes, strided } in tensors {
+            let copied = strided.and_then(|_| offsets.pop());
+            let (shard, offset_bytes) = copied.map_or((shard, offset_bytes), |offset| (shard + 1, offset));
+            self.add(name, Entry { dtype, shape, shard, offset_bytes, added: None })?;
+        }
         Ok(())
     }
 }
 
-/// The files that hold the weights, in the order in which transformers looks for them.
+/// Copies the tensors that aren't stored row by row into a temporary file, and says where each begins in it.
+fn copy_strided(
+    from: &File,
+    from_bytes: u64,
+    tensors: &[TorchTensor],
+) -> Result<Option<(File, Vec<u64>)>, WeightsError> {
+    let mut copies = None;
+    let mut end = 0;
+    for tensor in tensors {
+        let Some(strided) = &tensor.strided else { continue };
+        let failed = |source| WeightsError::Order { tensor: tensor.name.clone(), source };
+        if copies.is_none() {
+            copies = Some((tempfile::tempfile().map_err(failed)?, Vec::new()));
+        }
+        let Some((to, offsets)) = &mut copies else { continue };
+        offsets.push(end);
+        let width = tensor.dtype.bitsize() / 8;
+        end += strided.elements() * width as u64;
+        // Any number of tensors may be views of one storage.
+        if end > from_bytes {
+            return Err(failed(io::Error::other("together such tensors are larger than the file")));
+        }
+        strided.copy(from, tensor.offset_bytes, width, to).map_err(failed)?;
+    }
+    Ok(copies)
+}
+
+/// The files that hold the weights.
 fn shard_names(folder: &Folder) -> Result<Vec<String>, WeightsError> {
-    if folder.file(SINGLE)?.is_some() {
-        return Ok(vec![SINGLE.to_owned()]);
+    for (single, index) in FILES {
+        if folder.file(single)?.is_some() {
+            return Ok(vec![single.to_owned()]);
+        }
+        if let Some(json) = folder.read(index)? {
+            return index_shards(index, &json);
+        }
     }
-    if let Some(index) = folder.read(INDEX)? {
-        return index_shards(&index);
-    }
+    // Shards without their index. A file that ends in .bin may be anything.
     let names = folder.names_ending(".safetensors")?;
     if !names.is_empty() {
         return Ok(names);
@@ -226,12 +342,12 @@ fn shard_names(folder: &Folder) -> Result<Vec<String>, WeightsError> {
 }
 
 /// The shards that an index names, each a file of the same folder.
-pub(crate) fn index_shards(json: &[u8]) -> Result<Vec<String>, WeightsError> {
+pub(crate) fn index_shards(index: &'static str, json: &[u8]) -> Result<Vec<String>, WeightsError> {
     #[derive(Deserialize)]
     struct Index {
         weight_map: HashMap<String, String>,
     }
-    let index: Index = serde_json::from_slice(json).map_err(WeightsError::IndexJson)?;
+    let index: Index = serde_json::from_slice(json).map_err(|source| WeightsError::IndexJson { index, source })?;
     let names: BTreeSet<String> = index.weight_map.into_values().collect();
     for name in &names {
         let mut components = Path::new(name).components();
@@ -292,9 +408,9 @@ mod tests {
     #[test]
     fn shards_stay_in_the_folder() {
         let index = |name: &str| format!(r#"{{"weight_map": {{"a": "{name}"}}}}"#).into_bytes();
-        assert_eq!(index_shards(&index("a.safetensors")).expect("a plain name"), ["a.safetensors"]);
+        assert_eq!(index_shards("i", &index("a.safetensors")).expect("a plain name"), ["a.safetensors"]);
         for outside in ["../a", "/a", "a/../../b", "a/b", "", ".", ".."] {
-            assert!(matches!(index_shards(&index(outside)), Err(WeightsError::ShardPath(_))), "{outside}");
+            assert!(matches!(index_shards("i", &index(outside)), Err(WeightsError::ShardPath(_))), "{outside}");
         }
     }
 }

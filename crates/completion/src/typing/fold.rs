@@ -33,6 +33,9 @@ fn fold_beyond_ascii(character: char) -> Vec<char> {
 
 /// A character in its usual width and form, with its case and accents.
 pub fn narrow(character: char) -> char {
+    if character.is_ascii() {
+        return character;
+    }
     let mut forms = std::iter::once(character).nfkc();
     match (forms.next(), forms.next()) {
         (Some(form), None) => form,

@@ -174,7 +174,11 @@ impl Replay<'_> {
         let search = Search::new(Arc::clone(self.text), typed.to_owned(), options);
         // A server refuses what the context has no room for.
         if self.text.prompt().len() + search.typed_tokens() >= self.options.context {
-            return Ok((Completions { suggestions: Vec::new(), proven: false, typed_log_prob: None }, Usage::default(), None));
+            return Ok((
+                Completions { suggestions: Vec::new(), proven: false, typed_log_prob: None },
+                Usage::default(),
+                None,
+            ));
         }
         self.finish(search)
     }

@@ -138,7 +138,13 @@ fn ask(
     let is_styled = matches!(style, Style::TitleCase | Style::Capitals | Style::FullWidth);
     let plain = if contender == Contender::Tolerant && !is_styled { Contender::Exact } else { contender };
     let (right, exact) = replay.list(meant, plain)?;
-    if std::env::var("TYPING_DEBUG").is_ok() && (if is_styled { list != right } else { exact.first().is_some_and(|&p| p >= 0.5) && list.first() != right.first() }) {
+    if std::env::var("TYPING_DEBUG").is_ok()
+        && (if is_styled {
+            list != right
+        } else {
+            exact.first().is_some_and(|&p| p >= 0.5) && list.first() != right.first()
+        })
+    {
         println!("DEBUG {} {typed:?} meant {meant:?} query {query:?}", style.name());
         let (texts, got) = replay.list(typed, contender)?;
         for i in 0..10 {

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use super::levels::Levels;
+use super::readings::Weight;
 use super::token_filter::{Floor, LENGTHS, Windows};
 use super::token_walk::TokenWalk;
-use super::readings::Weight;
 use super::{Beam, Prefix, Search};
 use crate::candidate::Candidate;
 use crate::distribution::{Distribution, log_add, log_sum};

@@ -99,10 +99,14 @@ fn make_plain(all: &[char], characters: &mut [Character]) {
             let is_known = OPERATORS.iter().any(|operator| operator.chars().eq(text.iter().copied()));
             is_operator(&word) || is_known || text.iter().any(|c| c.is_numeric())
         };
-        if characters[word.start].is_cased || (has_operators && is_meant()) {
-            continue;
+        let is_cased = characters[word.start].is_cased || (has_operators && is_meant());
+        for character in &mut characters[word] {
+            if is_cased {
+                (character.is_cased, character.is_code) = (true, true);
+            } else {
+                character.plain = small(character.plain);
+            }
         }
-        characters[word].iter_mut().for_each(|character| character.plain = small(character.plain));
     }
 }
 

@@ -43,6 +43,11 @@ pub fn narrow(character: char) -> char {
     }
 }
 
+/// A text without its accents.
+pub fn without_accents(text: &str) -> String {
+    text.nfd().filter(|&c| canonical_combining_class(c) < FIRST_ACCENT_CLASS).nfc().collect()
+}
+
 /// The folded form of a text.
 pub fn fold(text: &str) -> String {
     text.chars().flat_map(folded).collect()
@@ -67,6 +72,11 @@ mod tests {
         ] {
             assert_eq!(fold(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn only_accents_are_left_out() {
+        assert_eq!(without_accents("Café à la Ångström ﬁ 日本 Ｅ"), "Cafe a la Angstrom ﬁ 日本 Ｅ");
     }
 
     #[test]

@@ -153,21 +153,6 @@ fn ask(
     let is_styled = style.is_styled();
     let plain = if contender == Contender::Tolerant && !is_styled { Contender::Exact } else { contender };
     let (right, exact) = replay.list(meant, plain)?;
-    if std::env::var("TYPING_DEBUG").is_ok()
-        && (if is_styled {
-            list != right
-        } else {
-            exact.first().is_some_and(|&p| p >= 0.5) && list.first() != right.first()
-        })
-    {
-        println!("DEBUG {} {typed:?} meant {meant:?} query {query:?}", style.name());
-        let (texts, got) = replay.list(typed, contender)?;
-        for i in 0..10 {
-            let g = texts.get(i).zip(got.get(i)).map_or(String::new(), |(t, p)| format!("{p:.4} {t}"));
-            let r = right.get(i).zip(exact.get(i)).map_or(String::new(), |(t, p)| format!("{p:.4} {t}"));
-            println!("    {g:60} | {r}");
-        }
-    }
     let certain = exact.first().is_some_and(|&probability| probability >= 0.5);
     Ok(Asked {
         query: index,

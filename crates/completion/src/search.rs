@@ -11,9 +11,9 @@
 //! [`Search::advance`] goes on. [`Search::speculate`] names more that will probably be wanted, for an engine that
 //! computes several as quickly as one. The order in which distributions arrive never changes the answer.
 //!
-//! With a [`Tolerance`] the joint probability is that of the query and of how it was typed. The text without its style has
-//! a covering set, too (`readings`). Corrections of the typed text are found first (`corrections`); from then on they are
-//! beams like those of the covering sets.
+//! With a [`Tolerance`] the joint probability is that of the query and of how it was typed. The text without its style
+//! has a covering set, too (`readings`). Corrections of the typed text are found first (`corrections`); from then on
+//! they are beams like those of the covering sets.
 
 mod completions;
 mod corrections;
@@ -107,8 +107,8 @@ struct Truncated {
     reading: Option<usize>,
 }
 
-/// How many beams of a level were selected, by reading and, last, of corrections. Each has beams of its own: what may be
-/// meant never displaces a completion of exactly what was typed.
+/// How many beams of a level were selected, by reading and, last, of corrections. Each has beams of its own: what may
+/// be meant never displaces a completion of exactly what was typed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Selected([usize; MOST_READINGS + 1]);
 
@@ -360,8 +360,8 @@ impl Search {
         self.frontier.clear(level);
     }
 
-    /// Whether another beam of this level may be selected, of a reading or of a correction. Truncated beams cost nothing:
-    /// there is room for as many as may be suggested.
+    /// Whether another beam of this level may be selected, of a reading or of a correction. Truncated beams cost
+    /// nothing: there is room for as many as may be suggested.
     fn has_room_at(&self, level: usize, reading: Option<usize>) -> bool {
         let SearchOptions { beams, suggestions, max_new_tokens, .. } = self.options;
         let most = if level < max_new_tokens { beams } else { beams.max(suggestions) };

@@ -60,8 +60,8 @@ impl World {
 
     /// The joint probability of each text and of its having been typed, by definition. For a text that begins with the
     /// typed text or its plain form it is the text's own, less the style. For others the probability of the cheapest
-    /// edits to a prefix of the text comes in. Unknown words are raised in the typed text and its plain form alike, and in
-    /// the text as it stands only where the model knows it better than its plain form.
+    /// edits to a prefix of the text comes in. Unknown words are raised in the typed text and its plain form alike, and
+    /// in the text as it stands only where the model knows it better than its plain form.
     fn posterior(
         &self,
         typed: &str,

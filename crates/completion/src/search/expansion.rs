@@ -39,8 +39,8 @@ impl Search {
         }
     }
 
-    /// A text that can be shown: it starts with its reading and adds something visible, or is a correction; it ends with
-    /// no space.
+    /// A text that can be shown: it starts with its reading and adds something visible, or is a correction; it ends
+    /// with no space.
     pub(super) fn presentable<'a>(&self, text: &'a [u8], reading: Option<usize>) -> Option<&'a str> {
         let text = std::str::from_utf8(text).ok()?;
         let adds = match reading {
@@ -51,8 +51,8 @@ impl Search {
         (shown && !self.text.blocks(text.as_bytes(), true)).then_some(text)
     }
 
-    /// The prefix at the end of a path behind the prompt, on the way to a reading or a correction; `None` if a token may
-    /// not follow.
+    /// The prefix at the end of a path behind the prompt, on the way to a reading or a correction; `None` if a token
+    /// may not follow.
     pub(super) fn prefix_of(&self, path: &[TokenId], reading: Option<usize>) -> Option<Prefix> {
         let mut rule = self.text.rule(self.options.method);
         let mut text = Vec::new();

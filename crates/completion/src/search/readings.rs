@@ -1,17 +1,16 @@
-//! The texts that completions begin with: the typed text as it is, and its plain form, without the style of the whole text.
+//! The texts that completions begin with: the typed text as it is, and its plain form, without the style of the whole
+//! text.
 //!
-//! Each has a covering set of its own and is never pruned by the other. The plain form is less probable by the cost of a
-//! style, and otherwise what it would be if a person had typed it: the list for a text in capitals is that for the text
-//! in small letters, unless the model knows the text in capitals.
+//! Each has a covering set and beams of its own; the text as it is is never pruned. The plain form is less probable by
+//! the cost of a style, and otherwise what it would be if a person had typed it: the list for a text in capitals is that
+//! for the text in small letters, unless the model knows the text in capitals.
 
-use super::{Beam, Search};
+use super::{Beam, Search, SearchOptions};
 use crate::candidate::Candidate;
 use crate::distribution::log_sum;
 use crate::paths::{NodeIndex, Paths};
 use crate::text::{Opening, Text, TokenId};
 use crate::typing::Typed;
-
-use super::SearchOptions;
 
 /// The typed text and its plain form.
 pub(super) const MOST_READINGS: usize = 2;

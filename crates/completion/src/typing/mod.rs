@@ -99,9 +99,9 @@ impl Line {
 
 /// A typed text, prepared for alignment.
 ///
-/// Three rows of characters may be what was meant. The first is the text as it is. The second is its plain form, without
-/// the style of the whole text. The third is its folded form: a person may leave out case and accents also where the
-/// text has no style. The plain form costs a style, and the folded one costs one more.
+/// Three rows of characters may be what was meant. The first is the text as it is. The second is its plain form,
+/// without the style of the whole text. The third is its folded form: a person may leave out case and accents also
+/// where the text has no style. The plain form costs a style, and the folded one costs one more.
 #[derive(Clone, Debug)]
 pub struct Typed {
     /// The typed characters as they are.

@@ -5,8 +5,8 @@
 //! digit into a text. Neither has a word in capitals among others that are not, and its case is meant.
 //!
 //! A text may be typed in another style as a whole: in capitals, in Title Case, in full width. Its plain form is in
-//! small letters of the usual width. In a query with field names (`TTL:`) or other operators (`$PRE3`), these, codes and
-//! `AND`, `OR` and `NOT` keep their case in the plain form, too: `TTL:(SOLAR AND WIND` is `TTL:(solar AND wind`.
+//! small letters of the usual width. In a query with field names (`TTL:`) or other operators (`$PRE3`), these, codes
+//! and `AND`, `OR` and `NOT` keep their case in the plain form, too: `TTL:(SOLAR AND WIND` is `TTL:(solar AND wind`.
 
 use std::ops::Range;
 

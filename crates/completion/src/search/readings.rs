@@ -1,9 +1,9 @@
 //! The texts that completions begin with: the typed text as it is, and its plain form, without the style of the whole
 //! text.
 //!
-//! Each has a covering set and beams of its own; the text as it is is never pruned. The plain form is less probable by
-//! the cost of a style, and otherwise what it would be if a person had typed it: the list for a text in capitals is that
-//! for the text in small letters, unless the model knows the text in capitals.
+//! Each has a covering set and beams of its own, and the typed text is never pruned. The plain form is less probable by
+//! the cost of a style. Otherwise its probabilities are those of a plain text. So a text in capitals has the list of the
+//! text in small letters, unless the model knows the text in capitals.
 
 use super::{Beam, Search, SearchOptions};
 use crate::candidate::Candidate;

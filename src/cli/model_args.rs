@@ -76,7 +76,7 @@ pub struct ModelArgs {
     )]
     max_request_tokens: u64,
     /// What a typed text may be taken to mean if its request doesn't say.
-    #[arg(long, env = "FORETYPE_TOLERANCE", value_enum, default_value = "off")]
+    #[arg(long, env = "FORETYPE_TOLERANCE", value_enum, default_value = "auto")]
     tolerance: ToleranceChoice,
     /// Least probability of a typed character, as the geometric mean of all, for completions of the text as it stands.
     /// A text that is less probable, such as one in a script that the model never read, gets no list. 0 to 1.

@@ -49,9 +49,6 @@ impl Model {
         let max_new_tokens = completion.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
         in_range("suggestions", suggestions as u64, MAX_SUGGESTIONS as u64)?;
         in_range("max_new_tokens", max_new_tokens as u64, self.context as u64)?;
-        if !self.text.is_encodable(query.as_str()) {
-            return Err(QueryError::NotInVocabulary.into());
-        }
         let options = SearchOptions {
             suggestions,
             beams: self.options.beams(suggestions),
@@ -62,6 +59,9 @@ impl Model {
             min_probability: self.options.min_probability,
         };
         let search = Search::new(Arc::clone(&self.text), query.as_str().to_owned(), options);
+        if !search.is_spelled() {
+            return Err(QueryError::NotInVocabulary.into());
+        }
         // One position must be left for a token that is not typed yet.
         let limit = self.context - self.text.prompt().len() - 1;
         match search.typed_tokens() {

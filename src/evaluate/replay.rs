@@ -171,7 +171,16 @@ impl Replay<'_> {
             tolerance,
             min_probability: 0.0,
         };
-        self.finish(Search::new(Arc::clone(self.text), typed.to_owned(), options))
+        let search = Search::new(Arc::clone(self.text), typed.to_owned(), options);
+        // A server refuses what the context has no room for.
+        if self.text.prompt().len() + search.typed_tokens() >= self.options.context {
+            return Ok((
+                Completions { suggestions: Vec::new(), proven: false, typed_log_prob: None },
+                Usage::default(),
+                None,
+            ));
+        }
+        self.finish(search)
     }
 
     fn finish(&mut self, search: Search) -> Result<(Completions, Usage, Option<Search>), BackendError> {

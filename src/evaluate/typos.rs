@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng};
 use super::metrics::{Keystroke, mean, paired_bootstrap, percentile};
 use super::replay::{Contender, Replay};
 use completion::typing::keyboard::Layout;
-use completion::typing::words;
+use completion::typing::{fold, words};
 use scheduler::backend::BackendError;
 
 /// Where a list is asked for, as a share of the characters behind the last error.
@@ -37,11 +37,25 @@ pub enum Style {
     Capitals,
     /// In full-width letters.
     FullWidth,
+    /// Without the query's accents; only queries that have some.
+    NoAccents,
 }
 
 impl Style {
-    const ALL: [Self; 6] =
-        [Self::Right, Self::OneError, Self::TwoErrors, Self::TitleCase, Self::Capitals, Self::FullWidth];
+    const ALL: [Self; 7] = [
+        Self::Right,
+        Self::OneError,
+        Self::TwoErrors,
+        Self::TitleCase,
+        Self::Capitals,
+        Self::FullWidth,
+        Self::NoAccents,
+    ];
+
+    /// Whether the whole text is typed in another style, without errors.
+    fn is_styled(self) -> bool {
+        matches!(self, Self::TitleCase | Self::Capitals | Self::FullWidth | Self::NoAccents)
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -51,6 +65,7 @@ impl Style {
             Self::TitleCase => "Title Case",
             Self::Capitals => "CAPITALS",
             Self::FullWidth => "full width",
+            Self::NoAccents => "no accents",
         }
     }
 }
@@ -104,7 +119,7 @@ pub fn run(
             for (index, query) in queries.iter().enumerate() {
                 let mut rng = StdRng::seed_from_u64(seed.wrapping_mul(1_000_003) ^ index as u64);
                 for mistyped in mistype(query, style, &mut rng) {
-                    if replay.text.is_encodable(&mistyped.typed) && fits(replay, &mistyped.typed) {
+                    if replay.text.is_encodable(&mistyped.meant) && fits(replay, &mistyped.meant) {
                         asked.push(ask(replay, contender, index, query, &mistyped)?);
                     }
                 }
@@ -135,7 +150,7 @@ fn ask(
     let (cost, list) = replay.keystroke(typed, contender)?;
     let again_ms = replay.keystroke(typed, contender)?.0.latency_ms;
     // In another style a text must get what it gets in the plain one; else its exact list is the measure.
-    let is_styled = matches!(style, Style::TitleCase | Style::Capitals | Style::FullWidth);
+    let is_styled = style.is_styled();
     let plain = if contender == Contender::Tolerant && !is_styled { Contender::Exact } else { contender };
     let (right, exact) = replay.list(meant, plain)?;
     let certain = exact.first().is_some_and(|&probability| probability >= 0.5);
@@ -184,8 +199,10 @@ fn mistype(query: &str, style: Style, rng: &mut StdRng) -> Vec<Mistyped> {
         let typed: String = typed.iter().take(end.saturating_add_signed(grown)).collect();
         Mistyped { typed: styled(&typed, style), meant, style }
     });
-    let ends_in_space = |mistyped: &Mistyped| mistyped.typed.trim().is_empty();
-    lists.into_iter().filter(|mistyped| !ends_in_space(mistyped)).collect()
+    let is_asked = |Mistyped { typed, meant, style }: &Mistyped| {
+        !typed.trim().is_empty() && (*style != Style::NoAccents || typed != meant)
+    };
+    lists.into_iter().filter(is_asked).collect()
 }
 
 /// Makes an error; returns by how many characters the text grew.
@@ -232,6 +249,7 @@ fn styled(text: &str, style: Style) -> String {
             });
             title.collect()
         }
+        Style::NoAccents => fold::without_accents(text),
         Style::FullWidth => {
             let wide = |c: char| char::from_u32(u32::from(c) - 0x21 + 0xff01).unwrap_or(c);
             text.chars().map(|c| if ('!'..='~').contains(&c) { wide(c) } else { c }).collect()
@@ -256,7 +274,7 @@ pub fn table(typed: &[Typed]) -> Table {
         "again p99 ms",
         "positions",
     ]);
-    for Typed { contender, style, asked } in typed {
+    for Typed { contender, style, asked } in typed.iter().filter(|typed| !typed.asked.is_empty()) {
         let reciprocal = |rank: Option<usize>| rank.map_or(0.0, |rank| 1.0 / rank as f64);
         let queries = asked.iter().map(|asked| asked.query).max().map_or(0, |last| last + 1);
         // The bootstrap draws queries, not lists: a query's lists depend on each other.
@@ -310,5 +328,7 @@ mod tests {
         }
         assert_eq!(styled("heat (pump", Style::TitleCase), "Heat (Pump");
         assert_eq!(styled("ab c", Style::FullWidth), "ａｂ ｃ");
+        let typed = |query: &str, rng: &mut StdRng| mistype(query, Style::NoAccents, rng).len();
+        assert_eq!((typed("crème brûlée torch", &mut rng), typed("lens module", &mut rng)), (2, 0));
     }
 }

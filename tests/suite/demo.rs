@@ -59,6 +59,24 @@ fn texts_that_the_demo_can_not_know_get_no_list() {
     assert!(suggestions("\u{ff4c}\u{ff49}\u{ff54}\u{ff48}\u{ff49}", "case") > 0);
 }
 
+/// The bytes of a text in full width need more positions than the model has; those of its plain form don't.
+#[test]
+fn a_text_in_full_width_may_be_longer_than_the_context() {
+    let server = TestServer::with(demo_engine());
+    let plain = "lithium ion battery separator f";
+    let wide: String =
+        plain.chars().map(|c| if c == ' ' { c } else { char::from_u32(c as u32 + 0xfee0).unwrap() }).collect();
+    let ask = |typed: &str, tolerance: &str| {
+        server.post(&serde_json::json!({ "input": typed, "tolerance": tolerance }).to_string())
+    };
+    assert_eq!(ask(&wide, "off").status, 400);
+    let texts = |typed: &str| -> Vec<String> {
+        let json = ask(typed, "auto").json();
+        json["suggestions"].as_array().unwrap().iter().map(|one| one["text"].as_str().unwrap().to_owned()).collect()
+    };
+    assert!(!texts(plain).is_empty() && texts(&wide) == texts(plain), "{:?}", texts(&wide));
+}
+
 #[test]
 fn the_demo_knows_what_is_meant() {
     let server = TestServer::with(demo_engine());

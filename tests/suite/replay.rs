@@ -18,7 +18,7 @@ const USERS: usize = 4;
 /// Answers may differ where two suggestions are nearer than this, in log-probability.
 const TIE: f64 = 1e-5;
 
-/// The keystrokes of one person: typing, backspace, paste, edits in the middle.
+/// The keystrokes of one person: typing, backspace, paste, also of a text in capitals, edits in the middle.
 struct Typist {
     queries: Arc<Vec<String>>,
     target: Vec<char>,
@@ -40,6 +40,9 @@ impl Typist {
             8..11 => {
                 let query: Vec<char> = self.queries[rng.random_range(0..self.queries.len())].chars().collect();
                 self.typed = query[..rng.random_range(1..=query.len())].to_vec();
+                if rng.random_range(0..3) == 0 {
+                    self.typed.iter_mut().for_each(char::make_ascii_uppercase);
+                }
                 self.target = query;
             }
             11..14 if !self.typed.is_empty() => {

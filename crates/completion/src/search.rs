@@ -11,13 +11,15 @@
 //! [`Search::advance`] goes on. [`Search::speculate`] names more that will probably be wanted, for an engine that
 //! computes several as quickly as one. The order in which distributions arrive never changes the answer.
 //!
-//! With a [`Tolerance`] the joint probability is that of the query and of how it was typed. Corrections of the typed
-//! text are found first (`corrections`); from then on they are beams like those of the covering set.
+//! With a [`Tolerance`] the joint probability is that of the query and of how it was typed. The text without its style
+//! has a covering set, too (`readings`). Corrections of the typed text are found first (`corrections`); from then on
+//! they are beams like those of the covering sets.
 
 mod completions;
 mod corrections;
 mod expansion;
 mod levels;
+mod readings;
 mod speculation;
 mod stats;
 mod token_filter;
@@ -26,12 +28,11 @@ mod token_walk;
 use std::sync::Arc;
 
 use self::corrections::Corrections;
-use super::candidate::Candidate;
-use super::distribution::log_sum;
+use self::readings::{MOST_READINGS, Reading};
 use super::frontier::{Frontier, Order};
 use super::paths::{NodeIndex, Paths, Wanted};
 use super::top_completions::TopCompletions;
-use crate::text::{Method, Opening, PathRule, Text, TokenId};
+use crate::text::{Method, PathRule, Text};
 use crate::typing::{Tolerance, Typed};
 pub use stats::SearchStats;
 use stats::SpeculationCounts;
@@ -85,8 +86,8 @@ struct Prefix {
     text: Vec<u8>,
     /// Tokens that reach beyond what was typed: the beam's level.
     new_tokens: usize,
-    /// Whether the text doesn't begin with what was typed, but with what that may mean.
-    corrected: bool,
+    /// The reading that the text begins with; none if that is a correction.
+    reading: Option<usize>,
 }
 
 /// A beginning of queries that was selected for expansion.
@@ -103,25 +104,35 @@ struct Beam {
 struct Truncated {
     joint: f64,
     text: Vec<u8>,
-    corrected: bool,
+    reading: Option<usize>,
 }
 
-/// How many beams of a level were selected. Corrections have beams of their own: they never displace a completion of
-/// exactly what was typed.
+/// How many beams of a level were selected, by reading and, last, of corrections. Each has beams of its own: what may
+/// be meant never displaces a completion of exactly what was typed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Selected {
-    exact: usize,
-    corrected: usize,
+struct Selected([usize; MOST_READINGS + 1]);
+
+impl Selected {
+    fn of(&mut self, reading: Option<usize>) -> &mut usize {
+        &mut self.0[reading.unwrap_or(MOST_READINGS)]
+    }
+
+    /// Beams that begin with a reading.
+    fn exact(&self) -> usize {
+        self.0[..MOST_READINGS].iter().sum()
+    }
+
+    fn all(&self) -> usize {
+        self.0.iter().sum()
+    }
 }
 
 /// The search. See the module's documentation.
 pub struct Search {
     text: Arc<Text>,
-    typed: String,
+    /// The typed text as it is, and without its style if that differs.
+    readings: Vec<Reading>,
     options: SearchOptions,
-    openings: Vec<Opening>,
-    /// The last node of each opening's path.
-    opening_nodes: Vec<NodeIndex>,
     paths: Paths,
     /// Beams that were selected for expansion; candidates refer to them by index.
     beams: Vec<Beam>,
@@ -152,26 +163,22 @@ pub struct Search {
 impl Search {
     /// Starts a search. What was typed must leave room in the context: see [`Search::typed_tokens`].
     pub fn new(text: Arc<Text>, typed: String, options: SearchOptions) -> Self {
-        let openings = text.openings(&typed, options.method);
-        let mut paths = Paths::new(text.prompt().to_vec());
-        let opening_nodes: Vec<NodeIndex> = openings
-            .iter()
-            .map(|opening| opening.path.iter().fold(Paths::ROOT, |node, &token| paths.child(node, token)))
-            .collect();
-        // Every node of the openings will be a context again when the next character comes: whole rows are wanted.
-        (0..paths.len()).for_each(|i| paths.want(Wanted { node: NodeIndex(i), full: true, speculative: false }));
         let tolerance = if text.rule(options.method).is_canonical() { options.tolerance } else { Tolerance::Off };
         let typing = (tolerance != Tolerance::Off).then(|| Typed::new(&typed, tolerance, text.costs()));
+        let mut typing = typing.filter(|typing| !typing.is_empty());
+        let mut paths = Paths::new(text.prompt().to_vec());
+        let readings = Reading::all(&text, typed, typing.as_mut(), &options);
+        let readings = readings.into_iter().map(|reading| reading.with_nodes(&mut paths)).collect();
+        // Every node of the openings will be a context again when the next character comes: whole rows are wanted.
+        (0..paths.len()).for_each(|i| paths.want(Wanted { node: NodeIndex(i), full: true, speculative: false }));
         Self {
             completed: TopCompletions::new(options.suggestions),
-            typing: typing.filter(|typing| !typing.is_empty()),
+            typing,
             corrections: None,
             readings_log_prob: 0.0,
             text,
-            typed,
+            readings,
             options,
-            openings,
-            opening_nodes,
             paths,
             beams: Vec::new(),
             frontier: Frontier::default(),
@@ -187,9 +194,19 @@ impl Search {
         }
     }
 
+    /// The typed text.
+    fn typed(&self) -> &str {
+        &self.readings[0].text
+    }
+
+    /// Whether the model's tokens can spell what was typed, at least without its style.
+    pub fn is_spelled(&self) -> bool {
+        self.readings.len() > 1 || self.text.is_encodable(self.typed())
+    }
+
     /// The longest path that the typed text needs, in tokens behind the prompt.
     pub fn typed_tokens(&self) -> usize {
-        let deepest = self.opening_nodes.iter().map(|&node| self.paths.depth(node)).max();
+        let deepest = self.opening_nodes().map(|node| self.paths.depth(node)).max();
         deepest.map_or(0, |depth| depth - self.paths.depth(Paths::ROOT))
     }
 
@@ -261,7 +278,7 @@ impl Search {
     /// The lookahead search: the typed text plus the top suggestion's next character.
     pub fn lookahead(&self) -> Option<Self> {
         let next = self.completions().suggestions.first()?.next_character()?;
-        let mut search = Self::new(Arc::clone(&self.text), format!("{}{next}", self.typed), self.options.clone());
+        let mut search = Self::new(Arc::clone(&self.text), format!("{}{next}", self.typed()), self.options.clone());
         search.paths.set_partition(self.paths.partition());
         // One position must be left for a token that is not typed yet.
         (search.paths.prompt().len() + search.typed_tokens() < search.options.context).then_some(search)
@@ -270,59 +287,13 @@ impl Search {
     /// Whether both searches have the same answer: they ask the same of the same model.
     pub fn asks_the_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.text, &other.text)
-            && (&self.typed, &self.options) == (&other.typed, &other.options)
+            && (self.typed(), &self.options) == (other.typed(), &other.options)
             && self.paths.has_same_prompt(&other.paths)
     }
 
     /// Log-probability that a query begins with the typed bytes; `None` before the first step.
     pub fn typed_log_prob(&self) -> Option<f64> {
         self.typed_log_prob
-    }
-
-    /// Makes candidates of all ways in which the typed text can begin a query.
-    fn weigh_openings(&mut self) {
-        let joints = self.opening_joints();
-        let mut candidates = Vec::new();
-        for (opening, &node) in self.openings.iter().zip(&self.opening_nodes) {
-            let Some(prefix) = self.prefix_of(&opening.path) else { continue };
-            let (beam, joint) = (self.beams.len(), joints[node.0]);
-            self.beams.push(Beam { node, joint, prefix });
-            match &opening.extensions {
-                None => candidates.push(Candidate { joint, beam, token: None }),
-                Some(extensions) => {
-                    let next = self.paths.next(node);
-                    let log_prob = |token: TokenId| Some(joint + f64::from(next?.log_prob(token.0)?));
-                    let known = extensions.iter().filter_map(|&token| Some((token, log_prob(token)?)));
-                    candidates.extend(known.map(|(token, joint)| Candidate { joint, beam, token: Some(token) }));
-                }
-            }
-        }
-        candidates.retain(|candidate| candidate.joint > f64::NEG_INFINITY);
-        let typed = log_sum(candidates.iter().map(|candidate| candidate.joint));
-        self.typed_log_prob = Some(typed);
-        let lift = self.begin_corrections(&joints, typed);
-        if typed < self.typed.chars().count() as f64 * self.options.min_probability.ln() {
-            candidates.clear();
-        }
-        self.readings_log_prob = typed + lift;
-        for beam in &mut self.beams {
-            beam.joint += lift;
-        }
-        for mut candidate in candidates {
-            candidate.joint += lift;
-            self.frontier.push(self.level(&candidate), candidate);
-        }
-    }
-
-    /// Joint log-probabilities of the openings' nodes. `[nodes]`
-    fn opening_joints(&self) -> Vec<f64> {
-        let mut joints = vec![0.0; self.paths.len()];
-        for index in 1..joints.len() {
-            let Some((parent, token)) = self.paths.step_to(NodeIndex(index)) else { continue };
-            let step = self.paths.next(parent).and_then(|next| next.log_prob(token.0));
-            joints[index] = joints[parent.0] + step.map_or(f64::NEG_INFINITY, f64::from);
-        }
-        joints
     }
 
     /// The order of expansion. Both orders give the same answer: a level's beams are its most probable ones either way.
@@ -334,7 +305,7 @@ impl Search {
         if let Some(order) = self.fixed_order {
             return order;
         }
-        let selected: usize = self.selected.iter().map(|level| level.exact).sum();
+        let selected: usize = self.selected.iter().map(Selected::exact).sum();
         let is_early = selected < self.options.beams && !self.stats.rarely_ends;
         let ends = self.completed.len() * MAX_BEAMS_PER_COMPLETION > selected || is_early;
         if ends { Order::BestFirst } else { Order::LevelByLevel }
@@ -359,8 +330,8 @@ impl Search {
                 continue;
             }
             let Some(prefix) = self.extended_prefix(&candidate) else { continue };
-            if !self.has_room_at(level, prefix.corrected) {
-                if self.has_room_at(level, !prefix.corrected) {
+            if !self.has_room_at(level, prefix.reading) {
+                if self.kinds_of_beams().any(|kind| self.has_room_at(level, kind)) {
                     self.best_dropped = self.best_dropped.max(candidate.joint);
                 } else {
                     self.drop_level(level, candidate.joint);
@@ -370,11 +341,10 @@ impl Search {
             if self.selected.len() <= level {
                 self.selected.resize(level + 1, Selected::default());
             }
-            let Selected { exact, corrected } = &mut self.selected[level];
-            *if prefix.corrected { corrected } else { exact } += 1;
+            *self.selected[level].of(prefix.reading) += 1;
             let joint = candidate.joint;
             if self.is_truncated(&candidate, prefix.new_tokens) {
-                self.truncated.push(Truncated { joint, text: prefix.text, corrected: prefix.corrected });
+                self.truncated.push(Truncated { joint, text: prefix.text, reading: prefix.reading });
                 continue;
             }
             let node = self.node(&candidate);
@@ -390,13 +360,17 @@ impl Search {
         self.frontier.clear(level);
     }
 
-    /// Whether another beam of this level may be selected, of a correction or not. Truncated beams cost nothing: there
-    /// is room for as many as may be suggested. Without corrections there is no room for any.
-    fn has_room_at(&self, level: usize, corrected: bool) -> bool {
+    /// Whether another beam of this level may be selected, of a reading or of a correction. Truncated beams cost
+    /// nothing: there is room for as many as may be suggested.
+    fn has_room_at(&self, level: usize, reading: Option<usize>) -> bool {
         let SearchOptions { beams, suggestions, max_new_tokens, .. } = self.options;
         let most = if level < max_new_tokens { beams } else { beams.max(suggestions) };
-        let Selected { exact, corrected: corrections } = self.selected.get(level).copied().unwrap_or_default();
-        if corrected { self.typing.is_some() && corrections < most } else { exact < most }
+        *self.selected.get(level).copied().unwrap_or_default().of(reading) < most
+    }
+
+    /// The readings, and the corrections if these are allowed.
+    fn kinds_of_beams(&self) -> impl Iterator<Item = Option<usize>> {
+        (0..self.readings.len()).map(Some).chain(self.typing.is_some().then_some(None))
     }
 }
 

@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::*;
 use crate::distribution::{Distribution, Logits};
+use crate::text::TokenId;
 use crate::text::testing::tiny;
 
 /// Log-probabilities of the next token behind a path, by a hash; a model small enough to enumerate.
@@ -190,6 +191,8 @@ fn suggestions_always_start_with_what_was_typed_or_meant() {
     use rand::{Rng, SeedableRng};
     let mut rng = rand::rngs::StdRng::seed_from_u64(23);
     let pieces = ["a", "b", " ", "'", "s", "7", "é", "日", "\t", "(", "ab", " a", "'s", "  ", "lithium ", "😀"];
+    let styled = ["A", "AB", " B", "Ab", "ａ", "Ａ", "É", "İ", "A:("];
+    let pieces = [&pieces[..], &styled[..]].concat();
     let golden =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/goldens/plain/tokenizer.json"))
             .unwrap();
@@ -280,8 +283,8 @@ fn a_truncated_search_says_so_and_shows_truncated_texts() {
     let outcome = search.completions();
     assert!(!outcome.proven && !outcome.suggestions.is_empty());
     let next = search.lookahead().expect("a first suggestion to go on along");
-    assert_eq!(next.typed.len(), 2);
-    assert!(outcome.suggestions[0].text.starts_with(&next.typed));
+    assert_eq!(next.typed().len(), 2);
+    assert!(outcome.suggestions[0].text.starts_with(next.typed()));
     for suggestion in &outcome.suggestions {
         assert!(
             !suggestion.complete && suggestion.text.starts_with('a') && suggestion.completion().unwrap().trim() != ""

@@ -53,8 +53,9 @@ impl Search {
 
     /// What the typed text stands for in a suggestion.
     fn meaning(&self, text: &str) -> Meaning {
-        let exact = Meaning { edits: 0, meant: self.typed.len() };
-        if text.starts_with(&self.typed) {
+        let read = self.readings.iter().position(|reading| text.starts_with(&reading.text));
+        let exact = Meaning { edits: u8::from(read == Some(1)), meant: self.readings[read.unwrap_or(0)].text.len() };
+        if read.is_some() {
             return exact;
         }
         let finished = self.typing.as_ref().and_then(|typing| Alignment::of_text(typing, text));
@@ -74,12 +75,12 @@ impl Search {
         let mut truncated: Vec<&Truncated> = self.truncated.iter().collect();
         truncated.sort_by(|a, b| b.joint.total_cmp(&a.joint));
         let mut texts: Vec<(&str, f64)> = Vec::new();
-        for Truncated { joint, text, corrected } in truncated {
+        for Truncated { joint, text, reading } in truncated {
             if texts.len() == most {
                 break;
             }
             let valid = text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
-            let Some(text) = self.presentable(valid.trim_end().as_bytes(), *corrected) else { continue };
+            let Some(text) = self.presentable(valid.trim_end().as_bytes(), *reading) else { continue };
             if !self.completed.contains(text) && texts.iter().all(|(known, _)| *known != text) {
                 texts.push((text, *joint));
             }

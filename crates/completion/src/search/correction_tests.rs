@@ -6,9 +6,12 @@ use rustc_hash::FxHashMap;
 use super::tests::{MERGES, distribution, enumerate, log_probs, run, run_speculating, typed_mass};
 use super::*;
 use crate::Completions;
+use crate::distribution::log_sum;
+use crate::text::TokenId;
 use crate::text::testing::tiny;
 use crate::typing::alignment::Alignment;
 use crate::typing::channel::Channel;
+use crate::typing::exact_reading::ExactReading;
 
 const ALPHABET: &str = "ab ";
 /// Characters of the longest text that is enumerated.
@@ -32,53 +35,141 @@ fn options(tolerance: Tolerance) -> SearchOptions {
     SearchOptions { suggestions: 10, beams: 80, max_new_tokens: 12, context: 32, tolerance, ..SearchOptions::default() }
 }
 
-/// The joint probability of each text and of its having been typed, by definition. For a text that begins with the
-/// typed text it is the text's own. For others the probability of the cheapest edits to a prefix of the text comes in.
-fn posterior(text: &Text, typed: &str, tolerance: Tolerance, all: &FxHashMap<String, f64>) -> Vec<(String, f64)> {
-    let typing = Typed::new(typed, tolerance, text.costs());
-    let mut weighted = Vec::new();
-    for (whole, joint) in all {
-        let cost = if whole.starts_with(typed) {
-            0.0
-        } else {
-            let Some(finished) = Alignment::of_text(&typing, whole) else { continue };
-            f64::from(finished.cost)
-        };
-        weighted.push((whole.clone(), joint - cost));
-    }
-    weighted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    weighted
+/// A vocabulary of all texts over few characters.
+struct World {
+    text: Arc<Text>,
+    characters: &'static str,
+    length: usize,
 }
 
-fn is_shown(typed: &str, whole: &str) -> bool {
-    let adds = whole.strip_prefix(typed).is_none_or(|rest| !rest.trim().is_empty());
-    // Where the typed text ends in a space, one more makes two.
-    let doubled = match whole.strip_prefix(typed) {
-        Some(rest) => whole[typed.trim_end().len()..].contains("  ") || rest.contains("  "),
+impl World {
+    fn new(characters: &'static str, length: usize, unknown: f64) -> Self {
+        // GPT-2 spells the two bytes of é with these two characters.
+        let has_accent = characters.contains('é');
+        let letters = characters.replace('é', "Ã©");
+        let mut merges: Vec<(&str, &str)> =
+            MERGES.into_iter().filter(|(a, b)| (a.to_string() + b).chars().all(|c| characters.contains(c))).collect();
+        merges.extend(has_accent.then_some(("Ã", "©")));
+        let text = tiny(&letters, &merges).with_channel(Channel { unknown, ..patient() });
+        Self { text: Arc::new(text), characters, length }
+    }
+
+    fn all(&self, model: &impl Fn(&[u32]) -> Vec<f32>) -> FxHashMap<String, f64> {
+        enumerate(&self.text, self.characters, self.length, model)
+    }
+
+    /// The joint probability of each text and of its having been typed, by definition. For a text that begins with the
+    /// typed text or its plain form it is the text's own, less the style. For others the probability of the cheapest
+    /// edits to a prefix of the text comes in. Unknown words are raised in the typed text and its plain form alike, and
+    /// in the text as it stands only where the model knows it better than its plain form.
+    fn posterior(
+        &self,
+        typed: &str,
+        tolerance: Tolerance,
+        all: &FxHashMap<String, f64>,
+        model: &impl Fn(&[u32]) -> Vec<f32>,
+    ) -> Vec<(String, f64)> {
+        let Self { text, .. } = self;
+        let mut typing = Typed::new(typed, tolerance, text.costs());
+        let plain = typing.plain_text().filter(|plain| text.is_encodable(plain));
+        let mass = |reading: &str| typed_mass(text, reading, all, model).ln();
+        let cost = f64::from(text.costs().style());
+        typing.raw_has_edits = plain.as_ref().is_none_or(|plain| mass(typed) >= mass(plain) - cost);
+        let mut readings = vec![(typed, 0.0, if typing.raw_has_edits { text.channel().unknown } else { 0.0 })];
+        readings.extend(plain.as_deref().map(|plain| (plain, cost, text.channel().unknown)));
+        let joints = |reading: &str| -> Vec<(usize, f64)> {
+            let mut path: Vec<u32> = text.prompt().iter().map(|token| token.0).collect();
+            let (mut at, mut joint) = (0, 0.0);
+            let step = |token: &TokenId| {
+                joint += f64::from(model(&path)[token.0 as usize]);
+                path.push(token.0);
+                at += text.bytes(*token).unwrap().len();
+                (at, joint)
+            };
+            text.encode(reading).iter().map(step).collect()
+        };
+        let exact: Vec<ExactReading> = readings
+            .iter()
+            .map(|&(reading, _, unknown)| {
+                let joints = joints(reading);
+                let joint = |at: usize| joints.iter().find(|known| known.0 == at).map(|known| known.1);
+                ExactReading::new(reading, unknown, text.unknown_words(), joint)
+            })
+            .collect();
+        let masses: Vec<f64> = readings.iter().map(|reading| mass(reading.0)).collect();
+        // How much a text is raised up to the last token at which it was the beginning of a reading.
+        let lift = |whole: &str| {
+            let is_begun = |at: usize, index: usize| {
+                let beginning = &whole.as_bytes()[..at];
+                readings[index].0.as_bytes().starts_with(beginning) && (index > 0 || typing.raw_has_edits)
+            };
+            if text.channel().unknown == 0.0 || (0..readings.len()).all(|index| !is_begun(1, index)) {
+                return 0.0;
+            }
+            let begun = |&(at, joint): &(usize, f64)| {
+                let index = (0..readings.len()).find(|&index| is_begun(at, index))?;
+                Some(exact[index].lift(at, joint))
+            };
+            joints(whole).iter().map_while(begun).last().unwrap_or(0.0)
+        };
+        let weigh = |whole: &str, joint: f64| {
+            if let Some(index) = readings.iter().position(|reading| whole.starts_with(reading.0)) {
+                let (reading, cost, _) = readings[index];
+                return Some(joint + exact[index].lift(reading.len(), masses[index]) - cost);
+            }
+            let finished = Alignment::of_text(&typing, whole)?;
+            Some(joint + lift(whole) - f64::from(finished.cost))
+        };
+        let weigh = |(whole, &joint): (&String, &f64)| Some((whole.clone(), weigh(whole, joint)?));
+        let mut weighted: Vec<(String, f64)> = all.iter().filter_map(weigh).collect();
+        weighted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        weighted
+    }
+}
+
+fn is_shown(readings: &[Reading], whole: &str) -> bool {
+    let rest = readings.iter().find_map(|reading| whole.strip_prefix(&reading.text));
+    let adds = rest.is_none_or(|rest| !rest.trim().is_empty());
+    // Where a reading ends in a space, one more makes two.
+    let doubled = match rest {
+        Some(rest) => {
+            let read = &whole[..whole.len() - rest.len()];
+            whole[read.trim_end().len()..].contains("  ") || rest.contains("  ")
+        }
         None => whole.contains("  "),
     };
-    let begins = !whole.starts_with(' ') || typed.starts_with(' ');
+    let begins = !whole.starts_with(' ') || readings[0].text.starts_with(' ');
     begins && adds && !doubled && !whole.ends_with(' ') && !whole.is_empty()
 }
 
 #[test]
 fn proven_corrections_are_the_true_ones() {
-    let text = Arc::new(tiny(ALPHABET, &MERGES).with_channel(patient()));
+    for (unknown, seeds) in [(0.0, 8), (0.02, 4)] {
+        let words = ["a", "abb", "ab a", "A", "AB A", "Abb", "baa", "ab ab", "b bab", "BBAB", "ｂa"];
+        check_corrections(&World::new("ab ", 9, unknown), &words, seeds);
+        check_corrections(&World::new("abA ", 7, unknown), &["A", "AB", "Ab a", "aAb", "AA ", "Aba"], seeds);
+        // Accents that were left out, too.
+        check_corrections(&World::new("ebé ", 7, unknown), &["ebe", "é b", "e be", "EBE", "Éb"], seeds);
+    }
+}
+
+fn check_corrections(world: &World, words: &[&str], seeds: u64) {
     let (mut proven, mut cases, mut corrected) = (0, 0, 0);
-    for seed in 0..12 {
+    let World { text, length, .. } = world;
+    for seed in 0..seeds {
         let model = |path: &[u32]| log_probs(seed, path, text.vocab(), 4.0);
-        let all = enumerate(&text, ALPHABET, LENGTH, &model);
-        for typed in ["a", "abb", "ab a", "A", "AB A", "baa", "ab ab", "b bab"] {
+        let all = world.all(&model);
+        for &typed in words {
             for tolerance in [Tolerance::Case, Tolerance::Auto] {
-                if !text.is_encodable(typed) {
+                let search = Search::new(Arc::clone(text), typed.into(), options(tolerance));
+                if !search.is_spelled() {
                     continue;
                 }
-                let search = Search::new(Arc::clone(&text), typed.into(), options(tolerance));
-                let search = run(search, |path| distribution(&model(path), 9));
+                let search = run(search, |path| distribution(&model(path), text.vocab()));
                 let found = search.completions();
-                let truth = posterior(&text, typed, tolerance, &all);
+                let truth = world.posterior(typed, tolerance, &all, &model);
                 let joints: FxHashMap<&str, f64> = truth.iter().map(|(t, joint)| (t.as_str(), *joint)).collect();
-                for suggestion in found.suggestions.iter().filter(|s| s.text.len() <= LENGTH) {
+                for suggestion in found.suggestions.iter().filter(|s| s.text.chars().count() <= *length) {
                     let joint = suggestion.logprob + search.readings_log_prob;
                     let expected = joints[suggestion.text.as_str()];
                     assert!((joint - expected).abs() < 1e-4, "{seed} {typed:?} {suggestion:?} {joint} {expected}");
@@ -87,9 +178,11 @@ fn proven_corrections_are_the_true_ones() {
                 cases += 1;
                 if found.proven {
                     proven += 1;
-                    let shown = truth.iter().filter(|(whole, _)| is_shown(typed, whole));
-                    let expected: Vec<&str> = shown.map(|(whole, _)| whole.as_str()).take(10).collect();
-                    let found: Vec<&str> = found.suggestions.iter().map(|s| s.text.as_str()).collect();
+                    let shown = truth.iter().filter(|(whole, _)| is_shown(&search.readings, whole));
+                    // Longer texts were not enumerated.
+                    let found = found.suggestions.iter().filter(|s| s.text.chars().count() <= *length);
+                    let found: Vec<&str> = found.map(|s| s.text.as_str()).collect();
+                    let expected: Vec<&str> = shown.map(|(whole, _)| whole.as_str()).take(found.len()).collect();
                     assert_eq!(found, expected, "{seed} {typed:?} {tolerance:?}");
                 }
             }
@@ -99,10 +192,40 @@ fn proven_corrections_are_the_true_ones() {
     assert!(corrected > cases, "{corrected} corrections");
 }
 
+/// A text in capitals has the list of the text in small letters, with the same probabilities, if the model knows no
+/// capitals.
+#[test]
+fn another_style_of_the_same_text_has_the_same_list() {
+    for channel in [Channel::default(), Channel { beams: 2, range_nats: 3.0, ..patient() }] {
+        let text = Arc::new(tiny(ALPHABET, &MERGES).with_channel(channel));
+        for seed in 0..200 {
+            let model = |path: &[u32]| distribution(&log_probs(seed, path, text.vocab(), 4.0), 5);
+            let plain = ["a", "ab ", "ab ab", "b bab", "aabab"][seed as usize % 5];
+            let list = |typed: &str, tolerance| {
+                let limits = SearchOptions { suggestions: 6, beams: 8, ..options(tolerance) };
+                run(Search::new(Arc::clone(&text), typed.into(), limits), model).completions()
+            };
+            let wide = plain.chars().map(|c| if c == ' ' { c } else { char::from_u32(c as u32 + 0xfee0).unwrap() });
+            for typed in [plain.to_uppercase(), wide.collect()] {
+                for tolerance in [Tolerance::Case, Tolerance::Auto] {
+                    let (found, expected) = (list(&typed, tolerance), list(plain, tolerance));
+                    assert_eq!(found.proven, expected.proven, "{seed} {typed:?}");
+                    assert_eq!(found.suggestions.len(), expected.suggestions.len(), "{seed} {typed:?}");
+                    for (found, expected) in found.suggestions.iter().zip(&expected.suggestions) {
+                        let is_near = (found.logprob - expected.logprob).abs() < 1e-5;
+                        assert!(found.text == expected.text && is_near, "{seed} {typed:?} {found:?} {expected:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The probabilities of all readings add up to that of having typed the text: of every text that may be meant.
 #[test]
 fn probabilities_are_relative_to_all_readings() {
-    let text = Arc::new(tiny(ALPHABET, &MERGES).with_channel(patient()));
+    let world = World::new(ALPHABET, LENGTH, 0.0);
+    let text = Arc::clone(&world.text);
     let mut worst = 0.0f64;
     for seed in 0..12 {
         // Texts end soon, so that the enumeration holds nearly all of the probability.
@@ -118,7 +241,7 @@ fn probabilities_are_relative_to_all_readings() {
             let search = run(search, |path| distribution(&model(path), 9));
             // The covering set's probability has texts that are longer than those of the enumeration.
             let exact = typed_mass(&text, typed, &all, &model).ln();
-            let others = posterior(&text, typed, Tolerance::Auto, &all);
+            let others = world.posterior(typed, Tolerance::Auto, &all, &model);
             let others = others.iter().filter(|(whole, _)| !whole.starts_with(typed));
             let others =
                 others.filter(|(whole, _)| !whole.starts_with(' ') && !whole.contains("  ")).map(|(_, joint)| *joint);

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use super::levels::Levels;
+use super::readings::Weight;
 use super::token_filter::{Floor, LENGTHS, Windows};
 use super::token_walk::TokenWalk;
 use super::{Beam, Prefix, Search};
@@ -61,7 +62,8 @@ pub(super) struct Corrections {
     readings: Vec<f64>,
     /// Log-probabilities of what `readings` has twice.
     repeated: Vec<f64>,
-    exact: ExactReading,
+    /// The readings without an edit. `[readings]`
+    exact: Vec<ExactReading>,
 }
 
 /// A token that may follow a step.
@@ -88,42 +90,41 @@ struct Aligned {
 }
 
 impl Search {
-    /// Begins to look for corrections, if any are allowed. Returns how much the text as it stands is raised because it
-    /// has words that the model doesn't know. `joints` are those of the openings' nodes, `typed` is that of the text.
-    pub(super) fn begin_corrections(&mut self, joints: &[f64], typed: f64) -> f64 {
-        let (Some(typing), Some(prefix)) = (&self.typing, self.prefix_of(&[])) else { return 0.0 };
-        let nodes = self.opening_beginnings(joints);
-        let joint = |at: usize| nodes.iter().filter(|node| node.0 == at).map(|node| node.1).reduce(f64::max);
-        let exact = ExactReading::new(&self.typed, self.text.channel().unknown, self.text.unknown_words(), joint);
-        let lift = exact.lift(self.typed.len(), typed);
+    /// Begins to look for corrections, if any are allowed, and finds out how much each reading is raised because it has
+    /// words that the model doesn't know. `joints` are those of the openings' nodes.
+    pub(super) fn begin_corrections(&mut self, joints: &[f64], weights: &mut [Weight]) {
+        let (Some(mut typing), Some(prefix)) = (self.typing.take(), self.prefix_of(&[], None)) else { return };
+        // A style that the model finds improbable is none that it knows queries in.
+        let is_style = |plain: &Weight| weights[0].joint < plain.joint - self.readings[1].cost;
+        typing.raw_has_edits = !weights.get(1).is_some_and(is_style);
         let mut best = vec![f64::NEG_INFINITY; typing.len() + 1];
-        best[typing.len()] = typed + lift;
-        for (at, joint) in nodes {
-            let Some(beginning) = self.typed.get(..at) else { continue };
-            let level = typing.level(beginning.chars().count());
-            best[level] = best[level].max(joint + exact.lift(at, joint));
+        let mut exact = Vec::new();
+        for (index, reading) in self.readings.iter().enumerate() {
+            let nodes = self.beginnings(reading, joints);
+            let joint = |at: usize| nodes.iter().filter(|node| node.0 == at).map(|node| node.1).reduce(f64::max);
+            let is_followed = index > 0 || typing.raw_has_edits;
+            let unknown = if is_followed { self.text.channel().unknown } else { 0.0 };
+            let read = ExactReading::new(&reading.text, unknown, self.text.unknown_words(), joint);
+            let Weight { joint, lift } = &mut weights[index];
+            *lift = read.lift(reading.text.len(), *joint);
+            best[typing.len()] = best[typing.len()].max(*joint + *lift - reading.cost);
+            for (at, joint) in nodes.into_iter().filter(|_| is_followed) {
+                let Some(beginning) = reading.text.get(..at) else { continue };
+                let level = typing.level(beginning.chars().count());
+                best[level] = best[level].max(joint + read.lift(at, joint) - reading.cost);
+            }
+            exact.push(read);
         }
+        let all = self.readings.iter().zip(&*weights);
+        let readings = all.map(|(reading, weight)| weight.joint + weight.lift - reading.cost).collect();
         let levels = Levels::new(best, self.text.channel().beams, self.text.channel().range_nats);
-        let alignment = Alignment::start(typing);
+        let alignment = Alignment::start(&typing);
         let mut steps = vec![Vec::new(); typing.len() + 1];
         steps[0].push(Step { node: Paths::ROOT, joint: 0.0, lift: 0.0, prefix, alignment, aligned: 0 });
-        let readings = vec![typed + lift];
         let (selected, repeated) = (Vec::new(), Vec::new());
+        self.typing = Some(typing);
         self.corrections =
             Some(Corrections { steps, levels, level: 0, expanded: 0, selected, readings, repeated, exact });
-        lift
-    }
-
-    /// The bytes of the typed text that each node of the openings spells, with the node's joint log-probability.
-    fn opening_beginnings(&self, joints: &[f64]) -> Vec<(usize, f64)> {
-        let mut spelled = vec![0; joints.len()];
-        for index in 1..joints.len() {
-            let Some((parent, token)) = self.paths.step_to(NodeIndex(index)) else { continue };
-            let is_first = parent == Paths::ROOT;
-            let bytes = if is_first { self.text.first_bytes(token) } else { self.text.bytes(token) };
-            spelled[index] = spelled[parent.0] + bytes.map_or(0, <[u8]>::len);
-        }
-        spelled.into_iter().zip(joints.iter().copied()).collect()
     }
 
     /// Goes on until a distribution is missing, or to the end: `true` at the end.
@@ -200,7 +201,7 @@ impl Search {
             }
             let meant = reading.alignment.finished().map_or(0, |finished| finished.meant);
             let new_tokens = usize::from(reading.prefix.text.len() > meant);
-            let prefix = Prefix { new_tokens, corrected: true, ..reading.prefix };
+            let prefix = Prefix { new_tokens, ..reading.prefix };
             let beam = self.beams.len();
             self.beams.push(Beam { node: reading.node, joint, prefix });
             self.frontier.push(new_tokens, Candidate { joint, beam, token: None });
@@ -213,7 +214,7 @@ impl Search {
         let Some(next) = self.paths.next(step.node).cloned() else { return Vec::new() };
         self.end_step(step, &next);
         let start = step.joint + step.lift;
-        let is_exact = step.alignment.is_exact();
+        let is_exact = step.alignment.is_as_typed() || step.alignment.is_plain();
         let floor = Floor::new(&corrections.levels, corrections.level);
         let fitting = self.fitting_tokens(typing, step, start - floor.least);
         let lowest = f64::from(step.alignment.cheapest(typing).0) + floor.least - start;
@@ -356,7 +357,7 @@ impl Search {
         let ending = ends.fold(f64::NEG_INFINITY, |sum, (_, log_prob)| log_add(sum, f64::from(log_prob)));
         if ending > f64::NEG_INFINITY
             && self.text.may_end(&step.prefix.rule)
-            && let Some(text) = self.presentable(&step.prefix.text, true)
+            && let Some(text) = self.presentable(&step.prefix.text, None)
         {
             let text = text.to_owned();
             self.completed.add(text, step.joint + step.lift + ending - f64::from(finished.cost));
@@ -375,26 +376,27 @@ impl Search {
         let Extension { token, log_prob, is_exact } = extension;
         let Aligned { alignment: longer, aligned } = aligned;
         let Step { prefix, alignment, .. } = step;
-        let is_beginning = longer.is_exact() && !longer.is_whole();
-        if self.text.role(token) != Role::Text || (is_beginning && !is_exact) {
+        // The readings of which the text is the beginning.
+        let exact = if longer.is_as_typed() { Some(0) } else { longer.is_plain().then_some(1) };
+        if self.text.role(token) != Role::Text || (exact.is_some() && !is_exact) {
             return;
         }
         let Some(bytes) = self.token_bytes(&prefix.text, token) else { return };
         // No query begins with a space, and a second one in a row makes no distinct query.
         let before =
-            prefix.text.last().copied().unwrap_or_else(|| if self.typed.starts_with(' ') { b'x' } else { b' ' });
+            prefix.text.last().copied().unwrap_or_else(|| if self.typed().starts_with(' ') { b'x' } else { b' ' });
         if before == b' ' && bytes.first() == Some(&b' ') {
             return;
         }
         let Some(rule) = self.text.follow(&prefix.rule, token) else { return };
         let joint = step.joint + f64::from(log_prob);
-        if longer.is_whole() {
+        if longer.finished().is_some() && self.has_reading(&prefix.text, bytes) {
             // The covering set has it, and a step before it may have been a reading.
             corrections.repeated.extend(alignment.finished().map(|before| joint + step.lift - f64::from(before.cost)));
             return;
         }
         let text = [&prefix.text[..], bytes].concat();
-        let lift = if longer.is_exact() { corrections.exact.lift(text.len(), joint) } else { step.lift };
+        let lift = exact.map_or(step.lift, |exact| corrections.exact[exact].lift(text.len(), joint));
         let (cost, level) = longer.cheapest(typing);
         let score = joint + lift - f64::from(cost);
         let level = level.max(corrections.level);
@@ -410,7 +412,7 @@ impl Search {
         }
         corrections.levels.add(level, score);
         let node = self.paths.child(step.node, token);
-        let prefix = Prefix { rule, text, new_tokens: 0, corrected: true };
+        let prefix = Prefix { rule, text, new_tokens: 0, reading: None };
         corrections.steps[level].push(Step { node, joint, lift, prefix, alignment: longer, aligned });
     }
 }

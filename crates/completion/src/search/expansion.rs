@@ -32,32 +32,35 @@ impl Search {
         // A complete query is kept if it says more than what was typed.
         if ending > f64::NEG_INFINITY
             && self.text.may_end(&beam.prefix.rule)
-            && let Some(text) = self.presentable(&beam.prefix.text, beam.prefix.corrected)
+            && let Some(text) = self.presentable(&beam.prefix.text, beam.prefix.reading)
         {
             let text = text.to_owned();
             self.completed.add(text, ending);
         }
     }
 
-    /// A text that can be shown: it starts with what was typed and adds something visible, or is a correction; it ends
+    /// A text that can be shown: it starts with its reading and adds something visible, or is a correction; it ends
     /// with no space.
-    pub(super) fn presentable<'a>(&self, text: &'a [u8], corrected: bool) -> Option<&'a str> {
+    pub(super) fn presentable<'a>(&self, text: &'a [u8], reading: Option<usize>) -> Option<&'a str> {
         let text = std::str::from_utf8(text).ok()?;
-        let adds =
-            if corrected { !text.starts_with(&self.typed) } else { !text.strip_prefix(&self.typed)?.trim().is_empty() };
+        let adds = match reading {
+            Some(index) => !text.strip_prefix(&self.readings[index].text)?.trim().is_empty(),
+            None => !self.has_reading(text.as_bytes(), b""),
+        };
         let shown = adds && !text.ends_with(char::is_whitespace);
         (shown && !self.text.blocks(text.as_bytes(), true)).then_some(text)
     }
 
-    /// The prefix at the end of a path behind the prompt; `None` if a token may not follow.
-    pub(super) fn prefix_of(&self, path: &[TokenId]) -> Option<Prefix> {
+    /// The prefix at the end of a path behind the prompt, on the way to a reading or a correction; `None` if a token
+    /// may not follow.
+    pub(super) fn prefix_of(&self, path: &[TokenId], reading: Option<usize>) -> Option<Prefix> {
         let mut rule = self.text.rule(self.options.method);
         let mut text = Vec::new();
         for &token in path {
             rule = self.text.follow(&rule, token)?;
             text.extend_from_slice(self.token_bytes(&text, token)?);
         }
-        Some(Prefix { rule, text, new_tokens: 0, corrected: false })
+        Some(Prefix { rule, text, new_tokens: 0, reading })
     }
 
     /// The prefix that a candidate stands for; `None` if its token may not follow.
@@ -69,7 +72,8 @@ impl Search {
         }
         let bytes = self.token_bytes(&prefix.text, token)?;
         // A second space in a row makes no distinct query, unless it was typed.
-        let generated = prefix.corrected || prefix.text.len() >= self.typed.len();
+        let typed = prefix.reading.map_or("", |reading| &self.readings[reading].text).as_bytes();
+        let generated = prefix.text.len() >= typed.len();
         if generated && prefix.text.last() == Some(&b' ') && bytes.first() == Some(&b' ') {
             return None;
         }
@@ -77,25 +81,25 @@ impl Search {
         let mut text = Vec::with_capacity(prefix.text.len() + bytes.len());
         text.extend_from_slice(&prefix.text);
         text.extend_from_slice(bytes);
-        let typed = self.typed.as_bytes();
-        let fits = match prefix.corrected {
-            false => text.starts_with(typed) || typed.starts_with(&text),
-            // What begins with the typed text belongs to the covering set.
-            true => !text.starts_with(typed),
+        let fits = match prefix.reading {
+            Some(_) => text.starts_with(typed) || typed.starts_with(&text),
+            // What begins with a reading belongs to its covering set.
+            None => !self.has_reading(&text, b""),
         };
         if !fits || self.text.blocks(&text, false) {
             return None;
         }
-        Some(Prefix { rule, text, new_tokens: self.level(candidate), corrected: prefix.corrected })
+        Some(Prefix { rule, text, new_tokens: self.level(candidate), reading: prefix.reading })
     }
 
     /// New tokens of the beam that a candidate stands for: those that reach beyond what was typed, one that finishes a
     /// half-typed word included.
     pub(super) fn level(&self, candidate: &Candidate) -> usize {
-        let Prefix { text, new_tokens, corrected, .. } = &self.beams[candidate.beam].prefix;
+        let Prefix { text, new_tokens, reading, .. } = &self.beams[candidate.beam].prefix;
         let Some(token) = candidate.token else { return *new_tokens };
+        let typed = reading.map_or(0, |reading| self.readings[reading].text.len());
         let added = || self.token_bytes(text, token).map_or(0, <[u8]>::len);
-        let is_new = *corrected || text.len() >= self.typed.len() || text.len() + added() > self.typed.len();
+        let is_new = text.len() >= typed || text.len() + added() > typed;
         new_tokens + usize::from(is_new)
     }
 

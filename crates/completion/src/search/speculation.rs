@@ -1,7 +1,7 @@
 //! Speculative expansion: the distributions that a search will probably want next, computed along with the missing
 //! ones.
 
-use super::{Beam, Search, Selected};
+use super::{Beam, Search};
 use crate::candidate::Candidate;
 use crate::frontier::Order;
 use crate::paths::{NodeIndex, Wanted};
@@ -15,7 +15,9 @@ const EXAMINED_PER_REQUEST: usize = 16;
 /// A token that may finish the half-typed word.
 struct Extension {
     joint: f64,
-    /// Index of the opening that it extends.
+    /// Index of the reading that it finishes.
+    reading: usize,
+    /// Index of the reading's opening that it extends.
     opening: usize,
     token: TokenId,
 }
@@ -40,8 +42,7 @@ impl Search {
             }
             Order::LevelByLevel => {
                 // The next level's best beams extend the known beams, as far as these are most of their level.
-                let Selected { exact, corrected } = self.selected[new_tokens];
-                let selected = exact + corrected;
+                let selected = self.selected[new_tokens].all();
                 let likely = self.options.beams * (selected - self.waiting.len()) / selected;
                 self.likely_nodes(Order::LevelByLevel, count.min(likely), |level, _| level == new_tokens + 1)
             }
@@ -85,18 +86,20 @@ impl Search {
     fn likely_extensions(&self, count: usize) -> Vec<(NodeIndex, TokenId)> {
         let joints = self.opening_joints();
         let mut likely: Vec<Extension> = Vec::new();
-        for (index, (opening, &node)) in self.openings.iter().zip(&self.opening_nodes).enumerate() {
-            let (Some(extensions), Some(next)) = (&opening.extensions, self.paths.next(node)) else { continue };
-            let known = extensions.iter().filter_map(|&token| Some((next.log_prob(token.0)?, token)));
-            let extension = known.map(|(log_prob, token)| {
-                let joint = joints[node.0] + f64::from(log_prob);
-                Extension { joint, opening: index, token }
-            });
-            likely.extend(extension.filter(|extension| extension.joint > f64::NEG_INFINITY));
+        for (reading, of) in self.readings.iter().enumerate() {
+            for (index, (opening, node)) in of.openings().enumerate() {
+                let (Some(extensions), Some(next)) = (&opening.extensions, self.paths.next(node)) else { continue };
+                let known = extensions.iter().filter_map(|&token| Some((next.log_prob(token.0)?, token)));
+                let extension = known.map(|(log_prob, token)| {
+                    let joint = joints[node.0] + f64::from(log_prob) - of.cost;
+                    Extension { joint, reading, opening: index, token }
+                });
+                likely.extend(extension.filter(|extension| extension.joint > f64::NEG_INFINITY));
+            }
         }
         // There may be thousands.
         let order = |a: &Extension, b: &Extension| {
-            b.joint.total_cmp(&a.joint).then((a.opening, a.token).cmp(&(b.opening, b.token)))
+            b.joint.total_cmp(&a.joint).then((a.reading, a.opening, a.token).cmp(&(b.reading, b.opening, b.token)))
         };
         let examined = EXAMINED_PER_REQUEST * count;
         if likely.len() > examined {
@@ -106,11 +109,13 @@ impl Search {
         likely.sort_unstable_by(order);
         let worst = likely.first().map_or(f64::INFINITY, |best| best.joint - MAX_NATS_BELOW_BEST);
         let near = likely.into_iter().take_while(|extension| extension.joint >= worst);
-        let allowed = near.filter(|&Extension { opening, token, .. }| {
-            let rule = self.prefix_of(&self.openings[opening].path).map(|prefix| prefix.rule);
+        let allowed = near.filter(|&Extension { reading, opening, token, .. }| {
+            let path = &self.readings[reading].openings[opening].path;
+            let rule = self.prefix_of(path, Some(reading)).map(|prefix| prefix.rule);
             self.text.role(token) == Role::Text && rule.is_some_and(|rule| self.text.follow(&rule, token).is_some())
         });
-        allowed.take(count).map(|extension| (self.opening_nodes[extension.opening], extension.token)).collect()
+        let node = |extension: &Extension| self.readings[extension.reading].nodes[extension.opening];
+        allowed.take(count).map(|extension| (node(&extension), extension.token)).collect()
     }
 
     /// Whether a node's distribution is neither known nor requested.
@@ -138,7 +143,7 @@ impl Search {
                 continue;
             }
             let node = self.node(&candidate);
-            if !nodes.contains(&node) && self.has_room_at(level, prefix.corrected) && self.is_unknown(node) {
+            if !nodes.contains(&node) && self.has_room_at(level, prefix.reading) && self.is_unknown(node) {
                 nodes.push(node);
             }
         }

@@ -3,8 +3,9 @@
 //! A *way* is a sequence of edits. It turns a prefix of the text into a prefix of the typed text, at a cost in nats:
 //! the negative logarithm of its probability. Ways whose cost is above a budget are dropped.
 //!
-//! Damerau and Levenshtein's alignment with at most two edits. There are two rows: one compares characters as they are,
-//! the other their folded forms and has paid for the style of the whole text from the start.
+//! Damerau and Levenshtein's alignment with at most two edits. There are three rows: one compares characters with the
+//! typed ones as they are, one with the plain form of these, and one compares folded forms. The second and the third
+//! have paid for a style from the start: see [`Typed`].
 
 use super::channel::Costs;
 use super::fold::{folded, is_folded};
@@ -62,10 +63,12 @@ struct Limits<'a> {
 /// An alignment. See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alignment {
-    plain: Row,
-    /// None while it is `plain` with the cost of the style: the typed text and the text so far have folded characters
-    /// only.
-    styled: Option<Row>,
+    raw: Row,
+    /// None if the typed text is its own plain form.
+    plain: Option<Row>,
+    /// None while it is the row of the plain form with the cost of a style: that form and the text so far have folded
+    /// characters only.
+    folded: Option<Row>,
     /// Bytes of the text so far.
     bytes: usize,
     finished: Option<Finished>,
@@ -157,6 +160,15 @@ impl Row {
         }
     }
 
+    /// Adds a character of the text, and takes out the cheapest way that has used up all that was typed.
+    fn push_and_finish(&mut self, typed: &Line, read: Read, limits: Limits<'_>) -> Option<(f32, u8)> {
+        if self.is_dead() {
+            return None;
+        }
+        self.push(typed, read, limits);
+        self.take_finished(typed.len(), limits.max_edits)
+    }
+
     /// Takes out the cheapest way that has used up all that was typed, with its edits.
     fn take_finished(&mut self, typed: usize, max_edits: usize) -> Option<(f32, u8)> {
         let mut cheapest = None;
@@ -203,32 +215,37 @@ impl Alignment {
     /// Before the text's first character.
     pub fn start(typed: &Typed) -> Self {
         let Typed { raw, folded, max_edits, costs, .. } = typed;
-        let style = if typed.has_style { costs.style } else { f32::INFINITY };
+        let row = |line: &Line, is_used: bool, cost: f32| {
+            Row::start(line, if is_used { cost } else { f32::INFINITY }, *max_edits, costs)
+        };
+        let plain = typed.plain.as_ref().map(|plain| row(plain, true, costs.style));
+        let style = if plain.is_some() { 2.0 * costs.style } else { costs.style };
         let is_same = typed.has_style && typed.is_folded;
-        let styled = (!is_same).then(|| Row::start(folded, style, *max_edits, costs));
-        Self { plain: Row::start(raw, 0.0, *max_edits, costs), styled, bytes: 0, finished: None }
+        let folded = (!is_same).then(|| row(folded, typed.has_style, style));
+        Self { raw: row(raw, typed.raw_has_edits, 0.0), plain, folded, bytes: 0, finished: None }
     }
 
     /// Adds a character of the text. Ways that cost more than `budget` nats are dropped.
     pub fn push(&mut self, typed: &Typed, c: char, budget: f32) {
-        let Typed { raw, folded: forms, max_edits, costs, .. } = typed;
+        let Typed { max_edits, costs, .. } = typed;
         let limits = Limits { max_edits: *max_edits, budget, costs };
         self.bytes += c.len_utf8();
-        if self.styled.is_none() && !is_folded(c) {
-            self.styled = Some(self.plain.raised(costs.style, budget));
+        if self.folded.is_none() && !is_folded(c) {
+            self.folded = Some(self.plain.unwrap_or(self.raw).raised(costs.style, budget));
         }
-        if !self.plain.is_dead() {
-            self.plain.push(raw, Read { c, raw: c }, limits);
-            let finished = self.plain.take_finished(raw.len(), *max_edits);
-            self.finish(finished, 0);
+        let as_it_is = Read { c, raw: c };
+        let mut row = self.raw;
+        self.finish(row.push_and_finish(&typed.raw, as_it_is, limits), 0);
+        self.raw = row;
+        if let (Some(mut row), Some(line)) = (self.plain, &typed.plain) {
+            self.finish(row.push_and_finish(line, as_it_is, limits), 1);
+            self.plain = Some(row);
         }
-        if let Some(mut styled) = self.styled.filter(|styled| !styled.is_dead()) {
-            let raw = c;
-            for c in folded(raw) {
-                styled.push(forms, Read { c, raw }, limits);
-                self.finish(styled.take_finished(forms.len(), *max_edits), 1);
+        if let Some(mut row) = self.folded.filter(|row| !row.is_dead()) {
+            for form in folded(c) {
+                self.finish(row.push_and_finish(&typed.folded, Read { c: form, raw: c }, limits), 1);
             }
-            self.styled = Some(styled);
+            self.folded = Some(row);
         }
     }
 
@@ -267,21 +284,28 @@ impl Alignment {
         self.finished
     }
 
-    /// Whether the text so far is the beginning of what was typed, or begins with it, character by character.
-    pub fn is_exact(&self) -> bool {
-        self.plain.cells[0].is_finite() || self.is_whole()
+    /// Whether the text so far is the beginning of what was typed, character by character.
+    pub fn is_as_typed(&self) -> bool {
+        self.raw.cells[0].is_finite()
     }
 
-    /// Whether the text begins with what was typed, character by character.
-    pub fn is_whole(&self) -> bool {
-        self.finished.is_some_and(|finished| finished.edits == 0)
+    /// Whether the text so far is the beginning of the plain form of what was typed, if that is another text.
+    pub fn is_plain(&self) -> bool {
+        self.plain.is_some_and(|plain| plain.cells[0].is_finite())
+    }
+
+    /// The rows that compare characters as they are.
+    fn unfolded(&self) -> impl Iterator<Item = &Row> {
+        std::iter::once(&self.raw).chain(&self.plain)
     }
 
     /// The cheapest way of all: its cost in nats, infinite if there is none, and the level that it has reached.
     pub fn cheapest(&self, typed: &Typed) -> (f32, usize) {
-        let (plain, read) = self.plain.cheapest(typed.max_edits);
-        let (styled, level) = self.styled.map_or((f32::INFINITY, 0), |styled| styled.cheapest(typed.max_edits));
-        let going_on = if plain <= styled { (plain, typed.level(read)) } else { (styled, level) };
+        let unfolded = self.unfolded().map(|row| row.cheapest(typed.max_edits));
+        let unfolded = unfolded.reduce(|least, row| if row.0 < least.0 { row } else { least });
+        let (cost, read) = unfolded.unwrap_or((f32::INFINITY, 0));
+        let folded = self.folded.map_or((f32::INFINITY, 0), |row| row.cheapest(typed.max_edits));
+        let going_on = if cost <= folded.0 { (cost, typed.level(read)) } else { folded };
         match self.finished {
             Some(finished) if finished.cost <= going_on.0 => (finished.cost, typed.len()),
             _ => going_on,
@@ -290,9 +314,9 @@ impl Alignment {
 
     /// The cheapest way to have used up each number of folded characters: `[level]` pairs of a level and its cost.
     pub fn reached(&self, typed: &Typed) -> impl Iterator<Item = (usize, f32)> {
-        let mut reached: [(usize, f32); 2 * CELLS] = [(0, f32::INFINITY); 2 * CELLS];
-        let styled = self.styled.iter().flat_map(Row::reached);
-        let rows = self.plain.reached().map(|(at, cost)| (typed.level(at), cost)).chain(styled);
+        let mut reached: [(usize, f32); 3 * CELLS] = [(0, f32::INFINITY); 3 * CELLS];
+        let folded = self.folded.iter().flat_map(Row::reached);
+        let rows = self.unfolded().flat_map(Row::reached).map(|(at, cost)| (typed.level(at), cost)).chain(folded);
         let mut count = 0;
         for (level, cost) in rows {
             match reached[..count].iter_mut().find(|known| known.0 == level) {
@@ -310,13 +334,13 @@ impl Alignment {
     pub fn may_be_edited(&self, typed: &Typed) -> bool {
         // The cells of fewer edits come first.
         let fewer = typed.max_edits * typed.max_edits;
-        let mut rows = std::iter::once(&self.plain).chain(&self.styled);
+        let mut rows = self.unfolded().chain(&self.folded);
         rows.any(|row| row.cells[..fewer].iter().any(|cost| cost.is_finite()))
     }
 
     /// Whether every way was dropped: no longer text can stand for the typed text.
     pub fn is_dead(&self) -> bool {
-        self.finished.is_none() && self.plain.is_dead() && self.styled.is_none_or(|styled| styled.is_dead())
+        self.finished.is_none() && self.unfolded().chain(&self.folded).all(Row::is_dead)
     }
 
     /// The cheapest way in which the beginning of a whole text became the typed text.

@@ -1,6 +1,6 @@
 //! Alignments against brute force: every way to edit a text, one edit after the other.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rand::{Rng, SeedableRng};
 use rustc_hash::FxHashMap;
@@ -10,7 +10,8 @@ use crate::typing::Tolerance;
 use crate::typing::channel::Channel;
 
 fn typed(text: &str) -> Typed {
-    Typed::new(text, Tolerance::Auto, &Arc::new(Channel::default().costs()))
+    static COSTS: LazyLock<Arc<Costs>> = LazyLock::new(|| Arc::new(Channel::default().costs()));
+    Typed::new(text, Tolerance::Auto, &COSTS)
 }
 
 /// The cheapest costs of having typed `typed[i..]` for a beginning of `text[j..]`, with so many edits left. Straight
@@ -71,10 +72,13 @@ fn brute(typed: &Typed, text: &str) -> Option<f32> {
         let mut brute = Brute { typed: line, text, costs, known: FxHashMap::default() };
         brute.least(0, 0, typed.max_edits)
     };
-    let plain = least(&typed.raw, &text.chars().map(|c| (c, c)).collect::<Vec<_>>());
+    let as_it_is: Vec<(char, char)> = text.chars().map(|c| (c, c)).collect();
+    let raw = least(&typed.raw, &as_it_is);
+    let plain = typed.plain.as_ref().map(|line| costs.style() + least(line, &as_it_is));
     let forms: Vec<(char, char)> = text.chars().flat_map(|raw| folded(raw).map(move |c| (c, raw))).collect();
-    let styled = if typed.has_style { costs.style + least(&typed.folded, &forms) } else { f32::INFINITY };
-    Some(plain.min(styled)).filter(|cost| cost.is_finite())
+    let style = if plain.is_some() { 2.0 * costs.style() } else { costs.style() };
+    let styled = if typed.has_style { style + least(&typed.folded, &forms) } else { f32::INFINITY };
+    Some(raw.min(plain.unwrap_or(f32::INFINITY)).min(styled)).filter(|cost| cost.is_finite())
 }
 
 #[test]

@@ -179,6 +179,11 @@ impl Costs {
         if self.neighbours.are(meant, typed) { self.neighbour } else { self.substituted }
     }
 
+    /// Typing a whole text in another style.
+    pub fn style(&self) -> f32 {
+        self.style
+    }
+
     /// The cheapest edit of a character.
     pub fn least_edit(&self) -> f32 {
         let edits = [self.extra, self.doubled, self.swapped, self.neighbour, self.substituted];

@@ -33,11 +33,19 @@ fn fold_beyond_ascii(character: char) -> Vec<char> {
 
 /// A character in its usual width and form, with its case and accents.
 pub fn narrow(character: char) -> char {
+    if character.is_ascii() {
+        return character;
+    }
     let mut forms = std::iter::once(character).nfkc();
     match (forms.next(), forms.next()) {
         (Some(form), None) => form,
         _ => character,
     }
+}
+
+/// A text without its accents.
+pub fn without_accents(text: &str) -> String {
+    text.nfd().filter(|&c| canonical_combining_class(c) < FIRST_ACCENT_CLASS).nfc().collect()
 }
 
 /// The folded form of a text.
@@ -64,6 +72,11 @@ mod tests {
         ] {
             assert_eq!(fold(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn only_accents_are_left_out() {
+        assert_eq!(without_accents("Café à la Ångström ﬁ 日本 Ｅ"), "Cafe a la Angstrom ﬁ 日本 Ｅ");
     }
 
     #[test]

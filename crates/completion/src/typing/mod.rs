@@ -49,7 +49,7 @@ const ONE_EDIT_FROM: usize = 3;
 /// Characters from which two edits are allowed.
 const TWO_EDITS_FROM: usize = 5;
 
-/// The characters of a typed text as one of the two rows of an alignment compares them.
+/// The characters of a typed text as one of the rows of an alignment compares them.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
     /// The characters, folded as this row of an alignment compares them.
@@ -80,6 +80,12 @@ impl Line {
         !is_code(at) && !at.checked_sub(1).is_some_and(is_code)
     }
 
+    fn push(&mut self, character: char, is_code: bool, cased: Option<char>) {
+        self.characters.push(character);
+        self.is_code.push(is_code);
+        self.cased.push(cased);
+    }
+
     /// Number of characters.
     pub fn len(&self) -> usize {
         self.characters.len()
@@ -92,15 +98,23 @@ impl Line {
 }
 
 /// A typed text, prepared for alignment.
+///
+/// Three rows of characters may be what was meant. The first is the text as it is. The second is its plain form,
+/// without the style of the whole text. The third is its folded form: a person may leave out case and accents also
+/// where the text has no style. The plain form costs a style, and the folded one costs one more.
 #[derive(Clone, Debug)]
 pub struct Typed {
     /// The typed characters as they are.
     pub raw: Line,
+    /// Whether the text as it is may have edits. If not, only its plain form may.
+    pub raw_has_edits: bool,
+    /// The characters of the plain form, if that is another text: see [`words`].
+    pub plain: Option<Line>,
     /// The typed characters without case, width, accents and compatibility forms.
     pub folded: Line,
     /// By number of characters of `raw`: the number of characters of `folded` that they became. `[raw + 1]`
     folded_before: Vec<usize>,
-    /// Whether it is its own folded form, in every character's case.
+    /// Whether its plain form is its folded form, in every character's case.
     pub is_folded: bool,
     /// Whether the style of the whole text may be another one than that of what was meant.
     pub has_style: bool,
@@ -113,16 +127,14 @@ pub struct Typed {
 impl Typed {
     /// Prepares a text. With [`Tolerance::Case`] no edits are allowed beside folding.
     pub fn new(text: &str, tolerance: Tolerance, costs: &Arc<Costs>) -> Self {
-        let (mut raw, mut line, mut folded_before) = (Line::default(), Line::default(), vec![0]);
+        let (mut raw, mut plain, mut line) = (Line::default(), Line::default(), Line::default());
+        let mut folded_before = vec![0];
         let words = words::classify(text);
         for (character, word) in text.chars().zip(&words.characters) {
-            raw.characters.push(character);
-            raw.is_code.push(word.is_code);
-            raw.cased.push(None);
+            raw.push(character, word.is_code, None);
+            plain.push(word.plain, word.is_code, None);
             for folded in folded(character) {
-                line.characters.push(folded);
-                line.is_code.push(word.is_code);
-                line.cased.push(word.is_cased.then(|| narrow(character)));
+                line.push(folded, word.is_code, word.is_cased.then(|| narrow(character)));
             }
             folded_before.push(line.len());
         }
@@ -133,8 +145,14 @@ impl Typed {
             _ => 2,
         };
         let (has_style, costs) = (words.has_style, Arc::clone(costs));
-        let is_folded = raw.characters == line.characters && line.cased.iter().all(Option::is_none);
-        Self { raw, folded: line, folded_before, is_folded, has_style, max_edits, costs }
+        let is_folded = plain.characters == line.characters && line.cased.iter().all(Option::is_none);
+        let plain = (plain.characters != raw.characters).then_some(plain);
+        Self { raw, raw_has_edits: true, plain, folded: line, folded_before, is_folded, has_style, max_edits, costs }
+    }
+
+    /// The plain form of the text, if that is another text.
+    pub fn plain_text(&self) -> Option<String> {
+        self.plain.as_ref().map(|plain| plain.characters.iter().collect())
     }
 
     /// The number of folded characters: how many levels a search for corrections has.

@@ -37,11 +37,13 @@ pub enum Style {
     Capitals,
     /// In full-width letters.
     FullWidth,
+    /// With an accent on the first vowel of each word that has none there.
+    Accents,
 }
 
 impl Style {
-    const ALL: [Self; 6] =
-        [Self::Right, Self::OneError, Self::TwoErrors, Self::TitleCase, Self::Capitals, Self::FullWidth];
+    const ALL: [Self; 7] =
+        [Self::Right, Self::OneError, Self::TwoErrors, Self::TitleCase, Self::Capitals, Self::FullWidth, Self::Accents];
 
     fn name(self) -> &'static str {
         match self {
@@ -51,7 +53,13 @@ impl Style {
             Self::TitleCase => "Title Case",
             Self::Capitals => "CAPITALS",
             Self::FullWidth => "full width",
+            Self::Accents => "áccents",
         }
+    }
+
+    /// Whether a text must get the list that it gets in the plain style.
+    fn is_styled(self) -> bool {
+        !matches!(self, Self::Right | Self::OneError | Self::TwoErrors)
     }
 }
 
@@ -59,6 +67,10 @@ impl Style {
 pub struct Asked {
     /// Index of the query.
     query: usize,
+    /// What was typed.
+    typed: String,
+    /// The beginning of the query that was meant.
+    meant: String,
     /// Rank of the query in the list for what was typed; `None` if it is not in the list.
     rank: Option<usize>,
     /// Rank of the query in the list for the right text; `None` if it is not in the list.
@@ -135,12 +147,13 @@ fn ask(
     let (cost, list) = replay.keystroke(typed, contender)?;
     let again_ms = replay.keystroke(typed, contender)?.0.latency_ms;
     // In another style a text must get what it gets in the plain one; else its exact list is the measure.
-    let is_styled = matches!(style, Style::TitleCase | Style::Capitals | Style::FullWidth);
-    let plain = if contender == Contender::Tolerant && !is_styled { Contender::Exact } else { contender };
+    let plain = if contender == Contender::Tolerant && !style.is_styled() { Contender::Exact } else { contender };
     let (right, exact) = replay.list(meant, plain)?;
     let certain = exact.first().is_some_and(|&probability| probability >= 0.5);
     Ok(Asked {
         query: index,
+        typed: typed.clone(),
+        meant: meant.clone(),
         rank: rank(&list),
         right: rank(&right),
         same: list == right,
@@ -232,11 +245,57 @@ fn styled(text: &str, style: Style) -> String {
             });
             title.collect()
         }
+        Style::Accents => {
+            let mut is_marked = false;
+            let marked = text.chars().map(|c| {
+                is_marked &= c.is_alphabetic();
+                let accented = "aeiouAEIOU".find(c).filter(|_| !is_marked).and_then(|at| "áéíóúÁÉÍÓÚ".chars().nth(at));
+                is_marked |= accented.is_some();
+                accented.unwrap_or(c)
+            });
+            marked.collect()
+        }
         Style::FullWidth => {
             let wide = |c: char| char::from_u32(u32::from(c) - 0x21 + 0xff01).unwrap_or(c);
             text.chars().map(|c| if ('!'..='~').contains(&c) { wide(c) } else { c }).collect()
         }
     }
+}
+
+/// A list, for programs.
+#[derive(Debug, serde::Serialize)]
+pub struct List<'a> {
+    set: &'a str,
+    method: &'static str,
+    style: &'static str,
+    /// The query that was meant.
+    query: &'a str,
+    /// What was typed.
+    typed: &'a str,
+    /// The beginning of the query that was meant.
+    meant: &'a str,
+    /// Rank of the query in the list.
+    rank: Option<usize>,
+    /// Whether the list is that of the right text: see [`run`].
+    same: bool,
+    latency_ms: f64,
+}
+
+/// All lists, in order.
+pub fn lists<'a>(set: &'a str, queries: &'a [String], typed: &'a [Typed]) -> impl Iterator<Item = List<'a>> {
+    typed.iter().flat_map(move |Typed { contender, style, asked }| {
+        asked.iter().map(move |asked| List {
+            set,
+            method: contender.name(),
+            style: style.name(),
+            query: &queries[asked.query],
+            typed: &asked.typed,
+            meant: &asked.meant,
+            rank: asked.rank,
+            same: asked.same,
+            latency_ms: asked.cost.latency_ms,
+        })
+    })
 }
 
 /// One row for each style and contender.
@@ -310,5 +369,6 @@ mod tests {
         }
         assert_eq!(styled("heat (pump", Style::TitleCase), "Heat (Pump");
         assert_eq!(styled("ab c", Style::FullWidth), "ａｂ ｃ");
+        assert_eq!(styled("heat (pump", Style::Accents), "héat (púmp");
     }
 }

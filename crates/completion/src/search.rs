@@ -138,6 +138,8 @@ pub struct Search {
     typing: Option<Typed>,
     /// The search for corrections while it goes on.
     corrections: Option<Corrections>,
+    /// Log of the probability that queries begin with the typed bytes, words included that the model doesn't know.
+    as_typed_log_prob: f64,
     /// Log of the probability that the typed text was typed at all, whatever it means: suggestions are relative to it.
     readings_log_prob: f64,
     /// The most probable beam that was dropped unexpanded.
@@ -161,11 +163,11 @@ impl Search {
         // Every node of the openings will be a context again when the next character comes: whole rows are wanted.
         (0..paths.len()).for_each(|i| paths.want(Wanted { node: NodeIndex(i), full: true, speculative: false }));
         let tolerance = if text.rule(options.method).is_canonical() { options.tolerance } else { Tolerance::Off };
-        let typing = (tolerance != Tolerance::Off).then(|| Typed::new(&typed, tolerance, text.costs()));
         Self {
             completed: TopCompletions::new(options.suggestions),
-            typing: typing.filter(|typing| !typing.is_empty()),
+            typing: Typed::tolerant(&typed, tolerance, text.costs()),
             corrections: None,
+            as_typed_log_prob: 0.0,
             readings_log_prob: 0.0,
             text,
             typed,
@@ -304,6 +306,7 @@ impl Search {
         if typed < self.typed.chars().count() as f64 * self.options.min_probability.ln() {
             candidates.clear();
         }
+        self.as_typed_log_prob = typed + lift;
         self.readings_log_prob = typed + lift;
         for beam in &mut self.beams {
             beam.joint += lift;

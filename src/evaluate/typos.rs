@@ -37,7 +37,7 @@ pub enum Style {
     Capitals,
     /// In full-width letters.
     FullWidth,
-    /// With an accent on the first vowel of each word that has none there.
+    /// With an accent on the first vowel of each word that isn't a code.
     Accents,
 }
 
@@ -246,10 +246,12 @@ fn styled(text: &str, style: Style) -> String {
             title.collect()
         }
         Style::Accents => {
+            let words = words::classify(text).characters;
             let mut is_marked = false;
-            let marked = text.chars().map(|c| {
+            let marked = text.chars().zip(words).map(|(c, word)| {
                 is_marked &= c.is_alphabetic();
-                let accented = "aeiouAEIOU".find(c).filter(|_| !is_marked).and_then(|at| "áéíóúÁÉÍÓÚ".chars().nth(at));
+                let vowel = "aeiouAEIOU".find(c).filter(|_| !is_marked && !word.is_code);
+                let accented = vowel.and_then(|at| "áéíóúÁÉÍÓÚ".chars().nth(at));
                 is_marked |= accented.is_some();
                 accented.unwrap_or(c)
             });
@@ -369,6 +371,6 @@ mod tests {
         }
         assert_eq!(styled("heat (pump", Style::TitleCase), "Heat (Pump");
         assert_eq!(styled("ab c", Style::FullWidth), "ａｂ ｃ");
-        assert_eq!(styled("heat (pump", Style::Accents), "héat (púmp");
+        assert_eq!(styled("heat $PARA (pump", Style::Accents), "héat $PARA (púmp");
     }
 }

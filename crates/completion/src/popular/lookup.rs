@@ -41,10 +41,10 @@ impl<'a> Lookup<'a> {
         Self { typed, typing, count, floor: 0.0, range_nats: Channel::default().reading_nats }
     }
 
-    /// Only what is not improbable, by so many nats, beside what the model thinks of the text as it stands.
+    /// Only what is not improbable, by so many nats, beside what the model takes the text for.
     pub fn beside(self, completions: &Completions, range_nats: f64) -> Self {
-        let as_typed = completions.readings.unwrap_or_default().as_typed;
-        Self { floor: (as_typed - range_nats).exp(), range_nats, ..self }
+        let model = completions.readings.unwrap_or_default().all;
+        Self { floor: (model - range_nats).exp(), range_nats, ..self }
     }
 }
 

@@ -16,7 +16,7 @@ use std::cmp::Ordering;
 
 pub use self::index::{PopularError, PopularQueries};
 pub use self::lookup::{Found, Hit, Lookup};
-use super::suggestion::{Completions, Suggestion};
+use super::suggestion::{Completions, Meaning, Suggestion};
 use super::text::{Method, Text};
 use super::typing::{Tolerance, Typed};
 
@@ -51,41 +51,42 @@ impl PopularQueries {
     }
 }
 
-/// How much popular queries and the model count in a merged list.
+/// By what the probabilities of one kind of suggestions are multiplied in a merged list. There are two kinds: those that
+/// begin with exactly the typed text, and the others.
 #[derive(Clone, Copy, Debug)]
-struct Shares {
-    /// Of what the model says about queries that begin with exactly the typed text: by what it is multiplied.
-    model_as_typed: f64,
-    /// The same of popular queries.
-    popular_as_typed: f64,
-    /// Of what the model says about other queries.
-    model_corrected: f64,
-    /// The same of popular queries.
-    popular_corrected: f64,
+struct Factors {
+    /// Of the model's suggestions.
+    model: f64,
+    /// Of popular queries.
+    popular: f64,
 }
 
-impl Shares {
-    /// Popular queries have the share `weight` of those that begin with exactly the typed text. Whether that was meant,
-    /// or which correction of it, follows from the probabilities of both.
-    fn new(completions: &Completions, found: &Found, weight: f64) -> Self {
+impl Factors {
+    /// Popular queries have the share `weight` of each kind. Which kind was meant follows from the probabilities of both.
+    fn of_each(completions: &Completions, found: &Found, weight: f64) -> impl Fn(&Meaning) -> Self + use<> {
         let readings = completions.readings.unwrap_or_default();
         let (model_as_typed, model) = (readings.as_typed.exp(), readings.all.exp());
-        let Found { as_typed, corrected, .. } = *found;
-        let divided = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
-        let all = weight * (as_typed + corrected) + (1.0 - weight) * model;
-        let meant_as_typed = divided(weight * as_typed + (1.0 - weight) * model_as_typed, all);
-        // Where one of them knows nothing, the other one is the answer.
-        let within = match found.hits.iter().any(|hit| hit.meaning.edits == 0) {
-            false => 0.0,
-            true if completions.suggestions.is_empty() => 1.0,
-            true => weight,
+        let all = weight * (found.as_typed + found.corrected) + (1.0 - weight) * model;
+        let of_kind = |is_as_typed: bool, popular_kind: f64, model_kind: f64| {
+            let is_kind = |meaning: &Meaning| (meaning.edits == 0) == is_as_typed;
+            // Where one of them knows nothing, the other one is the answer.
+            let weight_of_kind = if !found.hits.iter().any(|hit| is_kind(&hit.meaning)) {
+                0.0
+            } else if !completions.suggestions.iter().any(|suggestion| is_kind(&suggestion.meaning)) {
+                1.0
+            } else {
+                weight
+            };
+            let divided = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
+            let kind = divided(weight * popular_kind + (1.0 - weight) * model_kind, all);
+            Self {
+                model: kind * (1.0 - weight_of_kind) * divided(model, model_kind),
+                popular: kind * divided(weight_of_kind, popular_kind),
+            }
         };
-        Self {
-            model_as_typed: meant_as_typed * (1.0 - within) * divided(model, model_as_typed),
-            popular_as_typed: meant_as_typed * divided(within, as_typed),
-            model_corrected: divided((1.0 - weight) * model, all),
-            popular_corrected: divided(weight, all),
-        }
+        let as_typed = of_kind(true, found.as_typed, model_as_typed);
+        let corrected = of_kind(false, found.corrected, (model - model_as_typed).max(0.0));
+        move |meaning| if meaning.edits == 0 { as_typed } else { corrected }
     }
 }
 
@@ -95,15 +96,13 @@ fn merge_popular(completions: Completions, found: Found, weight: f64, count: usi
     if found.hits.is_empty() || weight <= 0.0 {
         return completions;
     }
-    let shares = Shares::new(&completions, &found, weight);
+    let factors = Factors::of_each(&completions, &found, weight);
     let Completions { mut suggestions, typed_log_prob, readings, .. } = completions;
     for suggestion in &mut suggestions {
-        let is_as_typed = suggestion.meaning.edits == 0;
-        suggestion.probability *= if is_as_typed { shares.model_as_typed } else { shares.model_corrected };
+        suggestion.probability *= factors(&suggestion.meaning).model;
     }
     for Hit { text, meaning, joint } in found.hits {
-        let is_as_typed = meaning.edits == 0;
-        let probability = joint * if is_as_typed { shares.popular_as_typed } else { shares.popular_corrected };
+        let probability = joint * factors(&meaning).popular;
         if let Some(known) = suggestions.iter_mut().find(|suggestion| suggestion.text == text) {
             known.probability += probability;
             known.complete = true;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::suggestion::{Meaning, Readings};
+use crate::suggestion::Readings;
 use crate::typing::alignment::Alignment;
 use crate::typing::channel::{Channel, Costs};
 use crate::typing::{Tolerance, Typed};
@@ -125,6 +125,24 @@ fn a_word_that_the_model_knows_is_not_corrected_to_a_popular_one() {
         merged.suggestions.iter().find(|s| s.text == "heat pump").map_or(0.0, |s| s.probability)
     };
     assert!(corrected(1e-9) > 0.95 && corrected(0.1) < 1e-3, "{} {}", corrected(1e-9), corrected(0.1));
+}
+
+#[test]
+fn in_another_style_the_merged_list_is_the_same() {
+    let popular = queries([("heat pump", 900), ("heat sink", 100), ("lens", 1000)]);
+    let list = |typed: &str, edits: u8, as_typed: f64, all: f64| -> Vec<(String, f64)> {
+        let typing = Typed::tolerant(typed, Tolerance::Auto, &costs());
+        let completions = model(&[("heat lamp", edits, 0.6), ("heat sink", edits, 0.4)], as_typed, all);
+        let found = popular.find(Lookup::new(typed, typing.as_ref(), 5).beside(&completions, 5.0));
+        let merged = merge_popular(completions, found, 0.3, 5);
+        merged.suggestions.into_iter().map(|s| (s.text, s.probability)).collect()
+    };
+    let style = 1.0 / Channel::default().style;
+    let (plain, capitals) = (list("heat", 0, 0.1, 0.1), list("HEAT", 1, 1e-9, 0.1 / style));
+    assert_eq!(plain.len(), 3);
+    for (a, b) in plain.iter().zip(&capitals) {
+        assert!(a.0 == b.0 && (a.1 - b.1).abs() < 1e-4, "{plain:?} {capitals:?}");
+    }
 }
 
 /// Every query, aligned by itself.

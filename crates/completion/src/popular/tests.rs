@@ -72,7 +72,7 @@ fn a_text_is_forgiven_its_style_and_its_errors() {
 
 #[test]
 fn corrections_rank_below_what_was_typed() {
-    let popular = queries([("heat pump", 5), ("hear pump", 5), ("HEAT PUMP", 5), ("heat sink", 1)]);
+    let popular = queries([("heat pump", 5), ("hear pump", 5), ("HEAT PUMP", 5), ("lens", 1)]);
     let typing = Typed::tolerant("heat pu", Tolerance::Auto, &costs());
     let found = popular.find(Lookup { range_nats: 20.0, ..Lookup::new("heat pu", typing.as_ref(), 4) });
     assert_eq!(texts(&found), [("heat pump", 0, 7), ("HEAT PUMP", 1, 7), ("hear pump", 1, 7)]);

@@ -17,7 +17,7 @@ use crate::typing::Typed;
 use crate::typing::alignment::Alignment;
 use crate::typing::channel::Channel;
 
-/// Nodes of the map that a lookup reads at most: a bound on its time, for texts that are like nothing popular.
+/// Nodes of the map that one search reads at most: a bound on its time, for texts that are like nothing popular.
 const MAX_NODES: usize = 20_000;
 
 /// What is looked up.
@@ -116,7 +116,7 @@ impl PartialEq for Entry {
 
 impl Eq for Entry {}
 
-/// A lookup that is under way.
+/// A search that is under way.
 struct Finder<'a> {
     queries: &'a PopularQueries,
     lookup: Lookup<'a>,

@@ -14,6 +14,7 @@
 #   make gpu-test      the engines on this machine's GPU against ONNX Runtime on the CPU; nothing where there is none
 #   make gpu-bench     step times and throughput on this machine's GPU, into bench/results/gpu-*; nothing where there is none
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
+#   make mistyped      mistyped queries at foretype and at other programs, into bench/results/mistyped.json
 #   make replay        10,000 keystrokes answered from memory and cold, compared
 #   make bench-load    throughput, overload and step times of a release build, into bench/results/load-* (an hour)
 #   make bench         other engines beside foretype's, whole servers, typing, HTTP, into bench/results/peers-* (BENCH_QUICK=1:
@@ -34,7 +35,7 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test sbom locks test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
+.PHONY: serve test sbom locks test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -110,6 +111,11 @@ evaluate:
 	    --queries models/demo/queries/heldout_unseen.txt,models/demo/queries/seen.txt \
 	    --popular models/demo/queries/popular.tsv --limit 300 --results bench/results
 	sed -i "1s/$$/, commit $$(git rev-parse --short=12 HEAD)/" bench/results/evaluate.txt
+
+mistyped:
+	tools/setup.sh $(TARGET)/release
+	cargo build $(RELEASE)
+	bench/mistyped.sh $(TARGET)
 
 replay:
 	tools/setup.sh $(TARGET)/checked

@@ -158,7 +158,36 @@ def http():
     return source("peers-http") + table(("request", "connections", "client", "requests a second", "p50", "p99"), *lines)
 
 
+METHODS = {"merged": "foretype, merged with popular queries", "tolerant": "foretype, tolerant", "exact": "foretype, exact"}
+METHODS |= {"popular-tolerant": "foretype's popular queries alone"}
+
+
+def mistyped(group):
+    """MRR@10 of each style and program. It depends on the commit, not on the machine."""
+    result = json.loads((RESULTS / "mistyped.json").read_text())
+    found = [r for r in result["rows"] if r["set"] == group]
+    styles = list(dict.fromkeys(r["style"] for r in found))
+    methods = list(dict.fromkeys(r["method"] for r in found))
+    methods.sort(key=lambda method: list(METHODS).index(method) if method in METHODS else len(METHODS))
+    cells = {(r["method"], r["style"]): r for r in found}
+    counted = {r["queries"] for r in found}
+    assert len({r["style"] for r in found}) * len(methods) == len(found), f"mistyped: rows of {group} are missing"
+
+    def cell(method, style):
+        mrr = cells[method, style]["mrr"]
+        return f"{mrr['mean']:.3f} [{mrr['low']:.3f}, {mrr['high']:.3f}]"
+
+    lines = [(METHODS.get(method, method), *(cell(method, style) for style in styles)) for method in methods]
+    absent = "".join(f" {name} is absent: {reason}." for name, reason in result["absent"].items())
+    return (
+        f"`bench/results/mistyped.json`: {min(counted)} to {max(counted)} queries, commit `{result['machine']['commit']}`, "
+        f"`{result['command']}`.{absent}\n\n" + table(("typed", *styles), *lines)
+    )
+
+
 TABLES = {
+    "mistyped-unseen": lambda: mistyped("heldout_unseen"),
+    "mistyped-seen": lambda: mistyped("seen"),
     "results": results,
     "sizing": sizing,
     "engine-int8": lambda: engine("reduced"),

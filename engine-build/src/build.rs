@@ -19,7 +19,7 @@ use crate::onnx::external::write_parameters;
 use crate::output::PartialBundle;
 use crate::progress::Progress;
 use crate::tokenizer::TokenizerFiles;
-use bundle::extras;
+use bundle::extras::{self, PopularFiles};
 use bundle::manifest::{
     Dtype, ENCODER_FILE, ENCODER_WEIGHTS_FILE, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quality,
     Quantization, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE, hexadecimal,
@@ -227,7 +227,9 @@ fn read_extras(options: &BuildOptions) -> Result<Vec<(&'static str, Vec<u8>)>, B
         files.push((extras::BLOCKLIST_FILE, text.into_bytes()));
     }
     if let Some(path) = &options.popular {
-        files.push((extras::POPULAR_FILE, extras::popular_map(extras::read_popular(path)?)?));
+        let popular = PopularFiles::new(&extras::read_popular(path)?)?;
+        files.push((extras::POPULAR_FILE, popular.map));
+        files.push((extras::POPULAR_COUNTS_FILE, popular.counts));
     }
     if let Some(channel) = read_channel(options)? {
         let json = serde_json::to_vec_pretty(&channel);

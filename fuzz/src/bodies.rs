@@ -5,23 +5,24 @@
 //! is asserted.
 
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use bundle::Manifest;
-use bundle::extras::{POPULAR_FILE, popular_map, read_blocklist, read_popular};
+use bundle::extras::{POPULAR_FILE, PopularFiles, read_blocklist, read_popular};
 use bundle::limits::{MAX_LAYERS, MAX_VOCAB};
 use bundle::manifest::{WEIGHTS_FILE, seal};
+use completion::popular::{Lookup, PopularQueries};
 use completion::text::blocklist::Blocklist;
 use completion::text::query::Query;
 use completion::text::{Method, Opening, Text, TokenId};
-use completion::typing::channel::Channel;
+use completion::typing::channel::{Channel, Costs};
+use completion::typing::{Tolerance, Typed};
 use engine_build::check_weights;
 use foretype::engine::Completion;
 use foretype::error::Error;
 use foretype::http::openai::CompletionRequest;
 use foretype::http::suggest::Invocation;
 use foretype::http::{body, json, lines};
-use foretype::popular::Popular;
 
 #[path = "operators.rs"]
 mod operators;
@@ -218,7 +219,7 @@ pub fn typing(data: &[u8]) {
     assert_eq!(serde_json::to_string(&again).expect("a channel is JSON"), written);
 }
 
-/// A blocklist, popular queries as lines, and their map as a bundle has it.
+/// A blocklist, popular queries as lines, and their map and counts as a bundle has them.
 pub fn extras(data: &[u8]) {
     let folder = scratch();
     let path = folder.path().join(POPULAR_FILE);
@@ -226,17 +227,27 @@ pub fn extras(data: &[u8]) {
     if let Ok(terms) = read_blocklist(&path) {
         drop(Blocklist::new(terms.iter().map(String::as_str)));
     }
-    if let Ok(Some(popular)) = Popular::open(folder.path()) {
-        drop(popular.best("a", 3));
-    }
     if let Ok(counts) = read_popular(&path) {
-        let queries: Vec<String> = counts.keys().cloned().collect();
-        popular_map(counts.clone()).expect("sorted keys make a map");
-        let popular = Popular::from_counts(counts).expect("sorted keys make a map");
-        for query in queries.iter().take(8) {
+        let files = PopularFiles::new(&counts).expect("sorted keys make a map");
+        let popular = PopularQueries::new(files.map, &files.counts).expect("the files belong together");
+        for query in counts.keys().take(8) {
             let typed = query.chars().next().map(String::from).unwrap_or_default();
-            let best = popular.best(&typed, 3);
-            assert!(best.iter().all(|(query, share)| query.starts_with(&typed) && (0.0..=1.0).contains(share)));
+            let found = popular.find(Lookup::new(&typed, None, 3));
+            assert!(found.hits.iter().all(|hit| hit.text.starts_with(&typed) && (0.0..=1.0).contains(&hit.joint)));
         }
+        look_up(&popular);
     }
+    // The first byte says how many counts stand at the end.
+    let counts = data.first().map_or(0, |&count| 8 * usize::from(count));
+    let (map, counts) = data.split_at(data.len().saturating_sub(counts));
+    if let Ok(popular) = PopularQueries::new(map.to_vec(), counts) {
+        look_up(&popular);
+    }
+}
+
+fn look_up(popular: &PopularQueries) {
+    static COSTS: LazyLock<Arc<Costs>> = LazyLock::new(|| Arc::new(Channel::default().costs()));
+    let typed = "heta pump";
+    drop(popular.find(Lookup::new(typed, None, 3)));
+    drop(popular.find(Lookup::new(typed, Typed::tolerant(typed, Tolerance::Auto, &COSTS).as_ref(), 3)));
 }

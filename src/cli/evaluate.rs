@@ -17,7 +17,7 @@ use crate::evaluate::metrics::Keystroke;
 use crate::evaluate::report::{self, Run};
 use crate::evaluate::{Contender, Replay, ReplayOptions, typos};
 use crate::models::folder;
-use crate::popular::Popular;
+use crate::popular;
 use backends::options;
 use scheduler::scheduler::Scheduler;
 use scheduler::threads::calibrate::calibrate;
@@ -34,11 +34,11 @@ pub struct EvaluateArgs {
     /// Queries of each file; they are taken at even distances. Default: all.
     #[arg(long, env = "FORETYPE_LIMIT", value_name = "N")]
     limit: Option<usize>,
-    /// A file of query, tab, count lines for the method `popular`. Default: the bundle's own.
+    /// A file of query, tab, count lines for the methods with popular queries. Default: the bundle's own.
     #[arg(long, env = "FORETYPE_POPULAR", value_name = "FILE")]
     popular: Option<PathBuf>,
-    /// Type with errors, drawn with this seed: lists for right and for mistyped text, in other case and width, and what
-    /// they cost. The keystrokes of whole queries are left out then.
+    /// Type with errors, drawn with this seed: lists for right and for mistyped text, in other case, width and accents,
+    /// and what they cost. The keystrokes of whole queries are left out then.
     #[arg(long, env = "FORETYPE_TYPOS", value_name = "SEED")]
     typos: Option<u64>,
     /// Queries of the first file to type with an empty prefix cache before each keystroke, to measure cold answers; 0
@@ -63,13 +63,15 @@ impl EvaluateArgs {
         let mut scheduler = Scheduler::new(backend, options.requests.pool.prefix_cache_bytes);
         calibrate(&mut scheduler, text.prompt()[0])?;
         let popular = match &self.popular {
-            Some(file) => Some(Popular::from_counts(bundle::extras::read_popular(file)?)?),
-            None => Popular::open(&path)?,
+            Some(file) => Some(popular::read(file)?),
+            None => popular::open(&path)?,
         };
-        if popular.is_none() && self.method.contains(&Contender::Popular) {
-            return Err(
-                "the method popular needs popular queries; name a file of query<TAB>count with --popular".into()
-            );
+        if let (None, Some(method)) = (&popular, self.method.iter().find(|method| method.is_popular())) {
+            let name = method.name();
+            return Err(format!(
+                "the method {name} needs popular queries; name a file of query<TAB>count with --popular"
+            )
+            .into());
         }
         let mut replay = Replay {
             text: &text,
@@ -81,6 +83,7 @@ impl EvaluateArgs {
                 context,
                 cold: false,
                 lookahead: false,
+                popular_weight: options.requests.popular_weight,
             },
         };
         if let Some(seed) = self.typos {
@@ -103,17 +106,21 @@ impl EvaluateArgs {
 
     /// Types each query right and wrong, and prints what each contender makes of it.
     fn replay_typos(&self, replay: &mut Replay<'_>, seed: u64) -> Result<(), Box<dyn Error>> {
-        let mut report = String::new();
+        let (mut report, mut lists) = (String::new(), String::new());
         for file in &self.queries {
             let set = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let queries = read_queries(file, self.limit)?;
             let typos = typos::run(replay, &queries, &self.method, seed)?;
             writeln!(report, "{set}, {} queries, seed {seed}\n\n{}\n", queries.len(), typos::table(&typos))?;
+            for list in typos::lists(&set, &queries, &typos) {
+                writeln!(lists, "{}", serde_json::to_string(&list)?)?;
+            }
         }
         print!("{report}");
         if let Some(folder) = &self.results {
             std::fs::create_dir_all(folder)?;
             std::fs::write(folder.join("evaluate-typos.txt"), &report)?;
+            std::fs::write(folder.join("evaluate-typos.jsonl"), &lists)?;
         }
         Ok(())
     }
@@ -155,7 +162,7 @@ fn report_text(manifest: &Manifest, runs: &[Run], extra: &Extra) -> Result<Strin
     writeln!(out, "model {}, {queries} queries a set\n\n{}\n", manifest.name, report::quality(runs))?;
     writeln!(out, "MRR@10 by characters typed\n\n{}\n", report::by_length(runs))?;
     writeln!(out, "paired differences, bootstrap over queries\n\n{}\n", report::differences(runs))?;
-    let warm = runs.iter().filter(|run| run.contender != Contender::Popular);
+    let warm = runs.iter().filter(|run| !run.contender.is_without_model());
     let names: Vec<(String, &[Keystroke])> =
         warm.map(|run| (format!("{} {}, warm", run.set, run.contender.name()), run.keystrokes.as_slice())).collect();
     let extra = extra.iter().map(|(name, keystrokes)| (*name, keystrokes.as_slice()));

@@ -7,8 +7,7 @@ use super::model::{Model, in_range};
 use super::options::{DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS, MAX_SUGGESTIONS};
 use super::running::Finisher;
 use crate::error::{Error, Kind};
-use crate::popular::Popular;
-use completion::popular::{PopularQueries, merge_popular};
+use completion::popular::{Merging, PopularQueries};
 use completion::text::Method;
 use completion::text::query::{Query, QueryError};
 use completion::typing::Tolerance;
@@ -55,7 +54,7 @@ impl Model {
             max_new_tokens,
             context: self.context,
             method: completion.method,
-            tolerance: completion.tolerance.unwrap_or(self.options.tolerance),
+            tolerance: self.tolerance(completion),
             min_probability: self.options.min_probability,
         };
         let search = Search::new(Arc::clone(&self.text), query.as_str().to_owned(), options);
@@ -70,20 +69,24 @@ impl Model {
         }
     }
 
+    fn tolerance(&self, completion: &Completion) -> Tolerance {
+        completion.tolerance.unwrap_or(self.options.tolerance)
+    }
+
     /// Merges popular queries into the answer to a typed text, unless that has a blocked term.
-    pub(super) fn merge(&self, popular: Arc<Popular>, completion: &Completion) -> Finisher<Completions> {
+    pub(super) fn merge(&self, popular: Arc<PopularQueries>, completion: &Completion) -> Finisher<Completions> {
         let (text, weight) = (Arc::clone(&self.text), self.options.popular_weight);
         let typed = Query::new(&completion.input, self.options.max_characters);
         let typed = typed.map_or_else(|_| completion.input.clone(), |query| query.as_str().to_owned());
         let count = completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS);
+        let (method, tolerance) = (completion.method, self.tolerance(completion));
         Box::new(move |answer| {
             if answer.finish == Finish::Blocked {
                 return answer;
             }
             answer.map(|completions| {
-                let mut shares = popular.best(&typed, count);
-                shares.retain(|(query, _)| !text.blocks(query.as_bytes(), true));
-                merge_popular(completions, PopularQueries { shares, weight }, &typed, count)
+                let merging = Merging { text: &text, typed: &typed, method, tolerance, count, weight };
+                popular.merge_into(completions, merging)
             })
         })
     }

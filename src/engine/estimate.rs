@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use backends::options::{self, BackendOptions};
-use bundle::extras::POPULAR_FILE;
+use bundle::extras::{POPULAR_COUNTS_FILE, POPULAR_FILE};
 use bundle::manifest::{ENCODER_WEIGHTS_FILE, Manifest, TOKENIZER_FILE, WEIGHTS_FILE};
 
 use super::load::EngineError;
@@ -17,7 +17,8 @@ const TOKENIZER_FACTOR: u64 = 32;
 pub fn memory_bytes(bundle: &Path, manifest: &Manifest, options: &EngineOptions) -> u64 {
     let file = |name| std::fs::metadata(bundle.join(name)).map_or(0, |file| file.len());
     let weights = file(WEIGHTS_FILE).saturating_add(file(ENCODER_WEIGHTS_FILE));
-    let shared = file(TOKENIZER_FILE).saturating_mul(TOKENIZER_FACTOR).saturating_add(file(POPULAR_FILE));
+    let popular = file(POPULAR_FILE).saturating_add(file(POPULAR_COUNTS_FILE));
+    let shared = file(TOKENIZER_FILE).saturating_mul(TOKENIZER_FACTOR).saturating_add(popular);
     let replicas = options.requests.pool.replicas as u64;
     weights.saturating_mul(replicas).saturating_add(caches(manifest, options)).saturating_add(shared)
 }

@@ -7,6 +7,7 @@ use backends::onnxruntime::CpuLevel;
 use backends::options;
 use bundle::extras::{BLOCKLIST_FILE, ExtrasError, TYPING_FILE, read_blocklist, read_text as read_text_file};
 use bundle::manifest::Manifest;
+use completion::popular::PopularQueries;
 use completion::text::Text;
 use completion::text::blocklist::Blocklist;
 use completion::typing::channel::Channel;
@@ -15,7 +16,7 @@ use scheduler::{Loader, PoolError};
 
 use super::options::EngineOptions;
 use super::tokenizer::{TokenizerError, read_text};
-use crate::popular::{Popular, PopularError};
+use crate::popular::{self, PopularFileError};
 
 /// Why a bundle can't be served.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +26,7 @@ pub enum EngineError {
     Tokenizer(#[from] TokenizerError),
     /// The popular queries can't be read.
     #[error(transparent)]
-    Popular(#[from] PopularError),
+    Popular(#[from] PopularFileError),
     /// The blocklist can't be read.
     #[error(transparent)]
     Extras(#[from] ExtrasError),
@@ -68,7 +69,7 @@ pub struct EngineParts {
     /// Tokenizer and blocklist.
     pub text: Text,
     /// Popular queries, if the bundle has any.
-    pub popular: Option<Popular>,
+    pub popular: Option<PopularQueries>,
     /// The sizes that the backend was made for.
     pub limits: Limits,
     /// Loads the backend; each model thread calls it.
@@ -96,7 +97,7 @@ impl EngineParts {
         let (folder, owned, backend) = (bundle.to_owned(), manifest.clone(), options.backend.clone());
         let load: Loader = Arc::new(move || options::load(&folder, &owned, &backend));
         let limits = options::limits(manifest, &options.backend);
-        let (name, popular) = (manifest.name.clone(), Popular::open(bundle)?);
+        let (name, popular) = (manifest.name.clone(), popular::open(bundle)?);
         let cpu_level = options.backend.cpu_level(manifest);
         Ok(Self { name, text, popular, limits, load, cpu_level })
     }

@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ::completion::popular::PopularQueries;
 use ::completion::{Completions, Generated, Task, TaskOutput};
 use backends::onnxruntime::CpuLevel;
 use bundle::manifest::Manifest;
@@ -47,7 +48,6 @@ pub use self::running::{Piece, Running, TaskResult};
 pub use self::tokenizer::{TokenizerError, read_text};
 use crate::error::Error;
 use crate::metrics::{self, Metrics, ModelMetrics};
-use crate::popular::Popular;
 
 /// A loaded model that answers requests.
 pub struct Engine {
@@ -55,7 +55,7 @@ pub struct Engine {
     model: Model,
     pool: Pool,
     sessions: Mutex<Sessions>,
-    popular: Option<Arc<Popular>>,
+    popular: Option<Arc<PopularQueries>>,
     metrics: Arc<ModelMetrics>,
     cpu_level: Option<CpuLevel>,
     /// Given back when the model's threads and memory are gone, so it comes last.
@@ -262,8 +262,9 @@ struct Checked<'a> {
 
 /// The answer to a text that has a blocked term.
 fn blocked() -> Answer<TaskOutput> {
+    let nothing = Completions { suggestions: Vec::new(), proven: true, typed_log_prob: None, readings: None };
     Answer {
-        result: TaskOutput::Suggestions(Completions { suggestions: Vec::new(), proven: true, typed_log_prob: None }),
+        result: TaskOutput::Suggestions(nothing),
         finish: Finish::Blocked,
         usage: Usage::default(),
         queued: Duration::ZERO,

@@ -240,6 +240,7 @@ mod tests {
                 suggestions: Vec::new(),
                 proven: true,
                 typed_log_prob: None,
+                readings: None,
             }),
             finish: Finish::Complete,
             usage: Usage::default(),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::metrics::{Keystroke, ranks};
-use crate::popular::Popular;
+use completion::popular::{Hit, Lookup, Merging, PopularQueries};
 use completion::text::{Method, Text};
-use completion::typing::Tolerance;
+use completion::typing::{Tolerance, Typed};
 use completion::{Completions, Search, SearchOptions, Task};
 use scheduler::Usage;
 use scheduler::backend::BackendError;
@@ -28,6 +28,10 @@ pub enum Contender {
     Naive,
     /// The popular queries that begin with the typed text; no model.
     Popular,
+    /// The popular queries that the typed text may stand for; no model.
+    PopularTolerant,
+    /// The model with typing errors and the popular queries, as a server merges them.
+    Merged,
 }
 
 impl Contender {
@@ -39,6 +43,25 @@ impl Contender {
             Self::Healed => "healed",
             Self::Naive => "naive",
             Self::Popular => "popular",
+            Self::PopularTolerant => "popular-tolerant",
+            Self::Merged => "merged",
+        }
+    }
+
+    /// Whether it needs popular queries.
+    pub fn is_popular(self) -> bool {
+        matches!(self, Self::Popular | Self::PopularTolerant | Self::Merged)
+    }
+
+    /// Whether it asks no model.
+    pub fn is_without_model(self) -> bool {
+        matches!(self, Self::Popular | Self::PopularTolerant)
+    }
+
+    fn tolerance(self) -> Tolerance {
+        match self {
+            Self::Tolerant | Self::PopularTolerant | Self::Merged => Tolerance::Auto,
+            Self::Exact | Self::Healed | Self::Naive | Self::Popular => Tolerance::Off,
         }
     }
 }
@@ -56,6 +79,8 @@ pub struct ReplayOptions {
     pub cold: bool,
     /// Prepare for the next keystroke after each answer, as an idle server does; that time is not the person's.
     pub lookahead: bool,
+    /// Weight of the popular queries, for [`Contender::Merged`].
+    pub popular_weight: f64,
 }
 
 /// An engine to type at.
@@ -64,8 +89,8 @@ pub struct Replay<'a> {
     pub text: &'a Arc<Text>,
     /// The scheduler that runs the model.
     pub scheduler: &'a mut Scheduler,
-    /// Popular queries, for [`Contender::Popular`].
-    pub popular: Option<&'a Popular>,
+    /// Popular queries, for the contenders that need them.
+    pub popular: Option<&'a PopularQueries>,
     /// The options of the replay.
     pub options: ReplayOptions,
 }
@@ -114,21 +139,17 @@ impl Replay<'_> {
         let started = Instant::now();
         let mut keystroke = Keystroke::default();
         let mut ahead = None;
-        let list: Vec<String> = match contender {
-            Contender::Popular => self
-                .popular
-                .map(|p| p.best(typed, LIST).into_iter().map(|(query, _)| query).collect())
-                .unwrap_or_default(),
-            Contender::Exact | Contender::Tolerant | Contender::Healed | Contender::Naive => {
-                let (completions, usage, next) = self.search(typed, contender)?;
-                ahead = next;
-                keystroke.forwards = usage.forwards;
-                keystroke.computed = usage.positions_computed;
-                keystroke.typed_computed = usage.typed_positions_computed;
-                keystroke.saved = usage.positions_saved;
-                keystroke.proven = completions.proven;
-                completions.suggestions.into_iter().map(|suggestion| suggestion.text).collect()
-            }
+        let list: Vec<String> = if contender.is_without_model() {
+            self.hits(typed, contender).into_iter().map(|hit| hit.text).collect()
+        } else {
+            let (completions, usage, next) = self.search(typed, contender)?;
+            ahead = next;
+            keystroke.forwards = usage.forwards;
+            keystroke.computed = usage.positions_computed;
+            keystroke.typed_computed = usage.typed_positions_computed;
+            keystroke.saved = usage.positions_saved;
+            keystroke.proven = completions.proven;
+            completions.suggestions.into_iter().map(|suggestion| suggestion.text).collect()
         };
         keystroke.latency_ms = started.elapsed().as_secs_f64() * 1000.0;
         if let Some(next) = ahead {
@@ -142,12 +163,18 @@ impl Replay<'_> {
     /// # Errors
     /// The engine's.
     pub fn list(&mut self, typed: &str, contender: Contender) -> Result<(Vec<String>, Vec<f64>), BackendError> {
-        if contender == Contender::Popular {
-            let best = self.popular.map(|popular| popular.best(typed, LIST)).unwrap_or_default();
-            return Ok(best.into_iter().unzip());
+        if contender.is_without_model() {
+            return Ok(self.hits(typed, contender).into_iter().map(|hit| (hit.text, hit.joint)).unzip());
         }
         let (completions, ..) = self.search(typed, contender)?;
         Ok(completions.suggestions.into_iter().map(|suggestion| (suggestion.text, suggestion.probability)).unzip())
+    }
+
+    /// The popular queries that the typed text may stand for, without a model.
+    fn hits(&self, typed: &str, contender: Contender) -> Vec<Hit> {
+        let Some(popular) = self.popular else { return Vec::new() };
+        let typing = Typed::tolerant(typed, contender.tolerance(), self.text.costs());
+        popular.find(Lookup::new(typed, typing.as_ref(), LIST)).hits
     }
 
     /// Searches; returns what was found, what it cost, and the search to prepare with, if that is asked for.
@@ -159,9 +186,9 @@ impl Replay<'_> {
         let method = match contender {
             Contender::Healed => Method::Healed,
             Contender::Naive => Method::Naive,
-            Contender::Exact | Contender::Tolerant | Contender::Popular => Method::Exact,
+            _ => Method::Exact,
         };
-        let tolerance = if contender == Contender::Tolerant { Tolerance::Auto } else { Tolerance::Off };
+        let tolerance = contender.tolerance();
         let options = SearchOptions {
             suggestions: LIST,
             beams: self.options.beams,
@@ -174,13 +201,15 @@ impl Replay<'_> {
         let search = Search::new(Arc::clone(self.text), typed.to_owned(), options);
         // A server refuses what the context has no room for.
         if self.text.prompt().len() + search.typed_tokens() >= self.options.context {
-            return Ok((
-                Completions { suggestions: Vec::new(), proven: false, typed_log_prob: None },
-                Usage::default(),
-                None,
-            ));
+            let nothing = Completions { suggestions: Vec::new(), proven: false, typed_log_prob: None, readings: None };
+            return Ok((nothing, Usage::default(), None));
         }
-        self.finish(search)
+        let (completions, usage, next) = self.finish(search)?;
+        let popular = self.popular.filter(|_| contender == Contender::Merged);
+        let weight = self.options.popular_weight;
+        let merging = Merging { text: self.text, typed, method, tolerance, count: LIST, weight };
+        let merged = popular.map(|popular| popular.merge_into(completions.clone(), merging));
+        Ok((merged.unwrap_or(completions), usage, next))
     }
 
     fn finish(&mut self, search: Search) -> Result<(Completions, Usage, Option<Search>), BackendError> {

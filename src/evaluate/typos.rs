@@ -39,10 +39,12 @@ pub enum Style {
     FullWidth,
     /// Without the query's accents; only queries that have some.
     NoAccents,
+    /// With an accent on the first vowel of each word that isn't a code.
+    Accents,
 }
 
 impl Style {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Right,
         Self::OneError,
         Self::TwoErrors,
@@ -50,12 +52,8 @@ impl Style {
         Self::Capitals,
         Self::FullWidth,
         Self::NoAccents,
+        Self::Accents,
     ];
-
-    /// Whether the whole text is typed in another style, without errors.
-    fn is_styled(self) -> bool {
-        matches!(self, Self::TitleCase | Self::Capitals | Self::FullWidth | Self::NoAccents)
-    }
 
     fn name(self) -> &'static str {
         match self {
@@ -66,7 +64,13 @@ impl Style {
             Self::Capitals => "CAPITALS",
             Self::FullWidth => "full width",
             Self::NoAccents => "no accents",
+            Self::Accents => "áccents",
         }
+    }
+
+    /// Whether a text must get the list that it gets in the plain style.
+    fn is_styled(self) -> bool {
+        !matches!(self, Self::Right | Self::OneError | Self::TwoErrors)
     }
 }
 
@@ -74,6 +78,10 @@ impl Style {
 pub struct Asked {
     /// Index of the query.
     query: usize,
+    /// What was typed.
+    typed: String,
+    /// The beginning of the query that was meant.
+    meant: String,
     /// Rank of the query in the list for what was typed; `None` if it is not in the list.
     rank: Option<usize>,
     /// Rank of the query in the list for the right text; `None` if it is not in the list.
@@ -150,12 +158,13 @@ fn ask(
     let (cost, list) = replay.keystroke(typed, contender)?;
     let again_ms = replay.keystroke(typed, contender)?.0.latency_ms;
     // In another style a text must get what it gets in the plain one; else its exact list is the measure.
-    let is_styled = style.is_styled();
-    let plain = if contender == Contender::Tolerant && !is_styled { Contender::Exact } else { contender };
+    let plain = if contender == Contender::Tolerant && !style.is_styled() { Contender::Exact } else { contender };
     let (right, exact) = replay.list(meant, plain)?;
     let certain = exact.first().is_some_and(|&probability| probability >= 0.5);
     Ok(Asked {
         query: index,
+        typed: typed.clone(),
+        meant: meant.clone(),
         rank: rank(&list),
         right: rank(&right),
         same: list == right,
@@ -250,11 +259,59 @@ fn styled(text: &str, style: Style) -> String {
             title.collect()
         }
         Style::NoAccents => fold::without_accents(text),
+        Style::Accents => {
+            let words = words::classify(text).characters;
+            let mut is_marked = false;
+            let marked = text.chars().zip(words).map(|(c, word)| {
+                is_marked &= c.is_alphabetic();
+                let vowel = "aeiouAEIOU".find(c).filter(|_| !is_marked && !word.is_code);
+                let accented = vowel.and_then(|at| "áéíóúÁÉÍÓÚ".chars().nth(at));
+                is_marked |= accented.is_some();
+                accented.unwrap_or(c)
+            });
+            marked.collect()
+        }
         Style::FullWidth => {
             let wide = |c: char| char::from_u32(u32::from(c) - 0x21 + 0xff01).unwrap_or(c);
             text.chars().map(|c| if ('!'..='~').contains(&c) { wide(c) } else { c }).collect()
         }
     }
+}
+
+/// A list, for programs.
+#[derive(Debug, serde::Serialize)]
+pub struct List<'a> {
+    set: &'a str,
+    method: &'static str,
+    style: &'static str,
+    /// The query that was meant.
+    query: &'a str,
+    /// What was typed.
+    typed: &'a str,
+    /// The beginning of the query that was meant.
+    meant: &'a str,
+    /// Rank of the query in the list.
+    rank: Option<usize>,
+    /// Whether the list is that of the right text: see [`run`].
+    same: bool,
+    latency_ms: f64,
+}
+
+/// All lists, in order.
+pub fn lists<'a>(set: &'a str, queries: &'a [String], typed: &'a [Typed]) -> impl Iterator<Item = List<'a>> {
+    typed.iter().flat_map(move |Typed { contender, style, asked }| {
+        asked.iter().map(move |asked| List {
+            set,
+            method: contender.name(),
+            style: style.name(),
+            query: &queries[asked.query],
+            typed: &asked.typed,
+            meant: &asked.meant,
+            rank: asked.rank,
+            same: asked.same,
+            latency_ms: asked.cost.latency_ms,
+        })
+    })
 }
 
 /// One row for each style and contender.
@@ -330,5 +387,6 @@ mod tests {
         assert_eq!(styled("ab c", Style::FullWidth), "ａｂ ｃ");
         let typed = |query: &str, rng: &mut StdRng| mistype(query, Style::NoAccents, rng).len();
         assert_eq!((typed("crème brûlée torch", &mut rng), typed("lens module", &mut rng)), (2, 0));
+        assert_eq!(styled("heat $PARA (pump", Style::Accents), "héat $PARA (púmp");
     }
 }

@@ -171,7 +171,7 @@ fn a_blocklist_prunes_and_popular_queries_are_merged() {
     let mut options = BuildOptions::new(repository("models/demo"), folder.path().join("bundle"));
     (options.blocklist, options.popular) = (Some(blocklist), Some(popular));
     let manifest = engine_build::build(&options, &()).unwrap();
-    assert!(["blocklist.txt", "popular.fst"].iter().all(|name| manifest.file(name).is_some()));
+    assert!(["blocklist.txt", "popular.fst", "popular.counts"].iter().all(|name| manifest.file(name).is_some()));
     let server = TestServer::with(Engine::load(&options.out, &manifest, &engine_options(), &Metrics::new()).unwrap());
     let texts = |typed: &str| -> (Vec<String>, String) {
         let json = server.post(&serde_json::json!({ "input": typed }).to_string()).json();

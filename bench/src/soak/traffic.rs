@@ -258,8 +258,9 @@ impl Client {
     }
 
     fn judge(&self, status: u16, answer: &[u8], is_right: impl Fn(u16, &str) -> bool) -> Verdict {
-        match judge(status, &String::from_utf8_lossy(answer), is_right) {
-            Verdict::Wrong(what) if self.target.fails && what.contains("the model failed on this request") => {
+        let answer = String::from_utf8_lossy(answer);
+        match judge(status, &answer, is_right) {
+            Verdict::Wrong(_) if self.target.fails && answer.contains("the model failed on this request") => {
                 Verdict::Refused(status)
             }
             verdict => verdict,

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 pub const BLOCKLIST_FILE: &str = "blocklist.txt";
 /// The probabilities of typing errors in a bundle and beside a checkpoint: see `completion::typing::channel::Channel`.
 pub const TYPING_FILE: &str = "typing.json";
-/// The popular queries in a bundle: a finite-state map from query to count.
+/// The popular queries in a bundle: a finite-state map from query to its place in the alphabet, from 0.
 pub const POPULAR_FILE: &str = "popular.fst";
+/// The counts of the popular queries in a bundle, in the order of their places: 8 bytes each, the lowest first.
+pub const POPULAR_COUNTS_FILE: &str = "popular.counts";
 /// File name of popular queries beside a checkpoint: lines of query, tab, count.
 pub const POPULAR_SOURCE: &str = "popular.tsv";
 
@@ -116,12 +118,25 @@ fn is_query(query: &str) -> bool {
     !query.is_empty() && query.trim() == query && !query.contains("  ") && !query.contains(char::is_control)
 }
 
-/// The finite-state map of popular queries, as it is stored.
-///
-/// # Errors
-/// The map builder's; none for keys that come sorted.
-pub fn popular_map(counts: BTreeMap<String, u64>) -> Result<Vec<u8>, ExtrasError> {
-    Ok(fst::Map::from_iter(counts)?.into_fst().into_inner())
+/// Popular queries as they are stored.
+#[derive(Clone, Debug)]
+pub struct PopularFiles {
+    /// See [`POPULAR_FILE`].
+    pub map: Vec<u8>,
+    /// See [`POPULAR_COUNTS_FILE`].
+    pub counts: Vec<u8>,
+}
+
+impl PopularFiles {
+    /// From queries with their counts.
+    ///
+    /// # Errors
+    /// The map builder's; none for keys that come sorted.
+    pub fn new(queries: &BTreeMap<String, u64>) -> Result<Self, ExtrasError> {
+        let map = fst::Map::from_iter(queries.keys().zip(0..))?;
+        let counts = queries.values().flat_map(|count| count.to_le_bytes()).collect();
+        Ok(Self { map: map.into_fst().into_inner(), counts })
+    }
 }
 
 /// Reads a blocklist: its terms, without comments (`#`) and empty lines. A `*` at a term's end stands for any end of
@@ -173,8 +188,10 @@ mod tests {
         let (_folder, path) = file("heat pump\t12\nlens\t3\n\nheat pump\t1\n");
         let counts = read_popular(&path).unwrap();
         assert_eq!(counts.iter().map(|(q, n)| (q.as_str(), *n)).collect::<Vec<_>>(), [("heat pump", 13), ("lens", 3)]);
-        let map = fst::Map::new(popular_map(counts).unwrap()).unwrap();
-        assert_eq!(map.get("heat pump"), Some(13));
+        let files = PopularFiles::new(&counts).unwrap();
+        let map = fst::Map::new(files.map).unwrap();
+        assert_eq!((map.get("heat pump"), map.get("lens")), (Some(0), Some(1)));
+        assert_eq!(files.counts, [13u64, 3].map(u64::to_le_bytes).concat());
         let wrong = ["heat pump 12", "heat pump\tmany", "\t7", "b\t-1", "b\t0", "heat  pump\t1", " b\t1", "b\u{7}\t1"];
         for wrong in wrong.map(|line| format!("a\t1\n{line}")) {
             let (_folder, path) = file(&wrong);

@@ -37,7 +37,7 @@
 //! | [`typing`] | how people type what they mean: edits, folding, alignment |
 //! | [`search`], [`sampling`], [`task`] | the two state machines, and either of them |
 //! | [`paths`], [`distribution`] | what they ask for, and what they are given |
-//! | [`token_choice`], [`popular`] | one token of a distribution; suggestions merged with popular queries |
+//! | [`token_choice`], [`popular`] | one token of a distribution; popular queries, and suggestions merged with them |
 //!
 //! Deliberately absent: threads, clocks, I/O, async, and every engine.
 
@@ -62,7 +62,7 @@ pub use self::distribution::{Distribution, Logits};
 pub use self::paths::{NodeIndex, Partition, Paths, Prompt, Wanted};
 pub use self::sampling::{Generated, SampledToken, Sampling, SamplingOptions, Sequence, SequenceFinish};
 pub use self::search::{Search, SearchOptions, SearchStats};
-pub use self::suggestion::{Completions, Meaning, Suggestion};
+pub use self::suggestion::{Completions, Meaning, Readings, Suggestion};
 pub use self::task::{Task, TaskOutput};
 use self::text::TokenId;
 pub use self::token_choice::TokenChoice;

@@ -149,6 +149,8 @@ pub struct Search {
     typing: Option<Typed>,
     /// The search for corrections while it goes on.
     corrections: Option<Corrections>,
+    /// Log of the probability that queries begin with the typed bytes, words included that the model doesn't know.
+    as_typed_log_prob: f64,
     /// Log of the probability that the typed text was typed at all, whatever it means: suggestions are relative to it.
     readings_log_prob: f64,
     /// The most probable beam that was dropped unexpanded.
@@ -164,8 +166,7 @@ impl Search {
     /// Starts a search. What was typed must leave room in the context: see [`Search::typed_tokens`].
     pub fn new(text: Arc<Text>, typed: String, options: SearchOptions) -> Self {
         let tolerance = if text.rule(options.method).is_canonical() { options.tolerance } else { Tolerance::Off };
-        let typing = (tolerance != Tolerance::Off).then(|| Typed::new(&typed, tolerance, text.costs()));
-        let mut typing = typing.filter(|typing| !typing.is_empty());
+        let mut typing = Typed::tolerant(&typed, tolerance, text.costs());
         let mut paths = Paths::new(text.prompt().to_vec());
         let readings = Reading::all(&text, typed, typing.as_mut(), &options);
         let readings = readings.into_iter().map(|reading| reading.with_nodes(&mut paths)).collect();
@@ -175,6 +176,7 @@ impl Search {
             completed: TopCompletions::new(options.suggestions),
             typing,
             corrections: None,
+            as_typed_log_prob: 0.0,
             readings_log_prob: 0.0,
             text,
             readings,

@@ -53,4 +53,22 @@ pub struct Completions {
     /// Natural logarithm of the probability that the model gives to queries that begin with exactly the typed text;
     /// `None` if the search ended before that was known.
     pub typed_log_prob: Option<f64>,
+    /// How probable it is that the text was typed; `None` if the search ended before that was known.
+    pub readings: Option<Readings>,
+}
+
+/// Natural logarithms of how probable it is that a person types the text, whatever that means.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Readings {
+    /// Queries that begin with exactly the typed text, words included that the model doesn't know.
+    pub as_typed: f64,
+    /// All readings of the typed text that were found: the probabilities of suggestions are relative to it.
+    pub all: f64,
+}
+
+impl Default for Readings {
+    /// Of a text that no one types.
+    fn default() -> Self {
+        Self { as_typed: f64::NEG_INFINITY, all: f64::NEG_INFINITY }
+    }
 }

@@ -1,7 +1,7 @@
 //! The answer of a search so far, the settled part of it, and whether it is proven.
 
 use super::{Search, Truncated};
-use crate::suggestion::{Completions, Meaning, Suggestion};
+use crate::suggestion::{Completions, Meaning, Readings, Suggestion};
 use crate::typing::alignment::{Alignment, Finished};
 
 impl Search {
@@ -12,7 +12,9 @@ impl Search {
             let truncated = self.truncated_texts(self.options.suggestions - suggestions.len());
             suggestions.extend(truncated.into_iter().map(|(text, joint)| self.suggestion(text, joint, false)));
         }
-        Completions { suggestions, proven: self.is_proven(), typed_log_prob: self.typed_log_prob }
+        let readings = Readings { as_typed: self.as_typed_log_prob, all: self.readings_log_prob };
+        let readings = self.typed_log_prob.map(|_| readings);
+        Completions { suggestions, proven: self.is_proven(), typed_log_prob: self.typed_log_prob, readings }
     }
 
     /// Whether [`Search::settled`] has a suggestion.

@@ -106,6 +106,7 @@ impl Search {
         self.begin_corrections(&joints, &mut weights);
         let raised = |(reading, weight): (&Reading, &Weight)| weight.joint + weight.lift - reading.cost;
         let all: Vec<f64> = self.readings.iter().zip(&weights).map(raised).collect();
+        self.as_typed_log_prob = all[0];
         self.readings_log_prob = log_sum(all.iter().copied());
         for beam in &mut self.beams {
             let reading = beam.prefix.reading.unwrap_or(0);

@@ -289,6 +289,11 @@ impl Alignment {
         self.raw.cells[0].is_finite()
     }
 
+    /// Whether the text begins with what was typed, character by character.
+    pub fn is_whole(&self) -> bool {
+        self.finished.is_some_and(|finished| finished.edits == 0)
+    }
+
     /// Whether the text so far is the beginning of the plain form of what was typed, if that is another text.
     pub fn is_plain(&self) -> bool {
         self.plain.is_some_and(|plain| plain.cells[0].is_finite())

@@ -155,6 +155,12 @@ impl Typed {
         self.plain.as_ref().map(|plain| plain.characters.iter().collect())
     }
 
+    /// Prepares a text if anything may be different in what it means: with a tolerance, and unless it folds to nothing.
+    pub fn tolerant(text: &str, tolerance: Tolerance, costs: &Arc<Costs>) -> Option<Self> {
+        let typed = (tolerance != Tolerance::Off).then(|| Self::new(text, tolerance, costs));
+        typed.filter(|typed| !typed.is_empty())
+    }
+
     /// The number of folded characters: how many levels a search for corrections has.
     pub fn len(&self) -> usize {
         self.folded.len()

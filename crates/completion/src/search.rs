@@ -117,7 +117,10 @@ struct Selected {
 /// The search. See the module's documentation.
 pub struct Search {
     text: Arc<Text>,
+    /// The typed text, as suggestions spell it.
     typed: String,
+    /// Whether the tokenizer puts a space before it.
+    adds_space: bool,
     options: SearchOptions,
     openings: Vec<Opening>,
     /// The last node of each opening's path.
@@ -152,6 +155,7 @@ pub struct Search {
 impl Search {
     /// Starts a search. What was typed must leave room in the context: see [`Search::typed_tokens`].
     pub fn new(text: Arc<Text>, typed: String, options: SearchOptions) -> Self {
+        let typed = text.normalized(&typed).into_owned();
         let openings = text.openings(&typed, options.method);
         let mut paths = Paths::new(text.prompt().to_vec());
         let opening_nodes: Vec<NodeIndex> = openings
@@ -167,6 +171,7 @@ impl Search {
             typing: typing.filter(|typing| !typing.is_empty()),
             corrections: None,
             readings_log_prob: 0.0,
+            adds_space: text.adds_space(&typed),
             text,
             typed,
             options,

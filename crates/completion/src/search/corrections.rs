@@ -120,7 +120,7 @@ impl Search {
         for index in 1..joints.len() {
             let Some((parent, token)) = self.paths.step_to(NodeIndex(index)) else { continue };
             let is_first = parent == Paths::ROOT;
-            let bytes = if is_first { self.text.first_bytes(token) } else { self.text.bytes(token) };
+            let bytes = if is_first { self.token_bytes(&[], token) } else { self.text.bytes(token) };
             spelled[index] = spelled[parent.0] + bytes.map_or(0, <[u8]>::len);
         }
         spelled.into_iter().zip(joints.iter().copied()).collect()

@@ -267,13 +267,15 @@ impl CanonicalBpe {
     fn find_stuck(&self) -> HashSet<(State, TokenId)> {
         let mut stuck = HashSet::new();
         for state in self.pre_tokens.only_inside() {
-            for (token, bytes) in self.vocabulary.in_order() {
+            let leading = self.pre_tokens.leading_to(state);
+            for (token, _) in self.vocabulary.in_order() {
                 let Some(characters) = self.characters.get(token).filter(|_| !self.added.contains(&token)) else {
                     continue;
                 };
                 let path = PathState { last: Some(token), state, ..self.start() };
-                let ends = characters.tail == 0 && characters.head < bytes.len();
-                if ends && self.pre_tokens.leads_to(characters.whole, state) && !self.reaches_character(&path) {
+                let last = characters.whole.last().filter(|_| characters.tail == 0);
+                let leads = last.is_some_and(|&last| leading.has(usize::from(last)));
+                if leads && self.pre_tokens.lead_to(characters.whole, state) && !self.reaches_character(&path) {
                     stuck.insert((state, token));
                 }
             }

@@ -23,6 +23,10 @@ impl ClassSet {
         self.0 |= 1 << class;
     }
 
+    pub(super) fn has(self, class: ClassIndex) -> bool {
+        self.0 & 1 << class != 0
+    }
+
     /// Whether the sets have a class in common.
     pub(super) fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0

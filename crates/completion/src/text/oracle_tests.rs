@@ -172,6 +172,9 @@ fn random_paths_end_where_the_reference_agrees() {
             }
             let Ok(text) = String::from_utf8(oracle.spell(&tokens)) else { continue };
             let typed = oracle.typed(&text);
+            if typed == Some("") {
+                continue; // nothing but the space that would be put before a text
+            }
             let is_canonical = typed.is_some_and(|typed| oracle.encode(typed) == tokens);
             let state = oracle.follow(&tokens);
             assert_eq!(

@@ -159,15 +159,22 @@ impl PreTokens {
         self.may_end[state.index()]
     }
 
-    /// Whether characters of one pre-token can lead to a state.
-    pub(super) fn leads_to(&self, classes: &[u8], state: State) -> bool {
-        let Some((&first, rest)) = classes.split_first() else { return false };
-        // The last step decides for nearly all tokens.
-        let last = usize::from(rest.last().copied().unwrap_or(first));
-        let reached = |kind| self.states().any(|from| self.step(from, last, kind) == Some(state));
-        if !reached(Kind::Inside) && !(rest.is_empty() && (reached(Kind::Either) || reached(Kind::Border))) {
-            return false;
+    /// The classes of the characters that lead to a state within a pre-token.
+    pub(super) fn leading_to(&self, state: State) -> ClassSet {
+        let mut classes = ClassSet::default();
+        for class in 0..self.classes.count() {
+            let kinds = [Kind::Inside, Kind::Border, Kind::Either];
+            let mut steps = self.states().flat_map(|from| kinds.map(|kind| self.step(from, class, kind)));
+            if steps.any(|to| to == Some(state)) {
+                classes.insert(class);
+            }
         }
+        classes
+    }
+
+    /// Whether characters of one pre-token can lead to a state.
+    pub(super) fn lead_to(&self, classes: &[u8], state: State) -> bool {
+        let Some((&first, rest)) = classes.split_first() else { return false };
         let kinds = [Kind::Inside, Kind::Border, Kind::Either];
         let mut starts = self.states().flat_map(|from| kinds.map(|kind| self.step(from, usize::from(first), kind)));
         starts.any(|start| start.is_some_and(|start| self.steps(start, rest, Kind::Inside) == Some(state)))

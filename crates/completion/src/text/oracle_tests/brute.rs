@@ -104,8 +104,17 @@ impl Tiny {
         let written = |bytes: &[u8]| bytes.iter().map(|byte| alphabet[byte]).collect::<String>();
         let vocab: HashMap<String, usize> = self.tokens.iter().map(|token| written(token)).zip(0..).collect();
         let merges: Vec<_> = self.merges.iter().map(|(left, right)| [written(left), written(right)]).collect();
-        let added = (self.tokens.len()..).zip(&self.added);
-        let added: Vec<_> = added.map(|(id, content)| json!({ "id": id, "content": content, "special": false, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false })).collect();
+        // A token of the vocabulary that is added keeps its id.
+        let flags = json!({ "special": false, "single_word": false, "lstrip": false, "rstrip": false });
+        let mut next = self.tokens.len();
+        let added = self.added.iter().map(|content| {
+            let id = vocab.get(content).copied().unwrap_or(next);
+            next += usize::from(id == next);
+            let mut token = flags.clone();
+            (token["id"], token["content"], token["normalized"]) = (json!(id), json!(content), json!(false));
+            token
+        });
+        let added: Vec<Value> = added.collect();
         let mut json: Value =
             serde_json::from_str(&tokenizer_json(&json!(vocab), &json!(merges), &json!(added))).unwrap();
         if let Some(pre_tokenizer) = &self.pre_tokenizer {

@@ -76,7 +76,8 @@ fn every_kind_of_tokenizer_completes_what_people_type_exactly() {
         let tokenizer: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         let (_checkpoint, _folder, server) = serve(&tokenizer);
         println!("tokenizers: {}", path.display());
-        for typed in ["solar", " solar", "heat exch", "US10,123", " 2024", "12", "日本", "naïve café", "<tool_", "a  b"] {
+        for typed in ["solar", " solar", "heat exch", "US10,123", " 2024", "12", "日本", "naïve café", "<tool_", "a  b"]
+        {
             assert_eq!(complete(&server, typed, typed)["method"], "exact", "{typed:?}");
         }
         let composes = tokenizer["normalizer"]["type"] == "NFC";

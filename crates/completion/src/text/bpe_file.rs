@@ -123,7 +123,6 @@ impl AddedToken {
 struct Model {
     r#type: Option<String>,
     dropout: Option<f32>,
-    unk_token: Option<String>,
     continuing_subword_prefix: Option<String>,
     end_of_word_suffix: Option<String>,
     #[serde(default)]
@@ -172,12 +171,6 @@ pub fn from_tokenizer_json(json: &str) -> Result<BpeTokenizer, BpeFileError> {
     let special = file.added_tokens.iter().filter(|token| token.special).map(|token| token.id).collect();
     let spelling = Spelling { vocab: &file.model.vocab, byte_level, byte_fallback: file.model.byte_fallback };
     let vocabulary = read_vocabulary(&spelling, &special, &added)?;
-    if byte_level
-        && file.model.unk_token.is_some_and(|token| !token.is_empty())
-        && (0..=255u8).any(|byte| vocabulary.token(&[byte]).is_none())
-    {
-        return Err(refused("model.unk_token", "replaces bytes that the vocabulary lacks"));
-    }
     if normal_form.meta_space && !file.model.vocab.contains_key("▁") {
         return Err(refused("model.vocab", "lacks the token ▁"));
     }
@@ -330,7 +323,6 @@ mod tests {
             ("/pre_tokenizer/type", json!("Whitespace"), "pre_tokenizer Whitespace isn't"),
             ("/model/type", json!("Unigram"), "Unigram"),
             ("/model/dropout", json!(0.1), "dropout"),
-            ("/model/unk_token", json!("a"), "unk_token"),
             ("/model/continuing_subword_prefix", json!("##"), "continuing_subword_prefix"),
             ("/model/end_of_word_suffix", json!("</w>"), "end_of_word_suffix"),
             ("/model/byte_fallback", json!(true), "byte_fallback"),
@@ -348,6 +340,7 @@ mod tests {
             assert!(found.contains(message), "{pointer}: {found:?}");
         }
         assert_eq!(changed("/model/dropout", json!(0.0)), "");
-        assert_eq!(changed("/model/unk_token", json!("")), "");
+        // A text with bytes that the vocabulary lacks isn't encodable, whatever stands for them.
+        assert_eq!(changed("/model/unk_token", json!("a")), "");
     }
 }

@@ -107,6 +107,9 @@ impl Oracle {
 
     /// What must hold of any text.
     fn check(&self, text: &str) {
+        if !self.canon.is_encodable(text) {
+            return; // SmolLM2 lacks a few bytes, and has another token for them
+        }
         let expected = self.encode(text);
         assert_eq!(self.canon.encode(text), expected, "{text:?}");
         let state = self.follow(&expected).unwrap_or_else(|| panic!("{text:?} can't be followed"));
@@ -126,6 +129,9 @@ fn encodes_as_the_reference_does() {
         // A million texts over ten kinds.
         for number in 0..require::cases(100_000) {
             let text = random.text(12);
+            if !oracle.canon.is_encodable(&text) {
+                continue;
+            }
             characters += text.chars().count();
             if number % 10 == 0 {
                 oracle.check(&text);
@@ -162,7 +168,7 @@ fn random_paths_end_where_the_reference_agrees() {
                 tokens.retain(|&token| vocabulary.bytes(token).is_some());
             } else {
                 let text = random.text(2);
-                let mut at = 0;
+                let mut at = if oracle.canon.is_encodable(&text) { 0 } else { text.len() };
                 while at < text.len() {
                     let choices: Vec<_> = vocabulary.beginnings_of(&text.as_bytes()[at..]).collect();
                     let (token, length) = *random.pick(&choices);

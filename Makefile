@@ -51,6 +51,7 @@ test:
 	tools/tensorrt_rtx.sh $(TARGET)/tensorrt-rtx
 	FORETYPE_TENSORRT_RTX="$$(realpath $(TARGET)/tensorrt-rtx)" \
 	FORETYPE_GPT2_VOCAB="$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)" \
+	FORETYPE_SMOLLM2_TOKENIZER="$$(tools/smollm2_tokenizer.sh $(TARGET)/smollm2-tokenizer)" \
 	    cargo test --workspace $(CHECKED)
 	tools/loom.sh $(TARGET)
 	tests/simulator/leaks.sh $(TARGET)

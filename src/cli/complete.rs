@@ -55,7 +55,8 @@ impl CompleteArgs {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(engine.complete(&completion))?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&Suggestions::new(engine.name(), &answer))?);
+            let method = engine.method(completion.method);
+            println!("{}", serde_json::to_string_pretty(&Suggestions::new(engine.name(), method, &answer))?);
         } else {
             print_table(&answer);
         }

@@ -77,7 +77,8 @@ impl Model {
     pub(super) fn merge(&self, popular: Arc<PopularQueries>, completion: &Completion) -> Finisher<Completions> {
         let (text, weight) = (Arc::clone(&self.text), self.options.popular_weight);
         let typed = Query::new(&completion.input, self.options.max_characters);
-        let typed = typed.map_or_else(|_| completion.input.clone(), |query| query.as_str().to_owned());
+        let typed =
+            typed.map_or_else(|_| completion.input.clone(), |query| text.normalized(query.as_str()).into_owned());
         let count = completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS);
         let (method, tolerance) = (completion.method, self.tolerance(completion));
         Box::new(move |answer| {

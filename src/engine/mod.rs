@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::completion::popular::PopularQueries;
+use ::completion::text::Method;
 use ::completion::{Completions, Generated, Task, TaskOutput};
 use backends::onnxruntime::CpuLevel;
 use bundle::manifest::Manifest;
@@ -97,6 +98,11 @@ impl Engine {
     /// The model's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// How half-typed tokens are treated where a method is asked for.
+    pub fn method(&self, wanted: Method) -> Method {
+        self.model.text.method(wanted)
     }
 
     /// Whether the model can answer.

@@ -16,6 +16,7 @@ use super::stream::{SuggestEncoder, TokenEncoder, pieces, respond};
 use super::suggest::Suggestions;
 use crate::engine::{Accepted, Completion};
 use crate::error::{Error, Kind};
+use completion::text::Method;
 
 /// Prompts of one list that are worked on at once.
 const PROMPTS_IN_FLIGHT: usize = 8;
@@ -43,7 +44,7 @@ pub(super) fn stream_answer(accepted: &Accepted, body: Body, framing: Framing) -
     match body {
         Body::Suggest(invocation) => {
             let running = accepted.start_completion(&Completion::from(invocation))?;
-            let encoder = SuggestEncoder::new(framing, engine.name());
+            let encoder = SuggestEncoder::new(framing, engine.name(), engine.method(Method::default()));
             Ok(respond(framing.content_type(), pieces(engine, running), encoder))
         }
         Body::Generate(request) => {
@@ -65,7 +66,8 @@ pub(super) async fn whole_answer(accepted: &Accepted, body: Body) -> Result<Vec<
     match body {
         Body::Suggest(invocation) => {
             let answer = accepted.complete(&invocation.into()).await?;
-            json::write(&InvocationAnswer::Suggest(Suggestions::new(accepted.engine().name(), &answer)))
+            let (name, method) = (accepted.engine().name(), accepted.engine().method(Method::default()));
+            json::write(&InvocationAnswer::Suggest(Suggestions::new(name, method, &answer)))
         }
         Body::Generate(request) => {
             let lmi::Plan { generations, list, style } = request.plan(accepted.engine().context(), draw_seed)?;

@@ -13,6 +13,7 @@ use super::framing::Framing;
 use super::lmi::{self, Reply, Style, Token};
 use super::suggest::{End, SuggestionLine};
 use crate::engine::{Engine, Generation, Piece, Running, TaskResult};
+use completion::text::Method;
 use completion::{Completions, Generated, SampledToken};
 use scheduler::Event;
 
@@ -51,12 +52,13 @@ pub fn respond<P: 'static>(
 pub struct SuggestEncoder {
     framing: Framing,
     model: String,
+    method: Method,
 }
 
 impl SuggestEncoder {
     /// An encoder for an answer of which nothing was sent yet.
-    pub fn new(framing: Framing, model: &str) -> Self {
-        Self { framing, model: model.to_owned() }
+    pub fn new(framing: Framing, model: &str, method: Method) -> Self {
+        Self { framing, model: model.to_owned(), method }
     }
 }
 
@@ -67,7 +69,7 @@ impl Encoder<Piece<Completions>> for SuggestEncoder {
                 self.framing.write(out, &SuggestionLine { suggestion: (&suggestion).into() });
             }
             Piece::Event(Event::Token { .. }) => {}
-            Piece::Done(answer) => self.framing.write(out, &End::new(&self.model, &answer)),
+            Piece::Done(answer) => self.framing.write(out, &End::new(&self.model, self.method, &answer)),
             Piece::Failed(error) => self.framing.write(out, &ErrorBody::from(&error)),
         }
     }

@@ -72,6 +72,16 @@ pub enum ToleranceName {
     Auto,
 }
 
+/// How a half-typed word is treated.
+#[derive(Clone, Copy, Debug, ToSchema)]
+#[schema(as = Method, rename_all = "lowercase")]
+pub enum MethodName {
+    /// With all ways to spell it.
+    Exact,
+    /// By dropping and constraining the last tokens.
+    Healed,
+}
+
 /// A query that completes the typed text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = Suggestion)]
@@ -150,6 +160,10 @@ pub struct End<'a> {
     #[schema(minimum = 0, maximum = 1)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub typed_probability: Option<f64>,
+    /// How a half-typed word at the end was treated: with all ways to spell it (`exact`), or by dropping and constraining
+    /// the last tokens (`healed`), where the model's tokenizer does not allow more.
+    #[schema(value_type = MethodName)]
+    pub method: Method,
     /// The model's name.
     pub model: &'a str,
     /// Model work of the request.
@@ -205,13 +219,14 @@ impl From<Usage> for SuggestUsage {
 
 impl<'a> End<'a> {
     /// The end of an answer as it is sent.
-    pub fn new(model: &'a str, answer: &Answer<Completions>) -> Self {
+    pub fn new(model: &'a str, method: Method, answer: &Answer<Completions>) -> Self {
         // Microseconds are enough, and keep the body short.
         let ms = |duration: std::time::Duration| duration.as_micros() as f64 / 1000.0;
         Self {
             finish: answer.finish.into(),
             proven: answer.result.proven,
             typed_probability: answer.result.typed_log_prob.map(|log_prob| log_prob.exp().min(1.0)),
+            method,
             model,
             usage: answer.usage.into(),
             timing: Timing { queue_ms: ms(answer.queued), search_ms: ms(answer.searched) },
@@ -221,8 +236,8 @@ impl<'a> End<'a> {
 
 impl<'a> Suggestions<'a> {
     /// An answer as it is sent.
-    pub fn new(model: &'a str, answer: &'a Answer<Completions>) -> Self {
+    pub fn new(model: &'a str, method: Method, answer: &'a Answer<Completions>) -> Self {
         let suggestions = answer.result.suggestions.iter().map(SuggestedQuery::from).collect();
-        Self { suggestions, end: End::new(model, answer) }
+        Self { suggestions, end: End::new(model, method, answer) }
     }
 }

@@ -14,3 +14,4 @@ venv=${GOLDENS_VENV:-target/goldens-venv}
 [[ -f $venv/installed.txt ]] || requirements_venv "$venv" "$here/requirements.txt"
 "$venv/bin/python" "$here/make_goldens.py"
 "$venv/bin/python" "$here/make_adapters.py"
+"$venv/bin/python" "$here/make_tokenizers.py"

@@ -46,6 +46,7 @@ mod tensorrt;
 mod tensorrt_refusals;
 #[cfg(feature = "tensorrt")]
 mod tensorrt_sources;
+mod tokenizers;
 mod tuning;
 mod wrong_bundles;
 

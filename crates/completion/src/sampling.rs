@@ -219,7 +219,7 @@ impl Sampling {
             return;
         }
         let starts = has_encoder && draft.text.is_empty();
-        let bytes = if starts { text.first_bytes(TokenId(id)) } else { text.bytes(TokenId(id)) };
+        let bytes = if starts { text.first_bytes(TokenId(id), text.adds_space("")) } else { text.bytes(TokenId(id)) };
         let released = draft.text.push(bytes.unwrap_or_default());
         draft.tokens.push(SampledToken { id, text: released, logprob });
         if draft.text.is_stopped() {

@@ -132,6 +132,8 @@ pub struct Search {
     text: Arc<Text>,
     /// The typed text as it is, and without its style if that differs.
     readings: Vec<Reading>,
+    /// Whether the tokenizer puts a space before the typed text.
+    adds_space: bool,
     options: SearchOptions,
     paths: Paths,
     /// Beams that were selected for expansion; candidates refer to them by index.
@@ -165,6 +167,8 @@ pub struct Search {
 impl Search {
     /// Starts a search. What was typed must leave room in the context: see [`Search::typed_tokens`].
     pub fn new(text: Arc<Text>, typed: String, options: SearchOptions) -> Self {
+        let typed = text.normalized(&typed).into_owned();
+        let adds_space = text.adds_space(&typed);
         let tolerance = if text.rule(options.method).is_canonical() { options.tolerance } else { Tolerance::Off };
         let mut typing = Typed::tolerant(&typed, tolerance, text.costs());
         let mut paths = Paths::new(text.prompt().to_vec());
@@ -178,6 +182,7 @@ impl Search {
             corrections: None,
             as_typed_log_prob: 0.0,
             readings_log_prob: 0.0,
+            adds_space,
             text,
             readings,
             options,

@@ -330,26 +330,56 @@ fn the_context_is_never_exceeded() {
     assert_eq!(deepest.get(), 6);
 }
 
-/// A tokenizer that can't be exact, because it puts a space before the first word, is healed, and says so.
-#[test]
-fn inexact_tokenizers_still_suggest_what_starts_with_the_typed_text() {
+/// The plain golden's tokenizer with another setting in place of one that it has.
+fn altered(setting: &str, other: &str) -> Arc<Text> {
     let golden =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/goldens/plain/tokenizer.json"))
             .unwrap();
-    let spaced = golden.replace("\"add_prefix_space\": false", "\"add_prefix_space\": true");
-    assert_ne!(golden, spaced);
-    let text = Arc::new(Text::from_json(&spaced, TokenId(280), &[TokenId(280)], "").unwrap());
-    assert!(text.inexact_because().unwrap().contains("add_prefix_space"), "{:?}", text.inexact_because());
+    let altered = golden.replace(setting, other);
+    assert_ne!(golden, altered);
+    Arc::new(Text::from_json(&altered, TokenId(280), &[TokenId(280)], "").unwrap())
+}
+
+/// Completes texts by random models. Every suggestion begins with what was typed.
+fn suggestions_of(text: &Arc<Text>, typed: &[&str]) -> usize {
     let mut found = 0;
-    for (seed, typed) in ["t", "the", "heat ex", "a b", "in the the", "é"].iter().cycle().take(300).enumerate() {
+    for (seed, typed) in typed.iter().cycle().take(300).enumerate() {
         let model = |path: &[u32]| distribution(&cheap_log_probs(seed as u64, path, text.vocab()), 6);
-        let search = Search::new(Arc::clone(&text), (*typed).to_owned(), options(3, 4));
+        let search = Search::new(Arc::clone(text), (*typed).to_owned(), options(3, 4));
         for suggestion in run(search, model).completions().suggestions {
-            assert!(suggestion.text.starts_with(typed), "{typed:?} {suggestion:?}");
+            assert!(suggestion.text.starts_with(&*text.normalized(typed)), "{typed:?} {suggestion:?}");
             found += 1;
         }
     }
+    found
+}
+
+/// A tokenizer that can't be exact, because its normalizer isn't followed, is healed, and says so.
+#[test]
+fn inexact_tokenizers_still_suggest_what_starts_with_the_typed_text() {
+    let text = altered("\"normalizer\": null", r#""normalizer": { "type": "NFKC" }"#);
+    assert!(text.inexact_because().unwrap().contains("NFKC"), "{:?}", text.inexact_because());
+    assert_eq!(text.method(Method::Exact), Method::Healed);
+    let found = suggestions_of(&text, &["t", "the", "heat ex", "a b", "in the the", "é", " the"]);
     assert!(found > 100, "{found}");
+}
+
+#[test]
+fn a_space_before_the_text_is_shown_only_if_it_was_typed() {
+    let text = altered("\"add_prefix_space\": false", "\"add_prefix_space\": true");
+    assert_eq!((text.inexact_because(), text.method(Method::Exact)), (None, Method::Exact));
+    let found = suggestions_of(&text, &["t", " t", " the", "heat ex", " heat ex", "  a", "é"]);
+    assert!(found > 100, "{found}");
+    assert!(suggestions_of(&text, &[" s"]) > 100);
+}
+
+#[test]
+fn what_is_typed_decomposed_is_completed_composed() {
+    let text = altered("\"normalizer\": null", r#""normalizer": { "type": "NFC" }"#);
+    assert_eq!(text.inexact_because(), None);
+    assert!(text.is_encodable("cafe\u{301}"));
+    assert_eq!(text.normalized("cafe\u{301}"), "café");
+    assert!(suggestions_of(&text, &["cafe\u{301}", "e\u{301}", "café"]) > 100);
 }
 
 #[test]
@@ -424,7 +454,7 @@ fn likely_ends_of_a_half_typed_word_are_requested_while_it_is_read() {
     for wanted in requested {
         let (parent, token) = search.paths().step_to(wanted.node).unwrap();
         assert_eq!(parent, Paths::ROOT);
-        let bytes = text.first_bytes(token).unwrap();
+        let bytes = text.first_bytes(token, false).unwrap();
         assert!(bytes.starts_with(b"a") && bytes.len() > 1, "{bytes:?} finishes nothing");
     }
     let hit_rate = run(search, |path| endless(path, text.vocab())).stats().speculation_hit_rate;

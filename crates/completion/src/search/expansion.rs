@@ -117,6 +117,6 @@ impl Search {
 
     /// The bytes that a token adds to a text.
     pub(super) fn token_bytes(&self, text: &[u8], token: TokenId) -> Option<&[u8]> {
-        if text.is_empty() { self.text.first_bytes(token) } else { self.text.bytes(token) }
+        if text.is_empty() { self.text.first_bytes(token, self.adds_space) } else { self.text.bytes(token) }
     }
 }

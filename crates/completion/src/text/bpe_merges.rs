@@ -7,6 +7,8 @@
 //!
 //! This module works inside one pre-token: it knows nothing of how a text is split into them.
 
+use std::collections::HashSet;
+
 use thiserror::Error;
 
 use super::vocabulary::{TokenId, Vocabulary};
@@ -53,9 +55,15 @@ pub enum BpeError {
         /// The other one.
         second: TokenId,
     },
-    /// `regex-syntax` was built without its Unicode tables.
-    #[error("the Unicode character classes aren't built in")]
-    NoCharacterClasses,
+    /// The pre-tokenizer's patterns can't be followed from left to right.
+    #[error("completions cannot be exact because the pre-tokenizer {0}")]
+    PreTokenizer(String),
+    /// Words in the vocabulary aren't merged (`ignore_merges`), and this one isn't what its merges would give.
+    #[error("completions cannot be exact because model.ignore_merges is on and no merge makes token {}", token.0)]
+    WholeWord {
+        /// The token.
+        token: TokenId,
+    },
 }
 
 /// A merge as trained.
@@ -82,8 +90,8 @@ struct Made {
 enum Origin {
     /// No text contains the token.
     Never,
-    /// The token is a single byte.
-    Byte,
+    /// No merge makes the token: it is a single byte, or a character where characters are merged.
+    Atom,
     /// The token is made by a merge.
     Merge(Made),
 }
@@ -100,38 +108,67 @@ pub(super) struct BpeMerges {
 }
 
 impl BpeMerges {
-    /// Checks and indexes `merges`, in rank order.
-    pub(super) fn new(vocabulary: &Vocabulary, merges: &[Merge]) -> Result<Self, BpeError> {
-        if let Some((first, second)) = vocabulary.twins() {
+    /// Checks and indexes `merges`, in rank order. What is merged are bytes, or characters, as far as those are tokens.
+    /// No merge makes an added token.
+    pub(super) fn new(
+        vocabulary: &Vocabulary,
+        merges: &[Merge],
+        added: &HashSet<TokenId>,
+        by_characters: bool,
+    ) -> Result<Self, BpeError> {
+        if let Some((first, second)) = vocabulary.twins(|token| !added.contains(&token)) {
             return Err(BpeError::SameBytes { first, second });
         }
-        let (rows, pairs) = index_pairs(vocabulary, merges)?;
-        let byte_or_never = |id| match vocabulary.bytes(TokenId(id)) {
-            Some([_]) => Origin::Byte,
+        let is_atom = |bytes: &[u8]| {
+            let is_character = || std::str::from_utf8(bytes).is_ok_and(|text| text.chars().count() == 1);
+            bytes.len() == 1 || by_characters && is_character()
+        };
+        let origin = |id| match vocabulary.bytes(TokenId(id)) {
+            Some(bytes) if is_atom(bytes) && !added.contains(&TokenId(id)) => Origin::Atom,
             _ => Origin::Never,
         };
-        let origins = (0..vocabulary.len() as u32).map(byte_or_never).collect();
-        let mut built = Self { origins, rows, pairs };
+        let atoms: Vec<Origin> = (0..vocabulary.len() as u32).map(origin).collect();
+        let built = Self::build(vocabulary, merges, &atoms)?;
+        let late: Vec<(usize, TokenId)> = built.late(merges).collect();
+        if late.is_empty() {
+            return Ok(built);
+        }
+        // Files that list every way to make a token have merges that never happen: where their part is made, the whole
+        // was made before. Anything else isn't decided pair by pair.
+        let ranks: HashSet<usize> = late.iter().map(|&(rank, _)| rank).collect();
+        let kept = merges.iter().enumerate().filter(|(rank, _)| !ranks.contains(rank));
+        let kept: Vec<Merge> = kept.map(|(_, &merge)| merge).collect();
+        let built = Self::build(vocabulary, &kept, &atoms)?;
+        let rank_of = |token| built.made(token).map(|made| made.rank);
+        let happens = |&&(rank, part): &&(usize, TokenId)| match (rank_of(merges[rank].merged), rank_of(part)) {
+            (Some(whole), Some(part)) => whole > part,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        match late.iter().find(happens).copied().or_else(|| built.late(&kept).next()) {
+            Some((rank, part)) => Err(BpeError::OutOfOrder { rank, part }),
+            None => Ok(built),
+        }
+    }
+
+    fn build(vocabulary: &Vocabulary, merges: &[Merge], atoms: &[Origin]) -> Result<Self, BpeError> {
+        let (rows, pairs) = index_pairs(vocabulary, merges)?;
+        let mut built = Self { origins: atoms.to_vec(), rows, pairs };
         for (rank, &Merge { left, right, merged }) in (0..).zip(merges) {
             // Of several merges that make the same token, the order of ranks lets one happen at most.
             if built.exists(left) && built.exists(right) && !built.exists(merged) && built.holds(left, right, rank) {
                 built.origins[merged.0 as usize] = Origin::Merge(Made { left, right, rank });
             }
         }
-        built.check_order(merges)?;
         Ok(built)
     }
 
-    /// A merge must rank behind those that make its parts.
-    fn check_order(&self, merges: &[Merge]) -> Result<(), BpeError> {
-        for (rank, &Merge { left, right, .. }) in merges.iter().enumerate() {
-            for part in [left, right] {
-                if self.made(part).is_some_and(|made| made.rank as usize > rank) {
-                    return Err(BpeError::OutOfOrder { rank, part });
-                }
-            }
-        }
-        Ok(())
+    /// The merges that rank before one that makes their part, each with the part.
+    fn late(&self, merges: &[Merge]) -> impl Iterator<Item = (usize, TokenId)> {
+        merges.iter().enumerate().filter_map(|(rank, &Merge { left, right, .. })| {
+            let is_late = |part: &TokenId| self.made(*part).is_some_and(|made| made.rank as usize > rank);
+            [left, right].into_iter().find(is_late).map(|part| (rank, part))
+        })
     }
 
     /// Whether any text's encoding contains this token, as far as the merges decide it.
@@ -174,32 +211,6 @@ impl BpeMerges {
         let left = left.0 as usize;
         let row = &self.pairs[self.rows[left] as usize..self.rows[left + 1] as usize];
         row.binary_search_by_key(&right, |&(right, _)| right).ok().map(|place| row[place].1)
-    }
-
-    /// The encoding of one pre-token; none if the vocabulary lacks one of its bytes.
-    pub(super) fn encode(&self, vocabulary: &Vocabulary, bytes: &[u8]) -> Option<Vec<TokenId>> {
-        // By length of prefix: the last token of its encoding and that token's length. [bytes + 1]
-        let mut last: Vec<Option<(TokenId, usize)>> = vec![None; bytes.len() + 1];
-        for start in 0..bytes.len() {
-            let before = last[start];
-            if start > 0 && before.is_none() {
-                continue;
-            }
-            for (token, length) in vocabulary.beginnings_of(&bytes[start..]) {
-                if self.exists(token) && before.is_none_or(|(before, _)| self.is_canonical_pair(before, token)) {
-                    last[start + length] = Some((token, length));
-                }
-            }
-        }
-        let mut tokens = Vec::new();
-        let mut end = bytes.len();
-        while end > 0 {
-            let (token, length) = last[end]?;
-            tokens.push(token);
-            end -= length;
-        }
-        tokens.reverse();
-        Some(tokens)
     }
 }
 
@@ -244,7 +255,7 @@ mod tests {
             .iter()
             .map(|&(left, right, merged)| Merge { left: TokenId(left), right: TokenId(right), merged: TokenId(merged) })
             .collect();
-        BpeMerges::new(&vocabulary, &merges)
+        BpeMerges::new(&vocabulary, &merges, &HashSet::new(), false)
     }
 
     #[test]
@@ -257,7 +268,8 @@ mod tests {
         assert_eq!(error(&[(3, 2, 5), (0, 1, 3)]), BpeError::OutOfOrder { rank: 0, part: TokenId(3) });
         let twins = Vocabulary::from_tokens((0..2).map(|id| (TokenId(id), Some(b"a".to_vec()))));
         let same = BpeError::SameBytes { first: TokenId(0), second: TokenId(1) };
-        assert_eq!(BpeMerges::new(&twins, &[]).unwrap_err(), same);
+        assert_eq!(BpeMerges::new(&twins, &[], &HashSet::new(), false).unwrap_err(), same);
+        assert!(BpeMerges::new(&twins, &[], &HashSet::from([TokenId(1)]), false).is_ok(), "an added token may be one");
     }
 
     #[test]

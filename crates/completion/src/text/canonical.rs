@@ -1,47 +1,55 @@
-//! Which token sequences a tokenizer of GPT-2's kind produces, followed one token at a time.
+//! Which token sequences a tokenizer of byte pairs produces, followed one token at a time.
 //!
 //! A sequence is *canonical* if encoding the text it spells gives the same sequence. A [`PathState`] tells whether a
 //! sequence is the beginning of a canonical one, for some text that may go on after it; that is what a search over
-//! completions walks through. Two things are decided per token: whether the pre-tokenizer can put a border, or can't,
-//! where the token begins (`pre_tokenizer`), and without a border whether the merges leave the two neighbours apart
-//! (`bpe_merges`).
+//! completions walks through. Three things are decided per token: whether the pre-tokenizer can put a border, or can't,
+//! where the token begins (`pre_tokenizer`); without a border, whether the merges leave the two neighbours apart
+//! (`bpe_merges`); and whether the normalizer leaves the text as it is (`normal_form`).
 //!
-//! Exact, but for one case: after a token that ends inside a character, a path is still followed if *some* character
-//! would fit its pre-token, whether or not the merges can ever get there. It dies when the character is complete.
+//! Exact, but for two cases in which a path is still followed though it must die later. After a token that ends inside
+//! a character, it is enough that *some* character would fit its pre-token. And where a pre-token has to go on, it is
+//! enough that one more token can follow.
 //!
 //! This module doesn't know what has been typed (see `covering_set`), has no special tokens, and scores nothing.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::bpe_file::BpeTokenizer;
 use super::bpe_merges::BpeMerges;
 pub use super::bpe_merges::{BpeError, Merge};
-use super::character_class::{CharacterClass, CharacterClasses};
-use super::pre_tokenizer::{CONTRACTIONS, Edge, PreTokenState, PreTokenStates};
+use super::normal_form::{Composing, NormalForm};
+use super::pre_tokenizer::{Kind, PreTokens, State};
 use super::token_characters::{TokenCharacterTable, TokenCharacters, is_continuation};
 use super::vocabulary::{TokenId, Vocabulary};
 
-/// A tokenizer of GPT-2's kind: byte-level merges behind GPT-2's pre-tokenizer.
+/// A tokenizer that merges pairs behind a pre-tokenizer.
 #[derive(Clone, Debug)]
 pub struct CanonicalBpe {
     vocabulary: Arc<Vocabulary>,
     merges: BpeMerges,
-    classes: CharacterClasses,
+    pre_tokens: PreTokens,
     characters: TokenCharacterTable,
-    /// The tokens of each of [`CONTRACTIONS`]; none where they can't be spelled.
-    contractions: Vec<Option<Vec<TokenId>>>,
-    /// Whether any token can follow a lone U+0020 within a pre-token.
-    lead_goes_on: bool,
-    /// Whether any character but white space can be spelled.
-    text_exists: bool,
+    normal_form: NormalForm,
+    /// Tokens whose text is found in a text before anything else is done with it.
+    added: HashSet<TokenId>,
+    /// States in which the pre-token must go on, with last tokens that no token can follow.
+    stuck: HashSet<(State, TokenId)>,
+    /// Whether characters that are tokens are never spelled by the tokens of their bytes.
+    by_characters: bool,
 }
 
-/// How far a sequence of tokens has come: what decides which tokens may follow. 40 bytes, no allocation.
+/// How far a sequence of tokens has come: what decides which tokens may follow. 24 bytes, no allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PathState {
+    /// The last token, if the next one can belong to the same pre-token.
     last: Option<TokenId>,
-    states: PreTokenStates,
+    state: State,
+    /// How the character that the last token ends in belongs to the one before it.
+    kind: Kind,
     /// The bytes of the character that the last token ends in.
     partial: Partial,
+    composing: Composing,
 }
 
 /// An unfinished character.
@@ -66,24 +74,31 @@ impl Partial {
 }
 
 impl CanonicalBpe {
-    /// Builds a tokenizer from its vocabulary and its merges in rank order.
+    /// Builds a tokenizer from what its file says.
     ///
     /// Tokens that no merge makes, or whose merge another one always forestalls, are never produced, and that is no
     /// error. Neither are missing bytes: see [`CanonicalBpe::is_encodable`].
     ///
     /// # Errors
     ///
-    /// If the merges don't belong to the vocabulary or aren't ordered as training orders them.
-    pub fn new(vocabulary: Arc<Vocabulary>, merges: &[Merge]) -> Result<Self, BpeError> {
-        let merges = BpeMerges::new(&vocabulary, merges)?;
-        let classes = CharacterClasses::new().ok_or(BpeError::NoCharacterClasses)?;
-        let characters = TokenCharacterTable::new(&vocabulary, &classes, |token| merges.exists(token));
-        let contractions = CONTRACTIONS.iter().map(|text| merges.encode(&vocabulary, text.as_bytes())).collect();
-        let mut canon =
-            Self { vocabulary, merges, classes, characters, contractions, lead_goes_on: true, text_exists: true };
-        canon.lead_goes_on = canon.find_lead();
-        canon.text_exists = canon.find_text();
-        Ok(canon)
+    /// If the merges don't belong to the vocabulary or aren't ordered as training orders them, or if the pre-tokenizer
+    /// can't be followed from left to right.
+    pub fn new(file: BpeTokenizer) -> Result<Self, BpeError> {
+        let BpeTokenizer { vocabulary, merges, pre_tokenizer, normal_form, added, by_characters, whole_words } = file;
+        let added: HashSet<TokenId> = added.into_iter().collect();
+        let merges = BpeMerges::new(&vocabulary, &merges, &added, by_characters)?;
+        let spells = Spelling::new(&vocabulary);
+        let pre_tokens = PreTokens::new(pre_tokenizer, |c| spells.spells(c)).map_err(BpeError::PreTokenizer)?;
+        let exists = |token| merges.exists(token) || added.contains(&token);
+        let characters = TokenCharacterTable::new(&vocabulary, &pre_tokens.classes, exists);
+        let stuck = HashSet::new();
+        let vocabulary = Arc::new(vocabulary);
+        let mut canon = Self { vocabulary, merges, pre_tokens, characters, normal_form, added, stuck, by_characters };
+        canon.stuck = canon.find_stuck();
+        match canon.unmerged().filter(|_| whole_words) {
+            Some(token) => Err(BpeError::WholeWord { token }),
+            None => Ok(canon),
+        }
     }
 
     /// The vocabulary it was built from.
@@ -91,32 +106,54 @@ impl CanonicalBpe {
         &self.vocabulary
     }
 
-    /// Whether the vocabulary has a token for every byte of the text. A whole byte alphabet encodes everything.
+    /// What is done with a text before it is split.
+    pub fn normal_form(&self) -> &NormalForm {
+        &self.normal_form
+    }
+
+    /// Whether the vocabulary can spell the text. A whole byte alphabet encodes everything.
     pub fn is_encodable(&self, text: &str) -> bool {
-        text.bytes().all(|byte| self.vocabulary.token(&[byte]).is_some())
+        let mut buffer = [0; 4];
+        let is_known = |byte: u8| self.vocabulary.token(&[byte]).is_some();
+        self.normal_form.normalized(text).chars().all(|character| {
+            let bytes = character.encode_utf8(&mut buffer).as_bytes();
+            bytes.iter().all(|&byte| is_known(byte)) || self.by_characters && self.vocabulary.token(bytes).is_some()
+        })
     }
 
     /// The state before the first token.
     pub fn start(&self) -> PathState {
-        let mut states = PreTokenStates::NONE;
-        states.insert(PreTokenState::Closed, Edge::None);
-        PathState { last: None, states, partial: Partial::default() }
+        let (partial, composing) = (Partial::default(), Composing::default());
+        PathState { last: None, state: State::START, kind: Kind::Border, partial, composing }
     }
 
     /// Whether the path is the whole encoding of the text it spells, which is valid UTF-8 then.
     pub fn may_end(&self, path: &PathState) -> bool {
-        path.partial.length == 0 && path.states.iter().any(|(state, _)| state.may_end())
+        path.partial.length == 0 && self.pre_tokens.may_end(path.state)
     }
 
     /// The state after one more token; none if no text's encoding begins with these tokens.
     pub fn may_follow(&self, path: &PathState, next: TokenId) -> Option<PathState> {
         let token = self.characters.get(next)?;
-        let after = if path.partial.length == 0 {
-            self.step_at_border(path, next, &token)
-        } else {
+        let after = if path.partial.length > 0 {
             self.step_inside_character(path, next, &token)
+        } else if !self.added.is_empty() && self.added.contains(&next) {
+            self.step_added(path, &token)
+        } else {
+            self.step_at_border(path, next, &token)
         }?;
-        (!after.states.is_empty()).then_some(after)
+        if !self.stuck.is_empty() && self.stuck.contains(&(after.state, next)) {
+            return None;
+        }
+        self.compose(path, next, after)
+    }
+
+    /// An added token: nothing goes on with it.
+    fn step_added(&self, path: &PathState, token: &TokenCharacters) -> Option<PathState> {
+        let (&first, rest) = token.whole.split_first()?;
+        let state = self.pre_tokens.step(path.state, usize::from(first), Kind::OpensAdded)?;
+        let state = self.pre_tokens.steps(state, rest, Kind::InsideAdded)?;
+        Some(PathState { last: None, state, ..self.start() })
     }
 
     /// A token that begins with a character, or with the beginning of one.
@@ -124,31 +161,23 @@ impl CanonicalBpe {
         if token.head > 0 {
             return None;
         }
-        // The same for every guess: an open pre-token's last token is the path's.
-        let mut pair = None;
-        let mut joins = || *pair.get_or_insert_with(|| self.joins(path, next));
-        let mut states = PreTokenStates::NONE;
-        for (state, _) in path.states.iter() {
-            let Some((&first, rest)) = token.whole.split_first() else {
-                if token.tail_classes.any(|class| state.continued(class).is_some()) && joins() {
-                    states.insert(state, Edge::Continues);
-                }
-                if token.tail_classes.any(|class| state.may_close_before(class)) {
-                    states.insert(state, Edge::Opens);
-                }
-                continue;
-            };
-            if let Some(state) = state.continued(first)
-                && joins()
-            {
-                self.go_on(state, rest, token, &mut states);
+        let follows = |kind| match token.whole.first() {
+            Some(&first) => self.pre_tokens.step(path.state, usize::from(first), kind).is_some(),
+            None => self.pre_tokens.allows(path.state, token.tail_classes, kind),
+        };
+        let kind = match (follows(Kind::Inside) && self.joins(path, next), follows(Kind::Border)) {
+            (true, true) => Kind::Either,
+            (true, false) => Kind::Inside,
+            (false, true) => Kind::Border,
+            (false, false) => return None,
+        };
+        match token.whole.split_first() {
+            Some((&first, rest)) => {
+                let state = self.pre_tokens.step(path.state, usize::from(first), kind)?;
+                self.go_on(path, state, rest, (next, token))
             }
-            for state in state.started(first).into_iter().flatten() {
-                self.go_on(state, rest, token, &mut states);
-            }
-            self.follow_contraction(state, first, next, &mut states);
+            None => Some(PathState { last: Some(next), kind, partial: self.tail(next, token)?, ..*path }),
         }
-        Some(PathState { last: Some(next), states, partial: self.tail(next, token)? })
     }
 
     /// A token that begins inside a character: no border can be there.
@@ -158,96 +187,71 @@ impl CanonicalBpe {
         if token.head == 0 || !self.joins(path, next) {
             return None;
         }
-        let mut states = PreTokenStates::NONE;
         match std::str::from_utf8(partial.as_bytes()) {
             Ok(character) => {
-                let class = self.classes.of(character.chars().next()?);
-                for (state, edge) in path.states.iter() {
-                    let guesses = match edge {
-                        Edge::Opens => state.started(class),
-                        _ => [state.continued(class), None],
-                    };
-                    for state in guesses.into_iter().flatten() {
-                        self.go_on(state, token.whole, token, &mut states);
-                    }
+                if self.by_characters && self.is_whole(character) {
+                    return None;
                 }
-                Some(PathState { last: Some(next), states, partial: self.tail(next, token)? })
+                let class = self.pre_tokens.classes.of(character.chars().next()?);
+                let state = self.pre_tokens.step(path.state, class, path.kind)?;
+                self.go_on(path, state, token.whole, (next, token))
             }
             // The character still isn't complete.
             Err(_) if token.head == bytes.len() => {
-                let classes = self.classes.of_partial(partial.as_bytes())?;
-                for (state, edge) in path.states.iter() {
-                    let fits = |class| match edge {
-                        Edge::Opens => state.may_close_before(class),
-                        _ => state.continued(class).is_some(),
-                    };
-                    if classes.any(fits) {
-                        states.insert(state, edge);
-                    }
-                }
-                Some(PathState { last: Some(next), states, partial })
+                let classes = self.pre_tokens.classes.of_partial(partial.as_bytes())?;
+                let fits = self.pre_tokens.allows(path.state, classes, path.kind);
+                fits.then_some(PathState { last: Some(next), partial, ..*path })
             }
             Err(_) => None,
         }
     }
 
-    /// Goes on from a guess through the rest of a token, where no border can be.
+    /// Goes on through the rest of a token, where no border can be.
     fn go_on(
         &self,
-        state: PreTokenState,
-        rest: &[CharacterClass],
-        token: &TokenCharacters,
-        states: &mut PreTokenStates,
-    ) {
-        let Some(state) = rest.iter().try_fold(state, |state, &class| state.continued(class)) else { return };
-        if token.tail > 0 {
-            if token.tail_classes.any(|class| state.continued(class).is_some()) {
-                states.insert(state, Edge::Continues);
-            }
-        } else if self.is_possible(state) {
-            states.insert(state, Edge::None);
+        path: &PathState,
+        state: State,
+        rest: &[u8],
+        (next, token): (TokenId, &TokenCharacters),
+    ) -> Option<PathState> {
+        let state = self.pre_tokens.steps(state, rest, Kind::Inside)?;
+        if token.tail > 0 && !self.pre_tokens.allows(state, token.tail_classes, Kind::Inside) {
+            return None;
         }
+        Some(PathState { last: Some(next), state, kind: Kind::Inside, partial: self.tail(next, token)?, ..*path })
     }
 
-    /// Whether any text can follow, for the guesses that need one.
-    fn is_possible(&self, state: PreTokenState) -> bool {
-        match state {
-            PreTokenState::Lead => self.lead_goes_on,
-            PreTokenState::ClosedBeforeText => self.text_exists,
-            _ => true,
+    /// Adds what the normalizer must leave alone: the characters that `next` completes or has.
+    fn compose(&self, path: &PathState, next: TokenId, mut after: PathState) -> Option<PathState> {
+        if !self.normal_form.composes() {
+            return Some(after);
         }
-    }
-
-    /// The guess that `next` is the first, or one more, of a contraction's tokens.
-    fn follow_contraction(
-        &self,
-        state: PreTokenState,
-        first: CharacterClass,
-        next: TokenId,
-        states: &mut PreTokenStates,
-    ) {
-        let (which, read) = match state {
-            PreTokenState::Contraction { which, tokens } => (which, usize::from(tokens)),
-            _ if first == CharacterClass::Quote && state.may_close_before(first) => (u8::MAX, 0),
-            _ => return,
-        };
-        let mut still = 0;
-        for (index, tokens) in self.contractions.iter().enumerate() {
-            let tokens = tokens.as_deref().filter(|tokens| which >> index & 1 == 1 && tokens.get(read) == Some(&next));
-            match tokens {
-                Some(tokens) if tokens.len() == read + 1 => states.insert(PreTokenState::Closed, Edge::None),
-                Some(_) => still |= 1 << index,
-                None => {}
-            }
+        let bytes = self.vocabulary.bytes(next)?;
+        let mut composing = path.composing;
+        if self.added.contains(&next) && self.normal_form.keeps(bytes) {
+            after.composing = Composing::default();
+            return Some(after);
         }
-        if still != 0 {
-            states.insert(PreTokenState::Contraction { which: still, tokens: read as u8 + 1 }, Edge::None);
+        let (head, whole) = bytes.split_at(self.characters.get(next)?.head);
+        let whole = &whole[..whole.len() - self.characters.get(next)?.tail];
+        // Nothing if the character still isn't complete.
+        let first = path.partial.with(head)?;
+        let first = std::str::from_utf8(first.as_bytes()).unwrap_or_default();
+        for character in first.chars().chain(std::str::from_utf8(whole).ok()?.chars()) {
+            composing = composing.with(character)?;
         }
+        after.composing = composing;
+        Some(after)
     }
 
     /// Whether the merges leave the path's last token and `next` apart within a pre-token.
     fn joins(&self, path: &PathState, next: TokenId) -> bool {
         path.last.is_some_and(|last| self.merges.is_canonical_pair(last, next))
+    }
+
+    /// Whether a character is a token of its own.
+    fn is_whole(&self, character: &str) -> bool {
+        self.vocabulary.token(character.as_bytes()).is_some() || character == "\u{2581}"
     }
 
     /// The unfinished character at the end of a token.
@@ -259,12 +263,24 @@ impl CanonicalBpe {
         Partial::default().with(&bytes[bytes.len() - characters.tail..])
     }
 
-    /// Whether anything follows a token that is one U+0020 within its pre-token.
-    fn find_lead(&self) -> bool {
-        let Some(space) = self.vocabulary.token(b" ") else { return false };
-        let mut states = PreTokenStates::NONE;
-        states.insert(PreTokenState::Lead, Edge::None);
-        self.reaches_character(&PathState { last: Some(space), states, partial: Partial::default() })
+    /// Finds the tokens that no token can follow where their pre-token must go on.
+    fn find_stuck(&self) -> HashSet<(State, TokenId)> {
+        let mut stuck = HashSet::new();
+        for state in self.pre_tokens.only_inside() {
+            let leading = self.pre_tokens.leading_to(state);
+            for (token, _) in self.vocabulary.in_order() {
+                let Some(characters) = self.characters.get(token).filter(|_| !self.added.contains(&token)) else {
+                    continue;
+                };
+                let path = PathState { last: Some(token), state, ..self.start() };
+                let last = characters.whole.last().filter(|_| characters.tail == 0);
+                let leads = last.is_some_and(|&last| leading.has(usize::from(last)));
+                if leads && self.pre_tokens.lead_to(characters.whole, state) && !self.reaches_character(&path) {
+                    stuck.insert((state, token));
+                }
+            }
+        }
+        stuck
     }
 
     /// Whether tokens can follow up to the end of a character.
@@ -282,10 +298,19 @@ impl CanonicalBpe {
         })
     }
 
-    /// Whether any character but white space can be spelled: almost always `!` can.
-    fn find_text(&self) -> bool {
-        let mut buffer = [0; 4];
-        ('!'..=char::MAX).any(|c| !self.classes.of(c).is_white() && self.is_encodable(c.encode_utf8(&mut buffer)))
+    /// A token that the merges never make, though a text may be just that token.
+    fn unmerged(&self) -> Option<TokenId> {
+        let is_word = |token: &TokenId, bytes: &[u8]| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return false };
+            let mut classes = text.chars().map(|character| self.pre_tokens.classes.of(character) as u8);
+            let first = classes.next();
+            let state = first.and_then(|first| self.pre_tokens.step(State::START, first.into(), Kind::Border));
+            let rest: Vec<u8> = classes.collect();
+            !self.added.contains(token)
+                && state.is_some_and(|state| self.pre_tokens.steps(state, &rest, Kind::Inside).is_some())
+        };
+        let mut unmerged = self.vocabulary.in_order().filter(|(token, _)| !self.merges.exists(*token));
+        unmerged.find(|(token, bytes)| is_word(token, bytes)).map(|(token, _)| token)
     }
 
     /// Whether the pre-tokenizer lets one token span these bytes after the path. A quick way to see that none can;
@@ -296,15 +321,30 @@ impl CanonicalBpe {
             return true; // too rare to be worth a second automaton
         }
         let Some(text) = bytes.utf8_chunks().next().map(|chunk| chunk.valid()) else { return true };
-        let mut characters = text.chars().map(|character| self.classes.of(character));
-        let Some(first) = characters.next() else { return true };
-        let rest =
-            |state: PreTokenState| characters.clone().try_fold(state, |state, class| state.continued(class)).is_some();
-        path.states.iter().any(|(state, _)| {
-            let contraction = matches!(state, PreTokenState::Contraction { .. }) || first == CharacterClass::Quote;
-            contraction
-                || state.continued(first).is_some_and(rest)
-                || state.started(first).into_iter().flatten().any(rest)
-        })
+        let spans = |opens, goes_on| {
+            let mut kinds = std::iter::once(opens).chain(std::iter::repeat(goes_on));
+            let step = |state, class| self.pre_tokens.step(state, class, kinds.next().unwrap_or(goes_on));
+            text.chars().map(|character| self.pre_tokens.classes.of(character)).try_fold(path.state, step).is_some()
+        };
+        spans(Kind::Either, Kind::Inside) || !self.added.is_empty() && spans(Kind::OpensAdded, Kind::InsideAdded)
+    }
+}
+
+/// Which characters a vocabulary can spell.
+struct Spelling<'a> {
+    vocabulary: &'a Vocabulary,
+    /// By byte: whether there is a token for just it. `[256]`
+    bytes: Vec<bool>,
+}
+
+impl<'a> Spelling<'a> {
+    fn new(vocabulary: &'a Vocabulary) -> Self {
+        Self { vocabulary, bytes: (0..=255).map(|byte| vocabulary.token(&[byte]).is_some()).collect() }
+    }
+
+    fn spells(&self, character: char) -> bool {
+        let mut buffer = [0; 4];
+        let bytes = character.encode_utf8(&mut buffer).as_bytes();
+        bytes.iter().all(|&byte| self.bytes[usize::from(byte)]) || self.vocabulary.token(bytes).is_some()
     }
 }

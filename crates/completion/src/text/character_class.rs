@@ -1,126 +1,95 @@
-//! What GPT-2's pre-tokenizer can tell of a character: letter, number, white space or other, and the few characters
-//! that contractions are made of.
+//! Characters by what a pre-tokenizer can tell of them: two characters are of one class if every set of characters that
+//! its patterns name has both or neither.
 //!
-//! The classes `\p{L}`, `\p{N}` and `\s` are `regex-syntax`'s, because the `fancy-regex` engine inside `tokenizers`
-//! takes them from there too: the same Unicode version by construction. This module splits nothing: see `split`.
+//! The sets are `regex-syntax`'s, because the `fancy-regex` engine inside `tokenizers` takes them from there too: the
+//! same Unicode version by construction.
 
-use regex_syntax::hir::{Class, HirKind};
+use std::collections::HashMap;
 
-/// A character, as far as the pre-tokenizer can tell it from others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum CharacterClass {
-    /// U+0020, the only white space that attaches to what follows.
-    Space,
-    /// Any other `\s`.
-    White,
-    /// A letter that no contraction contains.
-    Letter,
-    /// `s`, `t`, `m`, `d`: after an apostrophe, a whole contraction.
-    LetterStmd,
-    /// `r`, `v`: after an apostrophe and before an `e`, a contraction.
-    LetterRv,
-    /// `l`: after an apostrophe and before an `l`, a contraction.
-    LetterL,
-    /// `e`.
-    LetterE,
-    /// `\p{N}`.
-    Number,
-    /// The apostrophe, U+0027.
-    Quote,
-    /// Everything else.
-    Other,
-}
+use regex_syntax::hir::ClassUnicode;
 
-impl CharacterClass {
-    const ALL: [Self; 10] = [
-        Self::Space,
-        Self::White,
-        Self::Letter,
-        Self::LetterStmd,
-        Self::LetterRv,
-        Self::LetterL,
-        Self::LetterE,
-        Self::Number,
-        Self::Quote,
-        Self::Other,
-    ];
+/// The number of a class, from 0.
+pub(super) type ClassIndex = usize;
 
-    /// Whether `\s` matches.
-    pub(super) fn is_white(self) -> bool {
-        matches!(self, Self::Space | Self::White)
-    }
+/// The most classes.
+const MAX_CLASSES: usize = 128;
 
-    /// Whether `\p{L}` matches.
-    pub(super) fn is_letter(self) -> bool {
-        matches!(self, Self::Letter | Self::LetterStmd | Self::LetterRv | Self::LetterL | Self::LetterE)
-    }
-
-    /// Whether `[^\s\p{L}\p{N}]` matches.
-    pub(super) fn is_other(self) -> bool {
-        matches!(self, Self::Quote | Self::Other)
-    }
-}
-
-/// A set of classes: bit `class as u16`.
+/// A set of classes: bit `class`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct ClassSet(u16);
+pub(super) struct ClassSet(u128);
 
 impl ClassSet {
-    pub(super) fn insert(&mut self, class: CharacterClass) {
-        self.0 |= 1 << class as u16;
+    pub(super) fn insert(&mut self, class: ClassIndex) {
+        self.0 |= 1 << class;
     }
 
-    /// Whether the predicate holds for any class of the set.
-    pub(super) fn any(self, predicate: impl Fn(CharacterClass) -> bool) -> bool {
-        CharacterClass::ALL.into_iter().any(|class| self.0 & 1 << class as u16 != 0 && predicate(class))
+    pub(super) fn has(self, class: ClassIndex) -> bool {
+        self.0 & 1 << class != 0
+    }
+
+    /// Whether the sets have a class in common.
+    pub(super) fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 }
 
 /// Maps characters to their classes.
 #[derive(Clone, Debug)]
 pub(super) struct CharacterClasses {
-    ascii: [CharacterClass; 128],
-    /// First and last code point of each range whose characters aren't [`CharacterClass::Other`]; sorted, disjoint.
-    ranges: Vec<(u32, u32, CharacterClass)>,
+    ascii: [u8; 128],
+    /// First code point and class of each range; sorted. A range ends where the next one begins.
+    ranges: Vec<(u32, u8)>,
+    /// Which sets have the characters of each class. `[classes][sets]`
+    members: Vec<Vec<bool>>,
 }
 
 impl CharacterClasses {
-    /// Reads the tables; none if `regex-syntax` was built without its Unicode tables.
-    pub(super) fn new() -> Option<Self> {
-        let mut ranges = Vec::new();
-        for (pattern, class) in
-            [(r"\p{L}", CharacterClass::Letter), (r"\p{N}", CharacterClass::Number), (r"\s", CharacterClass::White)]
-        {
-            let HirKind::Class(Class::Unicode(matching)) = regex_syntax::parse(pattern).ok()?.into_kind() else {
+    /// The classes that some sets make; none if they are more than are supported.
+    pub(super) fn new(sets: &[ClassUnicode]) -> Option<Self> {
+        let edges = sets.iter().flat_map(|set| set.ranges());
+        let mut edges: Vec<u32> = edges.flat_map(|r| [r.start() as u32, r.end() as u32 + 1]).chain([0]).collect();
+        edges.sort_unstable();
+        edges.dedup();
+        let mut known = HashMap::new();
+        let mut classes = Self { ascii: [0; 128], ranges: Vec::new(), members: Vec::new() };
+        for start in edges.into_iter().filter(|&edge| edge <= char::MAX as u32) {
+            let member: Vec<bool> = sets.iter().map(|set| has(set, start)).collect();
+            let class = *known.entry(member.clone()).or_insert(classes.members.len());
+            if class == classes.members.len() {
+                classes.members.push(member);
+            }
+            if class >= MAX_CLASSES {
                 return None;
-            };
-            ranges.extend(matching.ranges().iter().map(|r| (r.start() as u32, r.end() as u32, class)));
+            }
+            if classes.ranges.last().is_none_or(|last| usize::from(last.1) != class) {
+                classes.ranges.push((start, class as u8));
+            }
         }
-        ranges.sort_unstable_by_key(|&(start, ..)| start);
-        let mut classes = Self { ascii: [CharacterClass::Other; 128], ranges };
-        for byte in 0..128u8 {
-            classes.ascii[usize::from(byte)] = match byte {
-                b' ' => CharacterClass::Space,
-                b'\'' => CharacterClass::Quote,
-                b's' | b't' | b'm' | b'd' => CharacterClass::LetterStmd,
-                b'r' | b'v' => CharacterClass::LetterRv,
-                b'l' => CharacterClass::LetterL,
-                b'e' => CharacterClass::LetterE,
-                _ => classes.look_up(u32::from(byte)),
-            };
+        for code in 0..128 {
+            classes.ascii[code] = classes.look_up(code as u32);
         }
         Some(classes)
     }
 
-    /// The class of a character.
-    pub(super) fn of(&self, character: char) -> CharacterClass {
-        let code = character as u32;
-        self.ascii.get(code as usize).copied().unwrap_or_else(|| self.look_up(code))
+    /// How many classes there are.
+    pub(super) fn count(&self) -> usize {
+        self.members.len()
     }
 
-    fn look_up(&self, code: u32) -> CharacterClass {
-        let place = self.ranges.partition_point(|&(_, end, _)| end < code);
-        self.ranges.get(place).filter(|&&(start, ..)| start <= code).map_or(CharacterClass::Other, |&(.., class)| class)
+    /// Whether a set, by its place in those that the classes were made of, has the characters of a class.
+    pub(super) fn is_in(&self, class: ClassIndex, set: usize) -> bool {
+        self.members[class][set]
+    }
+
+    /// The class of a character.
+    pub(super) fn of(&self, character: char) -> ClassIndex {
+        let code = character as u32;
+        usize::from(self.ascii.get(code as usize).copied().unwrap_or_else(|| self.look_up(code)))
+    }
+
+    fn look_up(&self, code: u32) -> u8 {
+        let place = self.ranges.partition_point(|&(start, _)| start <= code);
+        place.checked_sub(1).map_or(0, |place| self.ranges[place].1)
     }
 
     /// The classes of all characters whose UTF-8 begins with `start`, one to three bytes of a character of at least
@@ -128,20 +97,19 @@ impl CharacterClasses {
     pub(super) fn of_partial(&self, start: &[u8]) -> Option<ClassSet> {
         let (low, high) = partial_range(start)?;
         let mut set = ClassSet::default();
-        let mut next = low; // the first code point not yet looked at
-        let place = self.ranges.partition_point(|&(_, end, _)| end < low);
-        for &(start, end, class) in self.ranges[place..].iter().take_while(|&&(start, ..)| start <= high) {
-            if start > next {
-                set.insert(CharacterClass::Other);
-            }
-            set.insert(class);
-            next = end + 1;
-        }
-        if next <= high {
-            set.insert(CharacterClass::Other);
+        set.insert(usize::from(self.look_up(low)));
+        let place = self.ranges.partition_point(|&(start, _)| start <= low);
+        for &(_, class) in self.ranges[place..].iter().take_while(|&&(start, _)| start <= high) {
+            set.insert(usize::from(class));
         }
         Some(set)
     }
+}
+
+/// Whether a set has a code point.
+fn has(set: &ClassUnicode, code: u32) -> bool {
+    let place = set.ranges().partition_point(|range| (range.end() as u32) < code);
+    set.ranges().get(place).is_some_and(|range| range.start() as u32 <= code)
 }
 
 /// The first and last code point whose UTF-8 begins with these bytes and is longer; none if there is none.
@@ -164,12 +132,20 @@ fn partial_range(start: &[u8]) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pattern::Program;
     use super::*;
+
+    const SETS: &str = r"\p{L}|\p{N}|\s|[^\s\p{L}\p{N}]|[a-f]";
+
+    fn classes() -> (CharacterClasses, Vec<ClassUnicode>) {
+        let sets = Program::regex(SETS).unwrap().sets;
+        (CharacterClasses::new(&sets).unwrap(), sets)
+    }
 
     #[test]
     fn partial_characters_have_the_classes_of_their_completions() {
-        let classes = CharacterClasses::new().expect("tables");
-        let mut sets = std::collections::HashMap::<Vec<u8>, ClassSet>::new();
+        let (classes, _) = classes();
+        let mut sets = HashMap::<Vec<u8>, ClassSet>::new();
         for character in '\u{80}'..=char::MAX {
             let mut buffer = [0; 4];
             let bytes = character.encode_utf8(&mut buffer).as_bytes();
@@ -186,19 +162,16 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_those_of_the_regex() {
-        let classes = CharacterClasses::new().expect("tables");
-        for (text, class) in [
-            (" ", CharacterClass::Space),
-            ("\t\n\r\u{b}\u{c}\u{85}\u{a0}\u{2028}\u{3000}", CharacterClass::White),
-            ("aAéж日ªʰ", CharacterClass::Letter),
-            ("1²½Ⅷ٣", CharacterClass::Number),
-            ("'", CharacterClass::Quote),
-            ("!’_\u{301}\u{200b}\u{0}\u{1c}😀", CharacterClass::Other),
-        ] {
-            for character in text.chars() {
-                assert_eq!(classes.of(character), class, "{character:?}");
+    fn characters_of_a_class_are_in_the_same_sets() {
+        let (classes, sets) = classes();
+        assert_eq!((sets.len(), classes.count()), (5, 5));
+        for character in '\0'..=char::MAX {
+            let class = classes.of(character);
+            for (index, set) in sets.iter().enumerate() {
+                assert_eq!(classes.is_in(class, index), has(set, character as u32), "{character:?}");
             }
         }
+        assert_eq!(classes.of('x'), classes.of('日'));
+        assert_ne!(classes.of('x'), classes.of('b'));
     }
 }

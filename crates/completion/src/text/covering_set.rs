@@ -19,7 +19,8 @@ pub struct Context {
     /// The tokens that spell `typed[..at]`. They are the encoding of that text, unless its last characters are split
     /// differently in view of those behind it.
     pub tokens: Vec<TokenId>,
-    /// How many bytes they spell; always less than were typed. It may lie inside a character.
+    /// How many bytes of the [spelled](super::normal_form::NormalForm::spelled) text they spell; always less than it
+    /// has. It may lie inside a character.
     pub at: usize,
     state: PathState,
 }
@@ -49,7 +50,8 @@ impl CanonicalBpe {
         if !self.is_encodable(typed) {
             return CoveringSet { canonical: self.encode(typed), contexts: Vec::new() };
         }
-        let bytes = typed.as_bytes();
+        let spelled = self.normal_form().spelled(typed);
+        let bytes = spelled.as_bytes();
         let lattice = TokenLattice::new(self, bytes);
         let mut contexts = Vec::new();
         for at in (1..bytes.len()).rev() {
@@ -72,8 +74,8 @@ impl CanonicalBpe {
     /// They spell the rest of the typed text and more. One may spell just the rest, if the tokens then differ from the
     /// canonical ones: the text can't end there, but goes on to something that is split differently. With a vocabulary
     /// that has a token `"  "`, this is `"a"`, `" "`, `" "` for the typed `"a  "`, on the way to `"a  b"`.
-    pub fn extensions<'a>(&'a self, typed: &'a str, context: &'a Context) -> impl Iterator<Item = TokenId> + 'a {
-        self.covering(typed.as_bytes(), context.at, context.state)
+    pub fn extensions(&self, typed: &str, context: &Context) -> Vec<TokenId> {
+        self.covering(self.normal_form().spelled(typed).as_bytes(), context.at, context.state).collect()
     }
 
     /// Whether there is an extension.

@@ -3,7 +3,7 @@
 
 use tokenizers::Tokenizer;
 
-use super::bpe_file::{BpeFileError, MAX_TOKEN_ID, byte_alphabet};
+use super::bpe_file::{BpeFileError, MAX_TOKEN_ID, byte_alphabet, hex_byte};
 use super::vocabulary::{TokenId, Vocabulary};
 
 /// A tokenizer of another kind than GPT-2's.
@@ -89,10 +89,4 @@ impl InexactTokenizer {
 fn caught<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     // What is shared is the tokenizer, which is only read; its caches hold whole entries or none.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).ok().flatten()
-}
-
-/// `<0x41>` is the byte 0x41.
-fn hex_byte(token: &str) -> Option<u8> {
-    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
-    u8::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 2)
 }

@@ -7,22 +7,27 @@
 //! | [`vocabulary`] | the bytes of each token |
 //! | [`covering_set`] | the token sequences with which a completion of a typed text can begin |
 //! | [`canonical`], `token_lattice` | canonical tokenization: which token may follow; a text's encoding |
-//! | `bpe_merges`, `pre_tokenizer`, `character_class`, `token_characters` | what canonical tokenization rests on |
+//! | `bpe_merges`, `token_characters`, `normal_form` | what canonical tokenization rests on |
+//! | `pre_tokenizer`, `splitter`, `pattern`, `character_class` | where pre-tokens may end, from the tokenizer's patterns |
 //! | [`folded_tokens`] | tokens by what they are without case, width and accents |
 //! | `inexact` | tokenizers of other kinds |
-//! | [`bpe_file`], [`tokenizer_json`] | reading tokenizers |
+//! | [`bpe_file`], `bpe_stages`, [`tokenizer_json`] | reading tokenizers |
 //! | [`query`], [`blocklist`] | what people may send, and what is never suggested |
 
 pub mod blocklist;
 pub mod bpe_file;
 mod bpe_merges;
+mod bpe_stages;
 pub mod canonical;
 mod character_class;
 pub mod covering_set;
 pub mod folded_tokens;
 mod inexact;
+pub mod normal_form;
+mod pattern;
 mod pre_tokenizer;
 pub mod query;
+mod splitter;
 mod token_characters;
 mod token_lattice;
 pub mod tokenizer_json;
@@ -33,6 +38,7 @@ mod oracle_tests;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use self::blocklist::Blocklist;
@@ -139,9 +145,7 @@ impl Text {
         prompt_prefix: &str,
     ) -> Result<Self, TextError> {
         let read = bpe_file::from_tokenizer_json(json).map_err(|e| e.to_string());
-        let exact = read.and_then(|(vocabulary, merges)| {
-            CanonicalBpe::new(Arc::new(vocabulary), &merges).map_err(|e| e.to_string())
-        });
+        let exact = read.and_then(|file| CanonicalBpe::new(file).map_err(|e| e.to_string()));
         let tokenizer = match exact {
             Ok(canonical) => Tokenizer::Exact(Box::new(canonical)),
             Err(reason) => Tokenizer::inexact(json, reason)?,
@@ -312,6 +316,14 @@ impl Text {
         }
     }
 
+    /// What becomes of a method with this tokenizer.
+    pub fn method(&self, wanted: Method) -> Method {
+        match (&self.tokenizer, wanted) {
+            (Tokenizer::Inexact(_), Method::Exact) => Method::Healed,
+            _ => wanted,
+        }
+    }
+
     /// The rule of paths that begin with the prompt, under a method.
     pub fn rule(&self, method: Method) -> PathRule {
         match (&self.tokenizer, method) {
@@ -365,13 +377,26 @@ impl Text {
         openings
     }
 
-    /// The bytes that a text's first token adds: some tokenizers put a space before the first word, which isn't shown.
-    pub fn first_bytes(&self, token: TokenId) -> Option<&[u8]> {
-        let bytes = self.bytes(token)?;
+    /// A typed text as suggestions spell it: composed, if the tokenizer composes.
+    pub fn normalized<'a>(&self, typed: &'a str) -> Cow<'a, str> {
         match &self.tokenizer {
-            Tokenizer::Inexact(inexact) if inexact.adds_space() => Some(bytes.strip_prefix(b" ").unwrap_or(bytes)),
-            _ => Some(bytes),
+            Tokenizer::Exact(canonical) => canonical.normal_form().normalized(typed),
+            Tokenizer::Inexact(_) => Cow::Borrowed(typed),
         }
+    }
+
+    /// Whether the tokenizer puts a space before texts that begin like this one.
+    pub fn adds_space(&self, typed: &str) -> bool {
+        match &self.tokenizer {
+            Tokenizer::Exact(canonical) => canonical.normal_form().adds_space(typed),
+            Tokenizer::Inexact(inexact) => inexact.adds_space() && !typed.starts_with(' '),
+        }
+    }
+
+    /// The bytes that a text's first token adds. A space that the tokenizer put before the text isn't shown.
+    pub fn first_bytes(&self, token: TokenId, adds_space: bool) -> Option<&[u8]> {
+        let bytes = self.bytes(token)?;
+        Some(bytes.strip_prefix(b" ").filter(|_| adds_space).unwrap_or(bytes))
     }
 }
 
@@ -389,7 +414,7 @@ fn exact_openings(canonical: &CanonicalBpe, typed: &str) -> Vec<Opening> {
     let covering_set = canonical.covering_set(typed);
     let branches = covering_set.contexts.iter().map(|context| Opening {
         path: context.tokens.clone(),
-        extensions: Some(canonical.extensions(typed, context).collect()),
+        extensions: Some(canonical.extensions(typed, context)),
     });
     let branches: Vec<_> = branches.filter(|o| o.extensions.as_ref().is_some_and(|e| !e.is_empty())).collect();
     let mut openings = vec![Opening { path: covering_set.canonical, extensions: None }];

@@ -1,151 +1,416 @@
-//! GPT-2's pre-tokenizer as a small nondeterministic automaton that reads a text from left to right.
+//! When a text may be cut into pre-tokens here, whatever comes next: the pre-tokenizer's own patterns as an automaton
+//! that reads characters, and with each of them whether a pre-token begins there.
 //!
-//! The regex is `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, and it looks ahead in two
-//! places. A run of white space loses its last character to the text that follows: `"a b"` is `"a"`, `" "`, `" b"` with
-//! two spaces. An apostrophe at the start of a pre-token is alone or a contraction, depending on up to two letters
-//! after it. A reader who can't look ahead guesses instead: each guess is a [`PreTokenState`], it lives in a
-//! [`PreTokenStates`] beside the other guesses, and it dies at the first character that proves it wrong.
+//! The patterns look ahead, and a reader from left to right can't. `splitter` guesses for one pattern; here the guesses
+//! of all stages are put together, those from which no text can go on are left out, and what is left is made
+//! deterministic. So one number, a [`State`], says what the characters so far leave possible. `a  b` is cut into `a`,
+//! one space, and the other space with `b`; after `a` and two spaces the state for "cut between the spaces" allows a
+//! letter and neither an end nor another space.
 //!
-//! This module knows characters only: nothing of bytes, tokens or merges. Contractions are followed as tokens, in
-//! `canonical`, because there are only seven of them.
+//! Nothing here depends on a tokenizer's vocabulary but for the characters that it can spell.
 
-use super::character_class::CharacterClass;
+use std::collections::{BTreeSet, HashMap};
+use std::num::NonZeroU16;
 
-/// A guess about the pre-token that is open, or was just closed, after the characters read so far.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum PreTokenState {
-    /// Nothing is open and anything may follow: the start of the text, or the end of a contraction.
-    Closed,
-    /// The last white space (not U+0020) before other text: a pre-token of its own. White space can't follow.
-    ClosedBeforeText,
-    /// White space that is followed by white space or by the end. What comes next may be the run's last character,
-    /// which isn't part of this pre-token.
-    Run,
-    /// U+0020 before other text: it opens the pre-token that the text goes on with.
-    Lead,
-    /// Letters.
-    Letters,
-    /// The first letter after an apostrophe that wasn't a contraction's: an `e` can't follow.
-    LettersNotE,
-    /// The first letter after an apostrophe that wasn't a contraction's: an `l` can't follow.
-    LettersNotL,
-    /// Numbers.
-    Numbers,
-    /// Characters that are neither letters, numbers nor white space.
-    Others,
-    /// An apostrophe that opens a pre-token, and isn't a contraction's.
-    Quote,
-    /// An apostrophe that opens a contraction, and perhaps some of its letters.
-    Contraction {
-        /// Bit `i`: the guess is contraction `i` of [`CONTRACTIONS`].
-        which: u8,
-        /// How many of the contraction's tokens have been read.
-        tokens: u8,
-    },
+use regex_syntax::hir::ClassUnicode;
+
+use super::character_class::{CharacterClasses, ClassIndex, ClassSet};
+use super::pattern::Program;
+use super::splitter::{Guess, Piece, Splitter};
+
+/// The most guesses, and the most states.
+const MAX_STATES: usize = 20_000;
+
+/// What a pre-tokenizer is made of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PreTokenizer {
+    /// The patterns of the stages, each with whether its matches are added tokens.
+    pub(super) stages: Vec<(Program, bool)>,
+    /// Whether every text begins with U+0020 or with an added token.
+    pub(super) begins_with_space: bool,
 }
 
-/// The contractions of the regex. None is the beginning of another.
-pub(super) const CONTRACTIONS: [&str; 7] = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"];
+/// What may come next in a text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct State(NonZeroU16);
 
-impl PreTokenState {
-    /// The guess after one more character of the same pre-token; none if the pre-token can't go on with it.
-    pub(super) fn continued(self, class: CharacterClass) -> Option<Self> {
-        match self {
-            Self::Letters if class.is_letter() => Some(Self::Letters),
-            Self::LettersNotE if class.is_letter() && class != CharacterClass::LetterE => Some(Self::Letters),
-            Self::LettersNotL if class.is_letter() && class != CharacterClass::LetterL => Some(Self::Letters),
-            Self::Numbers if class == CharacterClass::Number => Some(Self::Numbers),
-            Self::Others | Self::Quote if class.is_other() => Some(Self::Others),
-            Self::Run if class.is_white() => Some(Self::Run),
-            Self::Lead if class.is_letter() => Some(Self::Letters),
-            Self::Lead if class == CharacterClass::Number => Some(Self::Numbers),
-            Self::Lead if class.is_other() => Some(Self::Others),
-            _ => None,
+impl State {
+    /// Before the first character.
+    pub(super) const START: Self = Self(NonZeroU16::MIN);
+
+    fn index(self) -> usize {
+        usize::from(self.0.get()) - 1
+    }
+}
+
+/// How a character belongs to the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Kind {
+    /// It goes on with the pre-token.
+    Inside,
+    /// It opens a pre-token.
+    Border,
+    /// One of these two.
+    Either,
+    /// It opens an added token.
+    OpensAdded,
+    /// It goes on with an added token.
+    InsideAdded,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Inside, Self::Border, Self::Either, Self::OpensAdded, Self::InsideAdded];
+}
+
+/// A state's row for one kind: `[classes]`.
+type Row = Vec<Option<State>>;
+
+/// The automaton. See the module's documentation.
+#[derive(Clone, Debug)]
+pub(super) struct PreTokens {
+    pub(super) classes: CharacterClasses,
+    /// `[states][kinds][classes]`
+    next: Vec<Option<State>>,
+    /// The classes that may follow. `[states][kinds]`
+    live: Vec<ClassSet>,
+    /// `[states]`
+    may_end: Vec<bool>,
+}
+
+impl PreTokens {
+    /// Builds the automaton, for texts made of characters that `spells` holds for.
+    pub(super) fn new(pre_tokenizer: PreTokenizer, spells: impl Fn(char) -> bool) -> Result<Self, String> {
+        let PreTokenizer { stages, begins_with_space } = pre_tokenizer;
+        let space = Program::longest_of(&[" "])?;
+        let sets: Vec<ClassUnicode> =
+            stages.iter().flat_map(|(stage, _)| &stage.sets).chain(&space.sets).cloned().collect();
+        let classes = CharacterClasses::new(&sets).ok_or("has patterns with too many sets of characters")?;
+        let mut first = 0;
+        let mut splitters = Vec::new();
+        for (program, is_added) in stages {
+            let sets = (first..first + program.sets.len())
+                .map(|set| (0..classes.count()).map(|class| classes.is_in(class, set)).collect());
+            first += program.sets.len();
+            let splitter = Splitter::new(program, sets.collect(), is_added);
+            splitters.push(splitter.ok_or("has a pattern that matches the empty text")?);
         }
+        let guesser = Guesser { splitters, starts: begins_with_space.then(|| classes.of(' ')) };
+        let spelled = spelled(&classes, spells);
+        Self::from_guesses(&guesser, classes, &spelled)
     }
 
-    /// The guesses after a character that opens a new pre-token; none if one can't begin there with it.
-    ///
-    /// Where this is an apostrophe, [`PreTokenState::Contraction`] is one more guess.
-    pub(super) fn started(self, class: CharacterClass) -> [Option<Self>; 2] {
-        if !self.may_close_before(class) {
-            return [None; 2];
+    fn from_guesses(guesser: &Guesser, classes: CharacterClasses, spelled: &[ClassIndex]) -> Result<Self, String> {
+        let graph = Graph::new(guesser, spelled)?;
+        let count = classes.count();
+        let mut built = Self { classes, next: Vec::new(), live: Vec::new(), may_end: Vec::new() };
+        let mut known = HashMap::from([(vec![0], State::START)]);
+        let mut open = vec![vec![0]];
+        let mut at = 0;
+        while let Some(guesses) = open.get(at).cloned() {
+            at += 1;
+            built.may_end.push(guesses.iter().any(|&guess| graph.may_end[guess]));
+            for kind in Kind::ALL {
+                let mut row: Row = vec![None; count];
+                let mut live = ClassSet::default();
+                for &class in spelled {
+                    let after = graph.after(&guesses, class, kind);
+                    if after.is_empty() {
+                        continue;
+                    }
+                    live.insert(class);
+                    let state = known.len();
+                    row[class] = Some(*known.entry(after).or_insert_with_key(|after| {
+                        open.push(after.clone());
+                        State(NonZeroU16::MIN.saturating_add(state as u16))
+                    }));
+                }
+                built.next.extend(row);
+                built.live.push(live);
+            }
+            if known.len() > MAX_STATES {
+                return Err("has patterns that need too many states".to_owned());
+            }
         }
-        let run = (self != Self::Run).then_some(Self::Run);
-        match class {
-            CharacterClass::Space => [run, Some(Self::Lead)],
-            CharacterClass::White => [run, Some(Self::ClosedBeforeText)],
-            CharacterClass::LetterRv if self == Self::Quote => [Some(Self::LettersNotE), None],
-            CharacterClass::LetterL if self == Self::Quote => [Some(Self::LettersNotL), None],
-            CharacterClass::Number => [Some(Self::Numbers), None],
-            CharacterClass::Quote => [Some(Self::Quote), None],
-            CharacterClass::Other => [Some(Self::Others), None],
-            _ => [Some(Self::Letters), None],
-        }
+        Ok(built)
     }
 
-    /// Whether a pre-token may end here when a character of this class follows.
-    pub(super) fn may_close_before(self, class: CharacterClass) -> bool {
-        match self {
-            Self::Closed => true,
-            Self::ClosedBeforeText => !class.is_white(),
-            Self::Run => class.is_white(), // the last white space of the run
-            Self::Letters | Self::LettersNotE | Self::LettersNotL => !class.is_letter(),
-            Self::Numbers => class != CharacterClass::Number,
-            Self::Others => !class.is_other(),
-            Self::Quote => !class.is_other() && class != CharacterClass::LetterStmd,
-            Self::Lead | Self::Contraction { .. } => false,
-        }
+    /// The state after one more character; none if no text goes on like that.
+    pub(super) fn step(&self, state: State, class: ClassIndex, kind: Kind) -> Option<State> {
+        self.next[(state.index() * Kind::ALL.len() + kind as usize) * self.classes.count() + class]
+    }
+
+    /// The state after more characters of the same pre-token or added token.
+    pub(super) fn steps(&self, state: State, classes: &[u8], kind: Kind) -> Option<State> {
+        classes.iter().try_fold(state, |state, &class| self.step(state, usize::from(class), kind))
+    }
+
+    /// Whether a character of one of these classes may follow.
+    pub(super) fn allows(&self, state: State, classes: ClassSet, kind: Kind) -> bool {
+        self.follows(state, kind).meets(classes)
+    }
+
+    /// The classes that may follow.
+    pub(super) fn follows(&self, state: State, kind: Kind) -> ClassSet {
+        self.live[state.index() * Kind::ALL.len() + kind as usize]
     }
 
     /// Whether the text may end here.
-    pub(super) fn may_end(self) -> bool {
-        !matches!(self, Self::ClosedBeforeText | Self::Lead | Self::Contraction { .. })
+    pub(super) fn may_end(&self, state: State) -> bool {
+        self.may_end[state.index()]
     }
-}
 
-/// How an unfinished character at the end of a path belongs to the pre-tokens, as far as its tokens decide that.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Edge {
-    /// No character is unfinished.
-    None,
-    /// The character opens a new pre-token.
-    Opens,
-    /// The character continues the open pre-token.
-    Continues,
-}
-
-/// The live guesses about one text: in practice at most three.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct PreTokenStates {
-    guesses: [(PreTokenState, Edge); Self::CAPACITY],
-    length: u8,
-}
-
-impl PreTokenStates {
-    const CAPACITY: usize = 4;
-
-    /// No guess: a text that isn't possible.
-    pub(super) const NONE: Self = Self { guesses: [(PreTokenState::Closed, Edge::None); Self::CAPACITY], length: 0 };
-
-    /// Adds a guess, once.
-    pub(super) fn insert(&mut self, state: PreTokenState, edge: Edge) {
-        if self.iter().any(|guess| guess == (state, edge)) {
-            return;
+    /// The classes of the characters that lead to a state within a pre-token.
+    pub(super) fn leading_to(&self, state: State) -> ClassSet {
+        let mut classes = ClassSet::default();
+        for class in 0..self.classes.count() {
+            let kinds = [Kind::Inside, Kind::Border, Kind::Either];
+            let mut steps = self.states().flat_map(|from| kinds.map(|kind| self.step(from, class, kind)));
+            if steps.any(|to| to == Some(state)) {
+                classes.insert(class);
+            }
         }
-        let slot = self.guesses.get_mut(usize::from(self.length));
-        debug_assert!(slot.is_some(), "more guesses than the automaton can make");
-        if let Some(slot) = slot {
-            *slot = (state, edge);
-            self.length += 1;
+        classes
+    }
+
+    /// Whether characters of one pre-token can lead to a state.
+    pub(super) fn lead_to(&self, classes: &[u8], state: State) -> bool {
+        let Some((&first, rest)) = classes.split_first() else { return false };
+        let kinds = [Kind::Inside, Kind::Border, Kind::Either];
+        let mut starts = self.states().flat_map(|from| kinds.map(|kind| self.step(from, usize::from(first), kind)));
+        starts.any(|start| start.is_some_and(|start| self.steps(start, rest, Kind::Inside) == Some(state)))
+    }
+
+    fn states(&self) -> impl Iterator<Item = State> {
+        (0..self.may_end.len()).map(|state| State(NonZeroU16::MIN.saturating_add(state as u16)))
+    }
+
+    /// Every state from which only the same pre-token can go on.
+    pub(super) fn only_inside(&self) -> impl Iterator<Item = State> + '_ {
+        let none = |state: State, kind| self.follows(state, kind) == ClassSet::default();
+        self.states()
+            .filter(move |&state| !self.may_end(state) && none(state, Kind::Border) && none(state, Kind::OpensAdded))
+    }
+}
+
+/// The classes of which a character can be spelled.
+fn spelled(classes: &CharacterClasses, spells: impl Fn(char) -> bool) -> Vec<ClassIndex> {
+    let mut found = vec![false; classes.count()];
+    for character in '\0'..=char::MAX {
+        let class = classes.of(character);
+        found[class] = found[class] || spells(character);
+    }
+    (0..classes.count()).filter(|&class| found[class]).collect()
+}
+
+/// The stages' guesses in order. In an added token the later stages have none; before the first character all lack
+/// theirs.
+type Guesses = Vec<Option<Guess>>;
+
+struct Guesser {
+    splitters: Vec<Splitter>,
+    /// The class with which every text begins that doesn't begin with an added token.
+    starts: Option<ClassIndex>,
+}
+
+impl Guesser {
+    fn start(&self) -> Option<Guesses> {
+        None
+    }
+
+    /// What may be believed after one more character, which opens a piece (`border`) or goes on with one.
+    fn after(&self, guesses: &Option<Guesses>, class: ClassIndex, border: bool) -> Vec<Guesses> {
+        let Some(guesses) = guesses else {
+            let mut found = if border { self.opened(0, class) } else { Vec::new() };
+            found.retain(|found| self.starts.is_none_or(|starts| class == starts) || self.is_added(found));
+            return found;
+        };
+        if !border {
+            return self.inside(guesses, guesses.len(), class).into_iter().collect();
         }
+        let mut found = Vec::new();
+        for (stage, guess) in guesses.iter().enumerate() {
+            // The border of one stage is the end of a text to those behind it.
+            let Some(guess) = guess else { break };
+            let ended = (stage + 1..guesses.len())
+                .all(|stage| guesses[stage].as_ref().is_none_or(|guess| self.splitters[stage].may_end(guess)));
+            let Some(before) = self.inside(guesses, stage, class).filter(|_| ended) else { continue };
+            for guess in self.splitters[stage].border(guess, class) {
+                found.extend(self.completed(before.clone(), guess, class));
+            }
+        }
+        found
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (PreTokenState, Edge)> + '_ {
-        self.guesses.iter().take(usize::from(self.length)).copied()
+    /// The first `stages` guesses after one more character of their open pieces.
+    fn inside(&self, guesses: &Guesses, stages: usize, class: ClassIndex) -> Option<Guesses> {
+        let guesses = guesses[..stages].iter().zip(&self.splitters);
+        guesses
+            .map(|(guess, splitter)| match guess {
+                Some(guess) => splitter.inside(guess, class).map(Some),
+                None => Some(None),
+            })
+            .collect()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.length == 0
+    /// What all stages from `stage` on may believe after the first character of their text.
+    fn opened(&self, stage: usize, class: ClassIndex) -> Vec<Guesses> {
+        let Some(splitter) = self.splitters.get(stage) else { return vec![Vec::new()] };
+        splitter
+            .start(class)
+            .into_iter()
+            .flat_map(|guess| {
+                self.completed(Vec::new(), guess, class).into_iter().map(|found| found).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// Adds a stage's guess and those of the stages behind it, which begin with this character.
+    fn completed(&self, mut before: Guesses, guess: Guess, class: ClassIndex) -> Vec<Guesses> {
+        let stage = before.len();
+        let is_added = self.splitters[stage].is_added && guess.piece != Piece::Gap;
+        before.push(Some(guess));
+        if is_added {
+            before.resize(self.splitters.len(), None);
+            return vec![before];
+        }
+        let Some(splitter) = self.splitters.get(stage + 1) else { return vec![before] };
+        let guesses = splitter.start(class).into_iter();
+        guesses.flat_map(|guess| self.completed(before.clone(), guess, class)).collect()
+    }
+
+    /// Whether an added token is open.
+    fn is_added(&self, guesses: &Guesses) -> bool {
+        let mut stages = guesses.iter().zip(&self.splitters);
+        stages.any(|(guess, splitter)| splitter.is_added && guess.as_ref().is_some_and(|g| g.piece != Piece::Gap))
+    }
+
+    fn may_end(&self, guesses: &Option<Guesses>) -> bool {
+        let Some(guesses) = guesses else { return true };
+        let mut stages = guesses.iter().zip(&self.splitters);
+        stages.all(|(guess, splitter)| guess.as_ref().is_none_or(|guess| splitter.may_end(guess)))
+    }
+}
+
+/// All guesses from which some text can go on, and what they lead to.
+struct Graph {
+    /// `[guesses]`
+    may_end: Vec<bool>,
+    /// The guesses after one more character, with whether an added token is open there. `[guesses][classes][border]`
+    next: Vec<Vec<[Vec<(usize, bool)>; 2]>>,
+    spelled: Vec<ClassIndex>,
+    /// Whether an added token is open. `[guesses]`
+    is_added: Vec<bool>,
+}
+
+impl Graph {
+    fn new(guesser: &Guesser, spelled: &[ClassIndex]) -> Result<Self, String> {
+        let mut known = HashMap::from([(guesser.start(), 0)]);
+        let mut open = vec![guesser.start()];
+        let mut graph = Self { may_end: Vec::new(), next: Vec::new(), spelled: spelled.to_vec(), is_added: Vec::new() };
+        let mut at = 0;
+        while let Some(guesses) = open.get(at).cloned() {
+            at += 1;
+            graph.may_end.push(guesser.may_end(&guesses));
+            graph.is_added.push(guesses.as_ref().is_some_and(|guesses| guesser.is_added(guesses)));
+            let rows = spelled.iter().map(|&class| {
+                [false, true].map(|border| {
+                    let after = guesser.after(&guesses, class, border).into_iter();
+                    after
+                        .map(|after| {
+                            let is_added = guesser.is_added(&after);
+                            let number = known.len();
+                            let number = *known.entry(Some(after)).or_insert_with_key(|after| {
+                                open.push(after.clone());
+                                number
+                            });
+                            (number, is_added)
+                        })
+                        .collect::<Vec<_>>()
+                })
+            });
+            let rows = rows.collect();
+            graph.next.push(rows);
+            if known.len() > MAX_STATES {
+                return Err("has patterns that need too many guesses".to_owned());
+            }
+        }
+        graph.prune();
+        Ok(graph)
+    }
+
+    /// Leaves out the guesses from which no text can come to its end.
+    fn prune(&mut self) {
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.next.len()];
+        for (from, rows) in self.next.iter().enumerate() {
+            rows.iter().flatten().flatten().for_each(|&(to, _)| before[to].push(from));
+        }
+        let mut live = self.may_end.clone();
+        let mut open: Vec<usize> = (0..live.len()).filter(|&guess| live[guess]).collect();
+        while let Some(guess) = open.pop() {
+            for &from in &before[guess] {
+                if !std::mem::replace(&mut live[from], true) {
+                    open.push(from);
+                }
+            }
+        }
+        self.next.iter_mut().flatten().flatten().for_each(|after| after.retain(|&(to, _)| live[to]));
+    }
+
+    /// What a set of guesses becomes.
+    fn after(&self, guesses: &[usize], class: ClassIndex, kind: Kind) -> Vec<usize> {
+        let Ok(place) = self.spelled.binary_search(&class) else { return Vec::new() };
+        let (borders, added): (&[usize], bool) = match kind {
+            Kind::Inside => (&[0], false),
+            Kind::Border => (&[1], false),
+            Kind::Either => (&[0, 1], false),
+            Kind::OpensAdded => (&[1], true),
+            Kind::InsideAdded => (&[0], true),
+        };
+        let mut after = BTreeSet::new();
+        for &guess in guesses {
+            for &border in borders {
+                // Nothing but its own token goes on with an added token.
+                let targets = self.next[guess][place][border].iter();
+                after.extend(targets.filter(|&&(_, is_added)| is_added == added).map(|&(to, _)| to));
+            }
+        }
+        after.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
+    #[test]
+    fn a_border_may_stand_where_some_text_has_one() {
+        let stages = vec![(Program::regex(GPT2).unwrap(), false)];
+        let automaton = PreTokens::new(PreTokenizer { stages, begins_with_space: false }, |_| true).unwrap();
+        let state = |cut: &str| {
+            let mut kind = Kind::Border;
+            let mut state = State::START;
+            for character in cut.chars() {
+                if character == '|' {
+                    kind = Kind::Border;
+                    continue;
+                }
+                state = automaton.step(state, automaton.classes.of(character), kind)?;
+                kind = Kind::Inside;
+            }
+            Some(state)
+        };
+        let ends = |cut: &str| state(cut).map(|state| automaton.may_end(state));
+        assert_eq!(ends("a|  "), Some(true));
+        assert_eq!(ends("a| | "), Some(false));
+        assert_eq!(ends("a| | b"), Some(true));
+        assert_eq!(ends("a|  |b"), None);
+        assert_eq!(ends("it|'s"), Some(true));
+        assert_eq!(ends("it|'|s"), None);
+        assert_eq!(ends("it|'|r"), Some(true));
+        assert_eq!(ends("it|'|re"), None);
+        assert_eq!(ends("ab|1"), Some(true));
+        assert_eq!(ends("ab1"), None);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! This module decides nothing about paths: it is a table for `canonical`.
 
-use super::character_class::{CharacterClass, CharacterClasses, ClassSet};
+use super::character_class::{CharacterClasses, ClassSet};
 use super::vocabulary::{TokenId, Vocabulary};
 
 /// One token's characters. A token of GPT-2's kind may begin and end inside a character.
@@ -10,8 +10,8 @@ use super::vocabulary::{TokenId, Vocabulary};
 pub(super) struct TokenCharacters<'a> {
     /// Leading bytes that go on with a character begun before the token.
     pub(super) head: usize,
-    /// The token's whole characters.
-    pub(super) whole: &'a [CharacterClass],
+    /// The classes of the token's whole characters.
+    pub(super) whole: &'a [u8],
     /// Trailing bytes of a character that goes on after the token.
     pub(super) tail: usize,
     /// What that character can turn out to be.
@@ -31,7 +31,7 @@ struct Row {
 /// The characters of a vocabulary's tokens.
 #[derive(Clone, Debug)]
 pub(super) struct TokenCharacterTable {
-    classes: Vec<CharacterClass>,
+    classes: Vec<u8>,
     /// The characters of each token; `None` where no text contains the token. `[vocab]`
     rows: Vec<Option<Row>>,
 }
@@ -66,7 +66,7 @@ impl TokenCharacterTable {
             return None;
         }
         let start = self.classes.len() as u32;
-        self.classes.extend(text.chars().map(|character| classes.of(character)));
+        self.classes.extend(text.chars().map(|character| classes.of(character) as u8));
         let tail_classes = if tail.is_empty() { ClassSet::default() } else { classes.of_partial(tail)? };
         let length = self.classes.len() as u32 - start;
         Some(Row { start, length, head: head as u8, tail: tail.len() as u8, tail_classes })

@@ -37,11 +37,11 @@ impl CanonicalBpe {
     /// any other.
     pub fn encode(&self, text: &str) -> Vec<TokenId> {
         if self.is_encodable(text) {
-            return TokenLattice::new(self, text.as_bytes()).canonical();
+            return TokenLattice::new(self, self.normal_form().spelled(text).as_bytes()).canonical();
         }
         let mut buffer = [0; 4];
         let encodable: String = text.chars().filter(|c| self.is_encodable(c.encode_utf8(&mut buffer))).collect();
-        TokenLattice::new(self, encodable.as_bytes()).canonical()
+        TokenLattice::new(self, self.normal_form().spelled(&encodable).as_bytes()).canonical()
     }
 }
 

@@ -111,17 +111,20 @@ impl Vocabulary {
         let mut length = 0;
         let mut range = 0..self.spans.len();
         std::iter::from_fn(move || {
-            while length < text.len() && !range.is_empty() {
-                range = self.narrow(range.clone(), length, text[length]);
-                length += 1;
-                // Of the tokens that share their first `length` bytes, the one that ends there sorts first.
+            loop {
+                // Of the tokens that share their first `length` bytes, those that end there sort first.
                 if let Some(span) = self.spans[range.clone()].first()
                     && (span.end - span.start) as usize == length
                 {
+                    range.start += 1;
                     return Some((span.token, length));
                 }
+                if length == text.len() || range.is_empty() {
+                    return None;
+                }
+                range = self.narrow(range.clone(), length, text[length]);
+                length += 1;
             }
-            None
         })
     }
 
@@ -147,9 +150,10 @@ impl Vocabulary {
         &self.text[span.start as usize..span.end as usize]
     }
 
-    /// Two tokens with the same bytes, if there are any.
-    pub(super) fn twins(&self) -> Option<(TokenId, TokenId)> {
-        let twins = self.spans.windows(2).find(|pair| self.bytes_of(&pair[0]) == self.bytes_of(&pair[1]))?;
+    /// Two tokens of those that `counts` holds for that have the same bytes, if there are any.
+    pub(super) fn twins(&self, counts: impl Fn(TokenId) -> bool) -> Option<(TokenId, TokenId)> {
+        let counted: Vec<&Span> = self.spans.iter().filter(|span| counts(span.token)).collect();
+        let twins = counted.windows(2).find(|pair| self.bytes_of(pair[0]) == self.bytes_of(pair[1]))?;
         Some((twins[0].token, twins[1].token))
     }
 }
@@ -182,7 +186,9 @@ mod tests {
         let found: Vec<_> = v.beginnings_of(b"abcd").map(|(t, n)| (t.0, n)).collect();
         assert_eq!(found, [(2, 1), (3, 2), (1, 3)]);
         assert_eq!(v.beginnings_of(b"").count(), 0);
-        assert_eq!(v.twins(), Some((TokenId(0), TokenId(5))));
+        assert_eq!(v.beginnings_of(b"b").collect::<Vec<_>>(), [(TokenId(0), 1), (TokenId(5), 1)]);
+        assert_eq!(v.twins(|_| true), Some((TokenId(0), TokenId(5))));
+        assert_eq!(v.twins(|token| token.0 > 0), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::bpe_file::byte_alphabet;
 use super::super::canonical::PathState;
@@ -37,15 +37,20 @@ const HORIZON: usize = 2;
 type Path = Vec<TokenId>;
 
 /// Tokens as bytes, and the merges as pairs of them.
+#[derive(Default)]
 struct Tiny {
     tokens: Vec<Vec<u8>>,
     merges: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The pre-tokenizer, if it isn't GPT-2's.
+    pre_tokenizer: Option<Value>,
+    /// Texts of added tokens that aren't special.
+    added: Vec<String>,
 }
 
 impl Tiny {
     fn of_bytes(alphabet: &[&str]) -> Self {
         let bytes: BTreeSet<u8> = alphabet.iter().flat_map(|text| text.bytes()).collect();
-        Self { tokens: bytes.into_iter().map(|byte| vec![byte]).collect(), merges: Vec::new() }
+        Self { tokens: bytes.into_iter().map(|byte| vec![byte]).collect(), ..Self::default() }
     }
 
     /// Any merges, in an order that training could have given. Some are forestalled by others.
@@ -99,7 +104,23 @@ impl Tiny {
         let written = |bytes: &[u8]| bytes.iter().map(|byte| alphabet[byte]).collect::<String>();
         let vocab: HashMap<String, usize> = self.tokens.iter().map(|token| written(token)).zip(0..).collect();
         let merges: Vec<_> = self.merges.iter().map(|(left, right)| [written(left), written(right)]).collect();
-        Oracle::new(&tokenizer_json(&json!(vocab), &json!(merges), &json!([])))
+        // A token of the vocabulary that is added keeps its id.
+        let flags = json!({ "special": false, "single_word": false, "lstrip": false, "rstrip": false });
+        let mut next = self.tokens.len();
+        let added = self.added.iter().map(|content| {
+            let id = vocab.get(content).copied().unwrap_or(next);
+            next += usize::from(id == next);
+            let mut token = flags.clone();
+            (token["id"], token["content"], token["normalized"]) = (json!(id), json!(content), json!(false));
+            token
+        });
+        let added: Vec<Value> = added.collect();
+        let mut json: Value =
+            serde_json::from_str(&tokenizer_json(&json!(vocab), &json!(merges), &json!(added))).unwrap();
+        if let Some(pre_tokenizer) = &self.pre_tokenizer {
+            json["pre_tokenizer"] = pre_tokenizer.clone();
+        }
+        Oracle::new(&json.to_string())
     }
 }
 
@@ -177,7 +198,7 @@ fn check_covers(oracle: &Oracle, texts: &[(String, Path)], longest: usize, is_cl
         for context in &cover.contexts {
             let extensions = oracle.canon.extensions(typed, context);
             let before = found.len();
-            found.extend(extensions.map(|token| [context.tokens.as_slice(), &[token]].concat()));
+            found.extend(extensions.into_iter().map(|token| [context.tokens.as_slice(), &[token]].concat()));
             assert!(found.len() > before && oracle.spell(&context.tokens) == typed.as_bytes()[..context.at]);
         }
         assert!(cover.contexts.is_sorted_by_key(|context| std::cmp::Reverse(context.at)));
@@ -257,6 +278,61 @@ fn trained_merges_agree_with_all_texts() {
         let mut random = Random::new(seed);
         for _ in 0..rounds() {
             check_tiny(&Tiny::trained(alphabet, &mut random), alphabet, *longest);
+        }
+    }
+}
+
+/// The pre-tokenizers of Llama 3, Qwen2 and SmolLM2, and GPT-2's with a space before each text.
+fn other_pre_tokenizers() -> Vec<Value> {
+    let split = |digits: &str| {
+        let pattern = format!(
+            "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{{L}}\\p{{N}}]?\\p{{L}}+|{digits}| ?[^\\s\\p{{L}}\\p{{N}}]+[\\r\\n]*|\
+             \\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+        );
+        json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false })
+    };
+    let bytes = |add_prefix_space, use_regex| {
+        json!({
+            "type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": true, "use_regex": use_regex
+        })
+    };
+    let sequence = |first, last| json!({ "type": "Sequence", "pretokenizers": [first, last] });
+    vec![
+        sequence(split("\\p{N}{1,3}"), bytes(false, false)),
+        sequence(split("\\p{N}"), bytes(false, false)),
+        sequence(json!({ "type": "Digits", "individual_digits": true }), bytes(false, true)),
+        sequence(json!({ "type": "Digits", "individual_digits": false }), bytes(false, true)),
+    ]
+}
+
+#[test]
+fn other_pre_tokenizers_agree_with_all_texts() {
+    let alphabets: &[(&[&str], usize)] = &[
+        (&[" ", "1", "a"], 7),
+        (&[" ", "\n", "a", "!"], 6),
+        (&["'", "S", "l", " "], 6),
+        (&[" ", "\n", "1", "!"], 6),
+        (&["\t", " ", "a", "\r"], 6),
+    ];
+    let mut random = Random::new(300);
+    for pre_tokenizer in other_pre_tokenizers() {
+        for (alphabet, longest) in alphabets {
+            let pre_tokenizer = Some(pre_tokenizer.clone());
+            check_tiny(&Tiny { pre_tokenizer, ..Tiny::random(alphabet, &mut random) }, alphabet, *longest);
+        }
+    }
+}
+
+#[test]
+fn added_tokens_agree_with_all_texts() {
+    let mut random = Random::new(400);
+    let sets: [&[&str]; 5] = [&["ab"], &["  "], &["a", "aba"], &["b a", "ab", "a"], &["bb", " b", "abb"]];
+    for added in sets {
+        let pre_tokenizers = std::iter::once(None).chain(other_pre_tokenizers().into_iter().map(Some).take(1));
+        for pre_tokenizer in pre_tokenizers {
+            let alphabet = &["a", "b", " "];
+            let added = added.iter().map(|text| (*text).to_owned()).collect();
+            check_tiny(&Tiny { pre_tokenizer, added, ..Tiny::random(alphabet, &mut random) }, alphabet, 7);
         }
     }
 }

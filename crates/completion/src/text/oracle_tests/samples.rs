@@ -26,6 +26,10 @@ pub(super) const TEXTS: &[&str] = &[
     "½ ² Ⅷ ٣ 1²",
     "a\u{200b}b\u{200d}c\u{feff}d",
     "\u{1c}\u{1f}\u{85}\u{2028}\u{2029}\u{180e}",
+    "Call +49 30 1234567, 12 345 678.90 EUR; US20240012345A1 v1.2.3 0x1F 10² ٣٤٥٦",
+    "\u{1112}\u{1161}\u{11ab} 한 e\u{323}\u{301} ệ\u{301} \u{212b}\u{301}",
+    "x<tool_call>y</tool_call><tool_call>>\u{338} sure, unsure measure",
+    "\u{2581}a\u{2581}\u{2581}b",
     "\u{0}\u{7f}\u{fffd}\u{10ffff}",
 ];
 
@@ -84,6 +88,25 @@ const PIECES: &[&str] = &[
     "👩‍👧",
     "❤️",
     "\u{200b}",
+    "123456",
+    "7",
+    "'S",
+    "'Ll",
+    "ſ",
+    "\r\n\r\n",
+    "_x",
+    "/)\n",
+    "\u{301}",
+    "\u{323}",
+    "\u{1112}\u{1161}",
+    "각\u{11a8}",
+    "\u{2581}",
+    "    ",
+    "sure",
+    "<tool_call>",
+    "<tool_ca",
+    ">",
+    "<|tool|>",
 ];
 
 /// The words of technical phrases.
@@ -194,14 +217,14 @@ pub(super) const MULTILINGUAL: &[&str] = &[
 ];
 
 /// A seeded source of choices (SplitMix64).
-pub(super) struct Random(u64);
+pub(in super::super) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in super::super) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub(in super::super) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut bits = self.0;
         bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -209,7 +232,7 @@ impl Random {
         ((bits ^ bits >> 31) % bound as u64) as usize
     }
 
-    pub(super) fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+    pub(in super::super) fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }
 

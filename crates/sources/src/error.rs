@@ -46,8 +46,8 @@ pub enum SourceError {
     },
     /// A file that isn't what its source says it is.
     #[error(
-        "{file} has the checksum {found} and should have {expected}: it was damaged on its way, and is downloaded again \
-         at the next start"
+        "{file} has the checksum {found} and should have {expected}: it was damaged on its way, and comes again at the \
+         next start"
     )]
     Checksum {
         /// The file.
@@ -58,7 +58,10 @@ pub enum SourceError {
         expected: String,
     },
     /// Not enough space.
-    #[error("the model needs {needed_mib} MiB more in {}, which has {free_mib} MiB; make room, or name another folder", .folder.display())]
+    #[error(
+        "the model needs {needed_mib} MiB more in {}, which has {free_mib} MiB; make room, or name another folder",
+        .folder.display()
+    )]
     Disk {
         /// The folder of the cache.
         folder: PathBuf,

@@ -1,10 +1,10 @@
 //! Models that lie elsewhere, copied to a folder of this machine.
 //!
-//! - [`Source`]: what `--model` may name beside a folder: `org/name[@revision]`, and the addresses of stores and servers.
+//! - [`Source`]: what a text names that is no folder: `org/name[@revision]`, or the address of a store or server.
 //! - [`fetch`]: the folder with a source's files, which is downloaded as far as it isn't there yet.
 //! - `hub`: the Hugging Face Hub with its own tools' cache and variables; `store`: S3, Google Cloud Storage and Azure;
-//!   `web`: a folder of any web server. Each lists files with their sizes, identities and checksums, as far as it has any.
-//! - `choice`: which of a repository's files a model needs. `transfer`: one file, in parts side by side, resumed where a
+//!   `web`: a folder of any web server. Each lists files with their sizes and checksums.
+//! - `choice`: which of a repository's files a model needs. `transfer`: a file, in parts side by side, resumed where a
 //!   killed download stopped, checked by its checksum.
 //!
 //! Memory doesn't grow with a file. Deliberately absent: uploads, and anything about what the files hold.

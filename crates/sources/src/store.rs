@@ -1,4 +1,4 @@
-//! S3, Google Cloud Storage and Azure: a folder of objects. Credentials come from where each store's own tools have them.
+//! S3, Google Cloud Storage and Azure: a folder of objects. Credentials come from the stores' own variables.
 
 use std::path::PathBuf;
 use std::sync::Arc;

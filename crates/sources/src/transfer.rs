@@ -1,8 +1,8 @@
 //! Downloads: files in parts side by side, into a folder of contents and a folder of names that link to them.
 //!
-//! The layout is that of the Hub's own tools: `blobs/IDENTITY`, and `snapshots/REVISION/NAME`, a link. A content that is
-//! there is complete. One that is being downloaded is called `IDENTITY.part`, and a journal beside it says which parts
-//! are there.
+//! The layout is that of the Hub's own tools: `blobs/IDENTITY`, and `snapshots/REVISION/NAME`, a link. A content that
+//! is there is complete. One that is being downloaded is called `IDENTITY.part`, and a journal beside it says which
+//! parts are there.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};

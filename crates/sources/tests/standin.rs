@@ -1,5 +1,5 @@
-//! Downloads from servers of our own that speak the Hub's, a web server's and S3's protocol, and that fail as such servers
-//! do.
+//! Downloads from servers of our own that speak the Hub's, a web server's and S3's protocol, and that fail as
+//! such servers do.
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
@@ -360,7 +360,7 @@ fn a_folder_of_s3_is_listed_and_read_in_parts() {
     let weights = content(40_000);
     let object = |name: &str, bytes: usize| {
         format!(
-            "<Contents><Key>a/b/{name}</Key><LastModified>2026-11-25T00:00:00.000Z</LastModified><ETag>\"{name}\"</ETag>\
+            "<Contents><Key>a/b/{name}</Key><LastModified>2026-11-25T00:00:00Z</LastModified><ETag>\"{name}\"</ETag>\
              <Size>{bytes}</Size><StorageClass>STANDARD</StorageClass></Contents>"
         )
     };

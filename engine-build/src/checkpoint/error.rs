@@ -37,7 +37,8 @@ pub enum WeightsError {
     },
     /// Weights in a format that needs another framework, or under another name.
     #[error(
-        "the weights are only in {file}, which is not read here (model.safetensors or pytorch_model.bin is): load the model with transformers and \
+        "the weights are only in {file}, which is not read here, as model.safetensors and pytorch_model.bin are: \
+         load the model with transformers and \
          `save_pretrained(..., safe_serialization=True)`"
     )]
     OtherFormat {

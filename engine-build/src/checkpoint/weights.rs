@@ -141,8 +141,8 @@ impl Weights {
         self.others.push_str(&files);
     }
 
-    /// The weight of a module: the tensor of its name, also where the checkpoint leaves out or adds the name of the part
-    /// that all layers are in.
+    /// The weight of a module: the tensor of its name, also where the checkpoint leaves out or adds the name of the
+    /// part that all layers are in.
     pub(crate) fn module_weight(&self, module: &str) -> Option<String> {
         let full = format!("{module}.weight");
         if self.contains(&full) {

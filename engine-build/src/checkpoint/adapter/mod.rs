@@ -1,7 +1,7 @@
 //! LoRA adapters as PEFT saves them: `adapter_config.json` with `adapter_model.safetensors` or `adapter_model.bin`.
 //!
 //! A build adds an adapter to the weights as they are read, so that the bundle holds the merged model. The adapter's
-//! matrices stay in memory meanwhile. [`settings`] decides which adapters are understood; [`low_rank`] has the arithmetic.
+//! matrices stay in memory meanwhile. [`settings`] says what is understood; [`low_rank`] has the arithmetic.
 
 mod error;
 mod low_rank;

@@ -1,5 +1,5 @@
-//! The format of `torch.save` before PyTorch 1.6, in which many published models are: five pickles one behind the other,
-//! and then the storages, each behind its number of elements.
+//! The format of `torch.save` before PyTorch 1.6, in which many published models are: five pickles one behind the
+//! other, and then the storages, each behind its number of elements.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! The stack machine of a pickle, without what executes anything.
 //!
-//! Protocols 2 to 5 as far as `torch.save` uses them. A name is looked up in [`Global`], a call makes what that says, and
-//! a persistent id is a storage. Whatever else an opcode may do in Python is refused by the opcode's name.
+//! Protocols 2 to 5 as far as `torch.save` uses them. A name is looked up in [`Global`], a call makes what that says,
+//! and a persistent id is a storage. Whatever else an opcode may do in Python is refused by the opcode's name.
 
 use std::collections::HashMap;
 use std::rc::Rc;

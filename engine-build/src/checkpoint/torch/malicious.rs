@@ -1,4 +1,4 @@
-//! Files that would run code, take memory or leave the folder in a reader that trusts them: each is refused in a sentence.
+//! Files that would run code, take memory or leave the folder in a reader that trusts them: each is refused.
 
 use std::io::{Cursor, Write};
 use std::sync::LazyLock;

@@ -27,7 +27,8 @@ proptest! {
         let shape: Vec<u64> = dimensions.iter().map(|(size, _, _)| *size).collect();
         let elements = offset + reach;
         let data: Vec<u8> = (0..elements).flat_map(|index| (index as f32).to_le_bytes()).collect();
-        let tuple = |sizes: &[u64]| [b"(", &*sizes.iter().flat_map(|size| number(*size)).collect::<Vec<_>>(), b"t"].concat();
+        let numbers = |sizes: &[u64]| -> Vec<u8> { sizes.iter().flat_map(|size| number(*size)).collect() };
+        let tuple = |sizes: &[u64]| [b"(", &*numbers(sizes), b"t"].concat();
         let pickle = state_of(&number(elements), &number(offset), &tuple(&shape), &tuple(&strides));
         let folder = tempfile::tempdir().expect("a folder");
         let file = archive(&[("m/data.pkl", &pickle), ("m/data/0", &data)]);

@@ -148,6 +148,22 @@ impl Engine {
         self.run_generation(Part::lone(&admission), generation)?.finish().await
     }
 
+    /// The text of tokens, without special ones.
+    ///
+    /// # Errors
+    /// The model's tokenizer can't be used for that.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, Error> {
+        self.model.decode(tokens)
+    }
+
+    /// The tokens that are read of a prompt, with their texts.
+    ///
+    /// # Errors
+    /// What is wrong with the prompt.
+    pub fn prompt_tokens(&self, generation: &Generation) -> Result<Vec<(u32, String)>, Error> {
+        self.model.read(generation)
+    }
+
     /// Starts completing what was typed; the suggestions come as soon as they are final.
     ///
     /// # Errors

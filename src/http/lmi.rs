@@ -240,19 +240,24 @@ impl Request {
         }
         let stop = parameters.stop_sequences()?;
         parameters.check_what_may_mean_nothing()?;
-        let generation = |prompt: String| Generation {
-            prompt,
-            max_new_tokens: Some(parameters.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(context))),
+        let choice = TokenChoice {
             temperature: if sampled { parameters.temperature.map_or(1.0, single) } else { 0.0 },
             top_k: if sampled { parameters.top_k.unwrap_or(0) } else { 0 },
             top_p: if sampled { parameters.top_p.map_or(1.0, single) } else { 1.0 },
             repetition_penalty: parameters.repetition_penalty.map_or(1.0, single),
+            ..TokenChoice::default()
+        };
+        let generation = |prompt: String| Generation {
+            prompt,
+            max_new_tokens: Some(parameters.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(context))),
+            choice,
             stop: stop.clone(),
             seed: sampled.then(|| parameters.seed.unwrap_or_else(&draw_seed)),
             sequences,
             deadline_ms: self.deadline_ms,
             session: self.session.clone(),
             caller: Caller { key: self.key.clone(), salt: self.salt.clone() },
+            ..Generation::default()
         };
         let style = Style {
             full_text: parameters.return_full_text.unwrap_or(false),
@@ -381,12 +386,18 @@ mod tests {
         let ignored =
             plan(r#"{"inputs":["a"],"parameters":{"temperature":0.5,"top_k":3,"top_p":0.1,"seed":1}}"#).unwrap();
         let greedy = &ignored.generations[0];
-        assert_eq!((greedy.temperature, greedy.top_k, greedy.top_p, greedy.seed), (0.0, 0, 1.0, None));
+        assert_eq!(
+            (greedy.choice.temperature, greedy.choice.top_k, greedy.choice.top_p, greedy.seed),
+            (0.0, 0, 1.0, None)
+        );
         assert!(ignored.list);
         let sampled =
             plan(r#"{"inputs":"a","parameters":{"do_sample":true,"top_k":3,"best_of":2,"stop":"x"}}"#).unwrap();
         let sampled = (&sampled.generations[0], sampled.style.details);
-        assert_eq!((sampled.0.temperature, sampled.0.top_k, sampled.0.sequences, sampled.1), (1.0, 3, 2, true));
+        assert_eq!(
+            (sampled.0.choice.temperature, sampled.0.choice.top_k, sampled.0.sequences, sampled.1),
+            (1.0, 3, 2, true)
+        );
         assert_eq!((sampled.0.seed, sampled.0.stop.as_slice()), (Some(7), ["x".to_owned()].as_slice()));
     }
 

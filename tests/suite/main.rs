@@ -15,6 +15,7 @@ mod encoder_decoder;
 mod engine;
 mod fairness;
 mod fuzz;
+mod generation;
 mod goldens;
 mod http;
 mod http_batch;

@@ -10,6 +10,7 @@ use crate::access::Key;
 use crate::engine::{Caller, Generation, Work};
 use crate::error::Error;
 use crate::http::json::{OneOrMany, refused, single};
+use completion::TokenChoice;
 
 /// Tokens added where nothing is said.
 pub const DEFAULT_MAX_TOKENS: usize = 16;
@@ -129,11 +130,11 @@ impl CompletionRequest {
             return Err(refused("prompt", format!("a list of {}", prompts.len()), "it must have 1 to 32 prompts"));
         }
         let stop = self.stop.map(OneOrMany::into_list).unwrap_or_default();
+        let choice = TokenChoice { temperature, top_p: self.top_p.map_or(1.0, single), ..TokenChoice::default() };
         let generation = |prompt| Generation {
             prompt,
             max_new_tokens: Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
-            temperature,
-            top_p: self.top_p.map_or(1.0, single),
+            choice,
             stop: stop.clone(),
             seed: self.seed.map(i64::cast_unsigned),
             sequences: self.n.unwrap_or(1),
@@ -200,7 +201,7 @@ mod tests {
         .unwrap();
         assert_eq!((fine.generations.len(), fine.generations[1].sequences), (2, 2));
         let first = &fine.generations[0];
-        assert_eq!((first.temperature, first.max_new_tokens, first.seed), (1.0, Some(16), Some(u64::MAX)));
+        assert_eq!((first.choice.temperature, first.max_new_tokens, first.seed), (1.0, Some(16), Some(u64::MAX)));
         for (fields, param) in [
             (r#""best_of":2"#, "best_of"),
             (r#""presence_penalty":1"#, "presence_penalty"),

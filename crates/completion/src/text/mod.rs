@@ -10,6 +10,7 @@
 //! | `bpe_merges`, `pre_tokenizer`, `character_class`, `token_characters` | what canonical tokenization rests on |
 //! | [`folded_tokens`] | tokens by what they are without case, width and accents |
 //! | `inexact` | tokenizers of other kinds |
+//! | [`codec`] | whole texts to tokens and back, as transformers does it |
 //! | [`bpe_file`], [`tokenizer_json`] | reading tokenizers |
 //! | [`query`], [`blocklist`] | what people may send, and what is never suggested |
 
@@ -18,6 +19,7 @@ pub mod bpe_file;
 mod bpe_merges;
 pub mod canonical;
 mod character_class;
+pub mod codec;
 pub mod covering_set;
 pub mod folded_tokens;
 mod inexact;
@@ -37,6 +39,7 @@ use std::sync::{Arc, OnceLock};
 
 use self::blocklist::Blocklist;
 use self::canonical::{CanonicalBpe, PathState};
+use self::codec::Codec;
 use self::folded_tokens::FoldedTokens;
 use self::inexact::InexactTokenizer;
 pub use self::vocabulary::{TokenId, Vocabulary};
@@ -107,6 +110,10 @@ pub struct Text {
     /// Made when it is first needed.
     folded: OnceLock<FoldedTokens>,
     unknown_words: OnceLock<UnknownWords>,
+    /// `tokenizer.json`.
+    json: Arc<str>,
+    ends: Vec<TokenId>,
+    codec: OnceLock<Result<Arc<Codec>, String>>,
 }
 
 enum Tokenizer {
@@ -146,7 +153,7 @@ impl Text {
             Ok(canonical) => Tokenizer::Exact(Box::new(canonical)),
             Err(reason) => Tokenizer::inexact(json, reason)?,
         };
-        Self::new(tokenizer, start, end_of_text, prompt_prefix)
+        Self::new((json, tokenizer), start, end_of_text, prompt_prefix)
     }
 
     /// The text side of a model that reads whole texts and answers them. Its answers begin with `start`.
@@ -155,10 +162,15 @@ impl Text {
     /// [`TextError::Tokenizer`].
     pub fn of_encoder_decoder(json: &str, start: TokenId, end_of_text: &[TokenId]) -> Result<Self, TextError> {
         let tokenizer = Tokenizer::inexact(json, "the model reads whole texts".to_owned())?;
-        Self::new(tokenizer, start, end_of_text, "")
+        Self::new((json, tokenizer), start, end_of_text, "")
     }
 
-    fn new(tokenizer: Tokenizer, start: TokenId, ends: &[TokenId], prefix: &str) -> Result<Self, TextError> {
+    fn new(
+        (json, tokenizer): (&str, Tokenizer),
+        start: TokenId,
+        ends: &[TokenId],
+        prefix: &str,
+    ) -> Result<Self, TextError> {
         let vocabulary = match &tokenizer {
             Tokenizer::Exact(canonical) => Arc::clone(canonical.vocabulary()),
             Tokenizer::Inexact(inexact) => Arc::new(inexact.vocabulary()),
@@ -180,6 +192,9 @@ impl Text {
             channel,
             folded: OnceLock::new(),
             unknown_words: OnceLock::new(),
+            json: json.into(),
+            ends: ends.to_vec(),
+            codec: OnceLock::new(),
         };
         let tokens = text.encode(prefix);
         if tokens.is_empty() != prefix.is_empty() {
@@ -270,13 +285,23 @@ impl Text {
         }
     }
 
-    /// The tokens of a whole text as an encoder reads it, with the special ones that the tokenizer puts around it; none
-    /// if it can't be encoded.
-    pub fn encode_with_special_tokens(&self, text: &str) -> Vec<TokenId> {
-        match &self.tokenizer {
-            Tokenizer::Exact(canonical) => canonical.encode(text),
-            Tokenizer::Inexact(inexact) => inexact.encode_with_special_tokens(text),
-        }
+    /// Whole texts to tokens and back, as generation needs them. Made when it is first needed.
+    ///
+    /// # Errors
+    /// What is wrong with `tokenizer.json`.
+    pub fn codec(&self) -> Result<Arc<Codec>, TextError> {
+        let made = self.codec.get_or_init(|| Codec::from_json(&self.json).map(Arc::new));
+        made.clone().map_err(TextError::Tokenizer)
+    }
+
+    /// Number of tokens that end a generated text.
+    pub fn ends(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether a token ends a generated text.
+    pub fn is_end(&self, token: TokenId) -> bool {
+        self.ends.contains(&token)
     }
 
     /// One more than the largest token id.

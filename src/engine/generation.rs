@@ -11,7 +11,9 @@ use completion::text::{TextError, TokenId};
 use completion::{Prompt, Sampling, SamplingOptions};
 
 /// Most stop strings of a request.
-const MAX_STOP: usize = 16;
+pub const MAX_STOP: usize = 16;
+/// Most of the best tokens that are told beside each.
+const MAX_TOLD: usize = 20;
 /// Most bytes of a stop string.
 const MAX_STOP_BYTES: usize = 256;
 
@@ -206,6 +208,17 @@ pub fn check_choice(choice: &TokenChoice) -> Result<(), Error> {
     }
     let range = "above 0 and at most 100";
     check("repetition_penalty", repetition_penalty, repetition_penalty > 0.0 && repetition_penalty <= 100.0, range)
+}
+
+/// Checks how many of the best tokens are to be told.
+///
+/// # Errors
+/// Names the field that asks for too many.
+pub fn check_told(field: &str, told: usize) -> Result<(), Error> {
+    if told <= MAX_TOLD {
+        return Ok(());
+    }
+    Err(Error::new(Kind::InvalidValue, format!("{field} is {told}; it must be from 0 to {MAX_TOLD}")))
 }
 
 fn check_stop(stop: &[String]) -> Result<(), Error> {

@@ -35,7 +35,7 @@ pub use self::accepted::{Accepted, Work};
 pub use self::caller::Caller;
 pub use self::completion::Completion;
 pub use self::estimate::memory_bytes;
-pub use self::generation::{Generation, check_choice};
+pub use self::generation::{Generation, MAX_STOP, check_choice, check_told};
 pub use self::load::{EngineError, EngineParts, with_channel};
 use self::model::{Model, check_session};
 pub use self::options::{

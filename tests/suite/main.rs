@@ -21,6 +21,7 @@ mod http;
 mod http_batch;
 mod http_bodies;
 mod http_client;
+mod http_clients;
 mod http_models;
 mod http_openai;
 mod http_page;

@@ -20,9 +20,10 @@ use completion::typing::{Tolerance, Typed};
 use engine_build::check_weights;
 use foretype::engine::Completion;
 use foretype::error::Error;
+use foretype::http::conventions::UnknownFields;
 use foretype::http::openai::CompletionRequest;
 use foretype::http::suggest::Invocation;
-use foretype::http::{body, json, lines};
+use foretype::http::{body, json, lines, plain};
 
 #[path = "operators.rs"]
 mod operators;
@@ -61,10 +62,15 @@ const CONTEXT: usize = 128;
 
 /// The body of `POST /invocations`, whichever schema it is of.
 fn any_schema(data: &[u8]) -> Result<(), Error> {
-    if let body::Body::Generate(request) = body::read(data)? {
-        request.plan(CONTEXT, || 0)?;
+    for unknown in [UnknownFields::Ignore, UnknownFields::Refuse] {
+        match body::read(data, unknown)? {
+            body::Body::Generate(request) => drop(request.plan(CONTEXT, || 0)?),
+            body::Body::Complete(request) => drop(request.plan()?),
+            body::Body::Suggest(_) | body::Body::Session(_) => {}
+        }
     }
-    Ok(())
+    drop(plain::csv(data));
+    plain::text(data).map(drop)
 }
 
 /// Parses each line of a body of JSON Lines.

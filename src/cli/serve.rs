@@ -20,6 +20,7 @@ use super::loading::{Loading, open_folder};
 use super::model_args::ModelArgs;
 use crate::access::file::KeyFile;
 use crate::engine::machine;
+use crate::http::conventions::{Conventions, InputsAnswer, UnknownFields};
 use crate::http::trace::LogRequests;
 use crate::http::{self, Listener, Routes, ServerOptions};
 use crate::metrics::Metrics;
@@ -85,6 +86,14 @@ pub struct ServeArgs {
     /// allow fewer.
     #[arg(long, env = "FORETYPE_MAX_CONNECTIONS", value_name = "N", default_value_t = 4096)]
     max_connections: usize,
+    /// Form of answers to `inputs` on /invocations: `hugging-face`, a list and streams of server-sent events, or `lmi`,
+    /// an object for a single prompt and streams of JSON Lines.
+    #[arg(long, env = "FORETYPE_INPUTS_ANSWER", value_name = "FORM", default_value = "hugging-face")]
+    inputs_answer: InputsAnswer,
+    /// Unknown fields in the schemas of other systems, `inputs` and `prompt`: `ignore` answers without them and names
+    /// them in a header, `refuse` answers 400.
+    #[arg(long, env = "FORETYPE_UNKNOWN_FIELDS", value_name = "WHAT", default_value = "ignore")]
+    unknown_fields: UnknownFields,
     /// Serve a page at / on which people can try the model.
     #[arg(long, env = "FORETYPE_PAGE")]
     page: bool,
@@ -144,6 +153,7 @@ impl ServeArgs {
             max_connections: self.max_connections,
             cors_origins: self.cors_origins.clone(),
             routes: if has_admin { Routes::Public } else { Routes::All },
+            conventions: Conventions { inputs: self.inputs_answer, unknown: self.unknown_fields },
             page: self.page,
             metrics: Arc::clone(metrics),
             stopping: Arc::default(),

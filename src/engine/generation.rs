@@ -7,11 +7,13 @@ use super::model::{Model, in_range};
 use super::options::{DEFAULT_MAX_NEW_TOKENS, MAX_SUGGESTIONS};
 use crate::error::{Error, Kind};
 use completion::TokenChoice;
-use completion::text::TokenId;
+use completion::text::{TextError, TokenId};
 use completion::{Prompt, Sampling, SamplingOptions};
 
 /// Most stop strings of a request.
-const MAX_STOP: usize = 16;
+pub const MAX_STOP: usize = 16;
+/// Most of the best tokens that are told beside each.
+const MAX_TOLD: usize = 20;
 /// Most bytes of a stop string.
 const MAX_STOP_BYTES: usize = 256;
 
@@ -20,16 +22,18 @@ const MAX_STOP_BYTES: usize = 256;
 pub struct Generation {
     /// What is continued, or what an encoder reads, tokenized as transformers would; the model's start token if empty.
     pub prompt: String,
+    /// The prompt's tokens, in place of a text.
+    pub prompt_tokens: Option<Vec<u32>>,
+    /// Only so many of the prompt's last tokens are read; all if absent.
+    pub truncate: Option<usize>,
+    /// Tokens of prompt and sequence together, where that is less.
+    pub max_length: Option<usize>,
     /// Tokens of each sequence; 16 if absent. The context may end a sequence earlier.
     pub max_new_tokens: Option<usize>,
-    /// 0 takes the best token each time.
-    pub temperature: f32,
-    /// Tokens that are sampled from, best first; 0 for all.
-    pub top_k: usize,
-    /// Only the best tokens whose probabilities together reach this are sampled from.
-    pub top_p: f32,
-    /// Above 1 makes tokens that were seen, in the prompt too, less likely.
-    pub repetition_penalty: f32,
+    /// The rule by which each token is chosen.
+    pub choice: TokenChoice,
+    /// So many of the best tokens are told beside each that was chosen.
+    pub told: usize,
     /// A sequence ends before any of these.
     pub stop: Vec<String>,
     /// The same seed gives the same sequences; chance if absent.
@@ -49,11 +53,12 @@ impl Default for Generation {
     fn default() -> Self {
         Self {
             prompt: String::new(),
+            prompt_tokens: None,
+            truncate: None,
+            max_length: None,
             max_new_tokens: None,
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            repetition_penalty: 1.0,
+            choice: TokenChoice::default(),
+            told: 0,
             stop: Vec::new(),
             seed: None,
             sequences: 1,
@@ -67,17 +72,26 @@ impl Default for Generation {
 impl Model {
     /// The state machine for a request; everything that can be wrong with it is found here, before it is queued.
     pub(super) fn sampling(&self, generation: &Generation) -> Result<Sampling, Error> {
-        let prompt = self.prompt(&generation.prompt)?;
+        let prompt = self.prompt(generation)?;
         let max_new_tokens = generation.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
         in_range("max_new_tokens", max_new_tokens as u64, self.context as u64)?;
-        in_range("n", generation.sequences as u64, MAX_SUGGESTIONS as u64)?;
-        let choice = TokenChoice {
-            temperature: generation.temperature,
-            top_k: generation.top_k,
-            top_p: generation.top_p,
-            repetition_penalty: generation.repetition_penalty,
+        let max_new_tokens = match generation.max_length {
+            None => max_new_tokens,
+            Some(length) if length > prompt.tokens.len() => max_new_tokens.min(length - prompt.tokens.len()),
+            Some(length) => {
+                let message =
+                    format!("max_length is {length}; it must be above the prompt's {} tokens", prompt.tokens.len());
+                return Err(Error::new(Kind::InvalidValue, message));
+            }
         };
+        in_range("n", generation.sequences as u64, MAX_SUGGESTIONS as u64)?;
+        let choice = generation.choice;
         check_choice(&choice)?;
+        if choice.min_new_tokens > max_new_tokens {
+            let min = choice.min_new_tokens;
+            let message = format!("min_new_tokens is {min}; it must be at most {max_new_tokens}, the most new tokens");
+            return Err(Error::new(Kind::InvalidValue, message));
+        }
         check_stop(&generation.stop)?;
         let options = SamplingOptions {
             sequences: generation.sequences,
@@ -86,46 +100,63 @@ impl Model {
             choice,
             stop: generation.stop.clone(),
             seed: generation.seed.unwrap_or_else(rand::random),
+            told: generation.told,
             listed: self.listed,
         };
-        Ok(Sampling::new(Arc::clone(&self.text), prompt, options))
+        Sampling::new(Arc::clone(&self.text), prompt, options).map_err(|error| unreadable(&error))
     }
 
-    fn prompt(&self, prompt: &str) -> Result<Prompt, Error> {
-        let characters = prompt.chars().count();
+    /// The text of tokens, without special ones.
+    pub(super) fn decode(&self, tokens: &[u32]) -> Result<String, Error> {
+        Ok(self.text.codec().map_err(|error| unreadable(&error))?.decode(tokens))
+    }
+
+    /// Names and texts of a prompt's tokens, as they are read.
+    pub(super) fn read(&self, generation: &Generation) -> Result<Vec<(u32, String)>, Error> {
+        let prompt = self.prompt(generation)?;
+        let tokens = prompt.source.as_deref().unwrap_or(&prompt.tokens);
+        tokens.iter().map(|token| Ok((token.0, self.decode(&[token.0])?))).collect()
+    }
+
+    fn prompt(&self, generation: &Generation) -> Result<Prompt, Error> {
+        let characters = generation.prompt.chars().count();
         if characters > self.options.max_characters {
             let limit = self.options.max_characters;
             let message = format!("the prompt has {characters} characters; at most {limit} are taken");
             return Err(Error::new(Kind::InputTooLong, message));
         }
+        let mut tokens = self.prompt_tokens(generation)?;
+        let dropped = tokens.len().saturating_sub(generation.truncate.unwrap_or(usize::MAX).max(1));
+        tokens.drain(..dropped);
         match self.encoder_tokens {
             Some(limit) => {
-                let source = self.source_tokens(prompt, limit)?;
+                let source = source_tokens(tokens, limit)?;
                 Ok(Prompt { tokens: self.text.prompt().to_vec(), source: Some(source) })
             }
-            None => self.prompt_tokens(prompt).map(Prompt::from),
+            None => self.fitting(tokens).map(Prompt::from),
         }
     }
 
-    /// The tokens that the encoder reads.
-    fn source_tokens(&self, prompt: &str, limit: usize) -> Result<Arc<[TokenId]>, Error> {
-        let tokens = self.text.encode_with_special_tokens(prompt);
-        if tokens.is_empty() {
-            return Err(Error::new(Kind::InvalidInput, "the prompt has no tokens; send a text"));
+    /// All tokens of the prompt, as transformers has them.
+    fn prompt_tokens(&self, generation: &Generation) -> Result<Vec<TokenId>, Error> {
+        let Some(ids) = &generation.prompt_tokens else {
+            let codec = self.text.codec().map_err(|error| unreadable(&error))?;
+            let tokens = codec.encode(&generation.prompt);
+            return tokens.ok_or_else(|| Error::new(Kind::InvalidInput, "the model's tokenizer can't read the prompt"));
+        };
+        let vocab = self.text.vocab();
+        match ids.iter().find(|&&id| id as usize >= vocab) {
+            Some(id) => {
+                let message =
+                    format!("prompt has the token {id}; the model's tokens are 0 to {}", vocab.saturating_sub(1));
+                Err(Error::new(Kind::InvalidValue, message))
+            }
+            None => Ok(ids.iter().copied().map(TokenId).collect()),
         }
-        if tokens.len() > limit {
-            let message = format!("the prompt is {} tokens; this model reads at most {limit}", tokens.len());
-            return Err(Error::new(Kind::InputTooLong, message));
-        }
-        Ok(tokens.into())
     }
 
     /// The tokens that a decoder without an encoder continues.
-    fn prompt_tokens(&self, prompt: &str) -> Result<Vec<TokenId>, Error> {
-        if !self.text.is_encodable(prompt) {
-            return Err(Error::new(Kind::InvalidInput, "the prompt has characters that the model's vocabulary lacks"));
-        }
-        let mut tokens = self.text.encode(prompt);
+    fn fitting(&self, mut tokens: Vec<TokenId>) -> Result<Vec<TokenId>, Error> {
         if tokens.is_empty() {
             tokens.push(self.text.prompt()[0]);
         }
@@ -139,6 +170,24 @@ impl Model {
     }
 }
 
+/// The tokens that an encoder reads.
+fn source_tokens(tokens: Vec<TokenId>, limit: usize) -> Result<Arc<[TokenId]>, Error> {
+    if tokens.is_empty() {
+        return Err(Error::new(Kind::InvalidInput, "the prompt has no tokens; send a text"));
+    }
+    if tokens.len() > limit {
+        let message = format!("the prompt is {} tokens; this model reads at most {limit}", tokens.len());
+        return Err(Error::new(Kind::InputTooLong, message));
+    }
+    Ok(tokens.into())
+}
+
+/// What a tokenizer lacks is the operator's to know.
+fn unreadable(error: &TextError) -> Error {
+    tracing::error!(%error, "prompts can't be read");
+    Error::new(Kind::Internal, "the model's tokenizer can't be used for prompts")
+}
+
 /// Checks the parameters by which tokens are chosen.
 ///
 /// # Errors
@@ -148,11 +197,28 @@ pub fn check_choice(choice: &TokenChoice) -> Result<(), Error> {
         let message = || format!("{field} is {value}; it must be {range}");
         if good { Ok(()) } else { Err(Error::new(Kind::InvalidValue, message())) }
     };
-    let TokenChoice { temperature, top_p, repetition_penalty, .. } = *choice;
+    let TokenChoice { temperature, top_p, typical_p, repetition_penalty, .. } = *choice;
     check("temperature", temperature, (0.0..=100.0).contains(&temperature), "from 0 to 100")?;
     check("top_p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
+    check("typical_p", typical_p, typical_p > 0.0 && typical_p <= 1.0, "above 0 and at most 1")?;
+    for (field, value) in
+        [("frequency_penalty", choice.frequency_penalty), ("presence_penalty", choice.presence_penalty)]
+    {
+        check(field, value, (-2.0..=2.0).contains(&value), "from -2 to 2")?;
+    }
     let range = "above 0 and at most 100";
     check("repetition_penalty", repetition_penalty, repetition_penalty > 0.0 && repetition_penalty <= 100.0, range)
+}
+
+/// Checks how many of the best tokens are to be told.
+///
+/// # Errors
+/// Names the field that asks for too many.
+pub fn check_told(field: &str, told: usize) -> Result<(), Error> {
+    if told <= MAX_TOLD {
+        return Ok(());
+    }
+    Err(Error::new(Kind::InvalidValue, format!("{field} is {told}; it must be from 0 to {MAX_TOLD}")))
 }
 
 fn check_stop(stop: &[String]) -> Result<(), Error> {

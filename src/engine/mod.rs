@@ -37,7 +37,7 @@ pub use self::accepted::{Accepted, Work};
 pub use self::caller::Caller;
 pub use self::completion::Completion;
 pub use self::estimate::memory_bytes;
-pub use self::generation::{Generation, check_choice};
+pub use self::generation::{Generation, MAX_STOP, check_choice, check_told};
 pub use self::load::{EngineError, EngineParts, with_channel};
 use self::model::{Model, check_session};
 pub use self::options::{
@@ -152,6 +152,22 @@ impl Engine {
     pub async fn generate(&self, generation: &Generation) -> Result<Answer<Generated>, Error> {
         let admission = self.pool.admit()?;
         self.run_generation(Part::lone(&admission), generation)?.finish().await
+    }
+
+    /// The text of tokens, without special ones.
+    ///
+    /// # Errors
+    /// The model's tokenizer can't be used for that.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, Error> {
+        self.model.decode(tokens)
+    }
+
+    /// The tokens that are read of a prompt, with their texts.
+    ///
+    /// # Errors
+    /// What is wrong with the prompt.
+    pub fn prompt_tokens(&self, generation: &Generation) -> Result<Vec<(u32, String)>, Error> {
+        self.model.read(generation)
     }
 
     /// Starts completing what was typed; the suggestions come as soon as they are final.

@@ -8,9 +8,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::body::Body;
+use super::completions;
+use super::conventions::InputsAnswer;
 use super::framing::Framing;
 use super::json;
-use super::lmi::{self, Reply};
+use super::lmi::{self, InputToken, Reply};
+use super::openai::Completion as OpenAiCompletion;
 use super::sessions::SessionAnswer;
 use super::stream::{SuggestEncoder, TokenEncoder, pieces, respond};
 use super::suggest::Suggestions;
@@ -31,6 +34,8 @@ pub(super) enum InvocationAnswer<'a> {
     One(Reply),
     /// To a list of prompts.
     Many(Vec<Reply>),
+    /// The answer to prompts in OpenAI's schema.
+    Complete(OpenAiCompletion),
     /// The answer to a request about a session.
     Session(SessionAnswer),
 }
@@ -54,6 +59,10 @@ pub(super) fn stream_answer(accepted: &Accepted, body: Body, framing: Framing) -
             let encoder = TokenEncoder::new(framing, generation, style);
             Ok(respond(framing.content_type(), pieces(engine, running), encoder))
         }
+        Body::Complete(request) => {
+            let (plan, blank) = completions::plan(*request, engine.name())?;
+            completions::stream_answer(accepted, plan, blank)
+        }
         Body::Session(_) => Err(no_session_here()),
     }
 }
@@ -62,7 +71,7 @@ pub(super) fn stream_answer(accepted: &Accepted, body: Body, framing: Framing) -
 ///
 /// # Errors
 /// The engine's.
-pub(super) async fn whole_answer(accepted: &Accepted, body: Body) -> Result<Vec<u8>, Error> {
+pub(super) async fn whole_answer(accepted: &Accepted, body: Body, form: InputsAnswer) -> Result<Vec<u8>, Error> {
     match body {
         Body::Suggest(invocation) => {
             let answer = accepted.complete(&invocation.into()).await?;
@@ -73,12 +82,26 @@ pub(super) async fn whole_answer(accepted: &Accepted, body: Body) -> Result<Vec<
             let lmi::Plan { generations, list, style } = request.plan(accepted.engine().context(), draw_seed)?;
             let reply = async |generation| {
                 let answer = accepted.generate(generation).await?;
-                Ok::<_, Error>(Reply::new(generation, style, &answer))
+                let mut reply = Reply::new(generation, style, &answer);
+                if let Some(details) = reply.details.as_mut().filter(|_| style.prefill) {
+                    let read = accepted.engine().prompt_tokens(generation)?;
+                    let token = |(id, text)| InputToken { id, text, logprob: () };
+                    details.prefill = read.into_iter().map(token).collect();
+                }
+                Ok::<_, Error>(reply)
             };
             let replies = stream::iter(&generations).map(reply).buffered(PROMPTS_IN_FLIGHT);
             let mut replies: Vec<Reply> = replies.try_collect().await?;
             // A prompt that isn't in a list has one reply.
-            json::write(&if list { InvocationAnswer::Many(replies) } else { InvocationAnswer::One(replies.remove(0)) })
+            json::write(&if list || form == InputsAnswer::HuggingFace {
+                InvocationAnswer::Many(replies)
+            } else {
+                InvocationAnswer::One(replies.remove(0))
+            })
+        }
+        Body::Complete(request) => {
+            let (plan, blank) = completions::plan(*request, accepted.engine().name())?;
+            json::write(&InvocationAnswer::Complete(completions::whole_answer(accepted, plan, blank).await?))
         }
         Body::Session(_) => Err(no_session_here()),
     }

@@ -8,8 +8,10 @@ use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use utoipa::ToSchema;
 
+use super::conventions::UnknownFields;
 use super::json;
 use super::lmi;
+use super::openai::CompletionRequest;
 use super::sessions::{self, SessionRequest};
 use super::suggest::Invocation;
 use crate::access::Key;
@@ -25,6 +27,8 @@ pub enum Body {
     Suggest(Invocation),
     /// Prompts to continue.
     Generate(Box<lmi::Request>),
+    /// Prompts in OpenAI's schema.
+    Complete(Box<CompletionRequest>),
     /// A session to open or close.
     Session(SessionRequest),
 }
@@ -35,7 +39,8 @@ impl Body {
         match self {
             Self::Session(_) => false,
             Self::Suggest(invocation) => invocation.stream,
-            Self::Generate(request) => request.stream,
+            Self::Generate(request) => request.stream.unwrap_or(false),
+            Self::Complete(request) => request.stream.unwrap_or(false),
         }
     }
 
@@ -45,13 +50,14 @@ impl Body {
             Self::Session(_) => Work::default(),
             Self::Suggest(typed) => Work::completion(typed.suggestions, typed.max_new_tokens, context),
             Self::Generate(request) => request.work(context),
+            Self::Complete(request) => request.work(context),
         }
     }
 
     /// The session that it names.
     pub fn session(&self) -> Option<&str> {
         match self {
-            Self::Session(_) => None,
+            Self::Session(_) | Self::Complete(_) => None,
             Self::Suggest(invocation) => invocation.session.as_deref(),
             Self::Generate(request) => request.session.as_deref(),
         }
@@ -61,7 +67,7 @@ impl Body {
     /// supersede each other.
     pub fn set_session(&mut self, id: &str) {
         match self {
-            Self::Session(_) => {}
+            Self::Session(_) | Self::Complete(_) => {}
             Self::Suggest(invocation) => {
                 invocation.session.get_or_insert_with(|| id.to_owned());
             }
@@ -79,6 +85,7 @@ impl Body {
             Self::Session(_) => None,
             Self::Suggest(invocation) => invocation.salt.as_deref(),
             Self::Generate(request) => request.salt.as_deref(),
+            Self::Complete(request) => request.salt.as_deref(),
         }
     }
 
@@ -88,15 +95,27 @@ impl Body {
             Self::Session(_) => {}
             Self::Suggest(invocation) => invocation.key = key,
             Self::Generate(request) => request.key = key,
+            Self::Complete(request) => request.key = key,
         }
     }
 
     /// The time that the client gives the answer.
     pub fn deadline_ms(&self) -> Option<u64> {
         match self {
-            Self::Session(_) => None,
+            Self::Session(_) | Self::Complete(_) => None,
             Self::Suggest(invocation) => invocation.deadline_ms,
             Self::Generate(request) => request.deadline_ms,
+        }
+    }
+}
+
+impl Body {
+    /// The fields that its schema does not have.
+    pub fn ignored(&self) -> &[String] {
+        match self {
+            Self::Session(_) | Self::Suggest(_) => &[],
+            Self::Generate(request) => &request.ignored,
+            Self::Complete(request) => &request.ignored,
         }
     }
 }
@@ -105,14 +124,14 @@ impl Body {
 ///
 /// # Errors
 /// As [`json::parse`], and for bodies that are of no schema or of two.
-pub fn read(body: &[u8]) -> Result<Body, Error> {
-    let body = read_shape(body)?;
+pub fn read(body: &[u8], unknown: UnknownFields) -> Result<Body, Error> {
+    let body = read_shape(body, unknown)?;
     body.session().map_or(Ok(()), sessions::check_in_body)?;
     sessions::check_salt(body.salt())?;
     Ok(body)
 }
 
-fn read_shape(body: &[u8]) -> Result<Body, Error> {
+fn read_shape(body: &[u8], unknown: UnknownFields) -> Result<Body, Error> {
     let keys: Keys = json::parse(body)?;
     let shape = |message: &str| Err(Error::new(Kind::InvalidField, message));
     match keys {
@@ -122,9 +141,17 @@ fn read_shape(body: &[u8]) -> Result<Body, Error> {
              a prompt",
         ),
         Keys { input: true, .. } => json::parse(body).map(Body::Suggest),
-        Keys { inputs: true, .. } => json::parse(body).map(Box::new).map(Body::Generate),
+        Keys { inputs: true, .. } => {
+            let (request, ignored) = json::parse_foreign::<lmi::Request>(body, unknown)?;
+            Ok(Body::Generate(Box::new(lmi::Request { ignored, ..request })))
+        }
+        Keys { prompt: true, .. } => {
+            let (request, ignored) = json::parse_foreign::<CompletionRequest>(body, unknown)?;
+            Ok(Body::Complete(Box::new(CompletionRequest { ignored, ..request })))
+        }
         Keys { .. } => shape(
-            "missing field `input` (a typed text to complete) or `inputs` (a prompt to continue); the body has neither",
+            "missing field `input` (a typed text to complete), `inputs` or `prompt` (a prompt to continue); the body has \
+             none",
         ),
     }
 }
@@ -135,6 +162,7 @@ struct Keys {
     request_type: bool,
     input: bool,
     inputs: bool,
+    prompt: bool,
 }
 
 impl<'de> Deserialize<'de> for Keys {
@@ -152,6 +180,7 @@ impl<'de> Deserialize<'de> for Keys {
                         "requestType" => keys.request_type = true,
                         "input" => keys.input = true,
                         "inputs" => keys.inputs = true,
+                        "prompt" => keys.prompt = true,
                         _ => {}
                     }
                     map.next_value::<IgnoredAny>()?;
@@ -170,15 +199,19 @@ mod tests {
 
     #[test]
     fn the_keys_decide() {
-        let kind = |body: &str| match read(body.as_bytes()) {
+        let kind = |body: &str| match read(body.as_bytes(), UnknownFields::Refuse) {
             Ok(Body::Session(_)) => "session".to_owned(),
             Ok(Body::Suggest(_)) => "suggest".to_owned(),
             Ok(Body::Generate(_)) => "generate".to_owned(),
+            Ok(Body::Complete(_)) => "complete".to_owned(),
             Err(error) => error.message,
         };
         assert_eq!(kind(r#"{"requestType":"NEW_SESSION"}"#), "session");
         assert_eq!(kind(r#"{"stream":true,"input":"a"}"#), "suggest");
         assert_eq!(kind(r#"{"parameters":{"n":null},"inputs":["a","b"]}"#), "generate");
+        assert_eq!(kind(r#"{"prompt":[1,2]}"#), "complete");
+        let ignoring = read(br#"{"inputs":"a","x":1,"parameters":{"topk":5}}"#, UnknownFields::Ignore).unwrap();
+        assert_eq!(ignoring.ignored(), ["x", "parameters.topk"]);
         assert!(kind("{}").contains("`input`") && kind("{}").contains("`inputs`"));
         assert!(kind(r#"{"input":"a","inputs":"b"}"#).contains("both"));
         assert!(kind(r#"{"inputs":5}"#).contains("in field inputs: expected a string or a list of strings"));
@@ -191,15 +224,15 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(body in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = read(&body);
+            let _ = read(&body, UnknownFields::Ignore);
         }
 
         #[test]
         fn no_object_makes_it_panic(
-            key in "input|inputs|requestType|parameters|stream|x",
+            key in "input|inputs|prompt|requestType|parameters|stream|x",
             value in r#"[\[\]{}",:a-z0-9.\\-]{0,24}"#,
         ) {
-            let _ = read(format!("{{\"{key}\":{value}}}").as_bytes());
+            let _ = read(format!("{{\"{key}\":{value}}}").as_bytes(), UnknownFields::Refuse);
         }
     }
 }

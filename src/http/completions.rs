@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse, Result};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 
+use super::conventions::{IGNORED_FIELDS_HEADER, ignored_names};
 use super::errors::{ErrorBody, OpenAiError};
 use super::framing::{Framing, ServerEvent};
 use super::json;
@@ -46,33 +48,68 @@ pub(super) async fn completions(
     served: Data<Served>,
 ) -> Result<HttpResponse, OpenAiError> {
     expect_json(&request)?;
-    let mut asked: CompletionRequest = json::parse(&body.0?)?;
+    let (mut asked, ignored) = json::parse_foreign::<CompletionRequest>(&body.0?, served.conventions.unknown)?;
     sessions::check_salt(asked.salt.as_deref())?;
     asked.key = key_of(&request);
-    let name = asked.model.take();
-    let engine = served.models.named(name.as_deref()).map_err(Error::from)?;
+    let engine = served.models.named(asked.model.as_deref()).map_err(Error::from)?;
     let stream = asked.stream.unwrap_or(false);
-    let plan = asked.plan()?;
-    let blank = Completion::new(name.as_deref().unwrap_or(engine.name()), now());
-    let work = plan.work(engine.context());
+    let work = asked.work(engine.context());
+    let (plan, blank) = plan(asked, engine.name())?;
     let accepted = Accepted::new(engine, client_of(&request, None), work)?;
-    if stream { Ok(stream_answer(&accepted, plan, blank)?) } else { Ok(whole_answer(&accepted, &plan, blank).await?) }
+    let mut response = if stream {
+        stream_answer(&accepted, plan, blank)?
+    } else {
+        HttpResponse::Ok().json(whole_answer(&accepted, plan, blank).await?)
+    };
+    if let Some(Ok(ignored)) = ignored_names(&ignored).map(HeaderValue::try_from) {
+        response.headers_mut().insert(HeaderName::from_static(IGNORED_FIELDS_HEADER), ignored);
+    }
+    Ok(response)
 }
 
-async fn whole_answer(accepted: &Accepted, plan: &Plan, blank: Completion) -> Result<HttpResponse, Error> {
+/// What a request comes to, and an answer without choices.
+///
+/// # Errors
+/// Names the field that asks for what isn't done.
+pub(super) fn plan(mut asked: CompletionRequest, engine: &str) -> Result<(Plan, Completion), Error> {
+    let name = asked.model.take();
+    Ok((asked.plan()?, Completion::new(name.as_deref().unwrap_or(engine), now())))
+}
+
+/// Where a prompt of tokens is to be sent back, its text.
+fn spell_echoes(accepted: &Accepted, plan: &mut Plan) -> Result<(), Error> {
+    for generation in plan.generations.iter_mut().filter(|_| plan.echo) {
+        if let Some(tokens) = &generation.prompt_tokens {
+            generation.prompt = accepted.engine().decode(tokens)?;
+        }
+    }
+    Ok(())
+}
+
+/// The answer to all prompts.
+///
+/// # Errors
+/// The engine's.
+pub(super) async fn whole_answer(accepted: &Accepted, mut plan: Plan, blank: Completion) -> Result<Completion, Error> {
     let answers =
         stream::iter(&plan.generations).map(|generation| accepted.generate(generation)).buffered(PROMPTS_IN_FLIGHT);
     let answers: Vec<_> = answers.try_collect().await.map_err(renamed)?;
-    Ok(HttpResponse::Ok().json(blank.with_answers(plan, &answers)))
+    spell_echoes(accepted, &mut plan)?;
+    Ok(blank.with_answers(&plan, &answers))
 }
 
-fn stream_answer(accepted: &Accepted, plan: Plan, blank: Completion) -> Result<HttpResponse, Error> {
+/// The answer to all prompts, sent as it is made.
+///
+/// # Errors
+/// The engine's.
+pub(super) fn stream_answer(accepted: &Accepted, mut plan: Plan, blank: Completion) -> Result<HttpResponse, Error> {
     let engine = accepted.engine();
     let started: Result<Vec<_>, Error> = plan.generations.iter().map(|one| accepted.start_generation(one)).collect();
     let numbered =
         started.map_err(renamed)?.into_iter().enumerate().map(|(prompt, running)| {
             pieces(Arc::clone(engine), running).map(move |piece| (prompt, piece)).boxed_local()
         });
+    spell_echoes(accepted, &mut plan)?;
     let encoder = ChunkEncoder::new(blank, plan);
     Ok(respond(Framing::Events.content_type(), with_end(stream::select_all(numbered)), encoder))
 }
@@ -123,7 +160,7 @@ impl ChunkEncoder {
         let (index, text) = self.text(prompt, sequence, &token.text);
         let logprobs = self.plan.logprobs.then(|| {
             let mut logprobs = Logprobs::default();
-            logprobs.push(&token.text, token.logprob, &mut self.sent[index].characters);
+            logprobs.push(token, &mut self.sent[index].characters);
             logprobs
         });
         self.write(vec![Choice { index, text, logprobs, finish_reason: None }], None, out);

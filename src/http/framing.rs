@@ -26,11 +26,17 @@ pub(super) struct ServerEvent {
 }
 
 impl Framing {
-    /// What a client accepts; JSON Lines if it doesn't ask for events.
-    pub fn accepted(accept: Option<&[u8]>) -> Self {
+    /// What a client accepts; `otherwise` if it asks for neither events nor lines.
+    pub fn accepted(accept: Option<&[u8]>, otherwise: Self) -> Self {
         let accept = String::from_utf8_lossy(accept.unwrap_or_default());
         let essence = |range: &str| range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        if accept.split(',').any(|range| essence(range) == EVENT_STREAM) { Self::Events } else { Self::Lines }
+        if accept.split(',').any(|range| essence(range) == EVENT_STREAM) {
+            Self::Events
+        } else if accept.split(',').any(|range| lines::CONTENT_TYPES.contains(&essence(range).as_str())) {
+            Self::Lines
+        } else {
+            otherwise
+        }
     }
 
     /// The answer's content type.
@@ -63,12 +69,13 @@ mod tests {
     #[test]
     fn events_are_sent_to_those_who_ask() {
         for accept in ["text/event-stream", "application/json, Text/Event-Stream;q=0.9"] {
-            assert_eq!(Framing::accepted(Some(accept.as_bytes())), Framing::Events);
+            assert_eq!(Framing::accepted(Some(accept.as_bytes()), Framing::Lines), Framing::Events);
         }
         for accept in ["", "*/*", "application/jsonlines", "text/event-streams"] {
-            assert_eq!(Framing::accepted(Some(accept.as_bytes())), Framing::Lines);
+            assert_eq!(Framing::accepted(Some(accept.as_bytes()), Framing::Lines), Framing::Lines);
         }
-        assert_eq!(Framing::accepted(None), Framing::Lines);
+        assert_eq!(Framing::accepted(None, Framing::Events), Framing::Events);
+        assert_eq!(Framing::accepted(Some(b"application/jsonlines"), Framing::Events), Framing::Lines);
     }
 
     proptest! {

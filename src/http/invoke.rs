@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use actix_web::http::header::{ACCEPT, HeaderName, HeaderValue};
+use actix_web::http::header::{ACCEPT, HeaderName, HeaderValue, ORIGIN};
 use actix_web::web::{Bytes, Data, Path};
 use actix_web::{HttpRequest, HttpResponse, Result};
 
 use super::answer::{InvocationAnswer, stream_answer, whole_answer};
 use super::body::{self, Body};
+use super::conventions::{Conventions, IGNORED_FIELDS_HEADER, InputsAnswer, UnknownFields, ignored_names};
 use super::framing::{Framing, ServerEvent};
 use super::json::refused;
 use super::keys::key_of;
@@ -18,7 +19,7 @@ use super::sessions::{
     self, CLOSED_SESSION_HEADER, NEW_SESSION_HEADER, NewSession, RequestType, SESSION_HEADER, SessionAnswer,
     SessionHeader,
 };
-use super::{batch, lines};
+use super::{batch, lines, lmi, plain};
 use crate::engine::{Accepted, Engine};
 use crate::error::{Error, Kind};
 
@@ -27,9 +28,9 @@ const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemak
 
 /// Completes typed texts and continues prompts
 ///
-/// A body with `input` is a typed text to complete, one with `inputs` are prompts to continue, one with `requestType`
-/// opens or closes a session. With `stream` the answer comes piece by piece as JSON Lines, or as server-sent events if
-/// the client accepts those. A body of JSON Lines has such objects, without `stream`, and is answered with as many
+/// A body with `input` is a typed text to complete, one with `inputs` or `prompt` are prompts to continue, one with
+/// `requestType` opens or closes a session. Plain text is a prompt, and CSV a list of prompts. With `stream` the answer
+/// comes piece by piece, as JSON Lines or server-sent events, whichever the client accepts. A body of JSON Lines has such objects, without `stream`, and is answered with as many
 /// lines in the same order; what is wrong with a line is in its place.
 #[utoipa::path(
     post,
@@ -41,7 +42,9 @@ const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemak
         ("X-Amzn-SageMaker-Custom-Attributes" = Option<String>, Header, description = "Sent back"),
         ("X-Amzn-SageMaker-Inference-Id" = Option<String>, Header, description = "Sent back"),
     ),
-    request_body(content((Body = "application/json"), (String = "application/jsonlines"))),
+    request_body(content(
+        (Body = "application/json"), (String = "application/jsonlines"), (String = "text/plain"), (String = "text/csv")
+    )),
     responses(
         (status = 200, description = "The answer", content(
             (InvocationAnswer = "application/json"),
@@ -56,7 +59,7 @@ const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemak
     )
 )]
 pub(super) async fn invocations(request: HttpRequest, body: WholeBody, served: Data<Served>) -> HttpResponse {
-    let answer = answer(&request, body.0, || Ok(served.models.only()?)).await;
+    let answer = answer(&request, body.0, Form::of(&served), || Ok(served.models.only()?)).await;
     echo(&request, answer)
 }
 
@@ -72,7 +75,9 @@ pub(super) async fn invocations(request: HttpRequest, body: WholeBody, served: D
             pattern = "^[a-zA-Z0-9](-*[a-zA-Z0-9])*$|^NEW_SESSION$",
             description = "Whose request this is, or NEW_SESSION"),
     ),
-    request_body(content((Body = "application/json"), (String = "application/jsonlines"))),
+    request_body(content(
+        (Body = "application/json"), (String = "application/jsonlines"), (String = "text/plain"), (String = "text/csv")
+    )),
     responses(
         (status = 200, description = "The answer", content(
             (InvocationAnswer = "application/json"),
@@ -91,7 +96,7 @@ pub(super) async fn invoke(
 ) -> HttpResponse {
     // Which server this is, and whether it has the model, says more than what is wrong with the body.
     let answer = match served.models.registry().and_then(|registry| registry.get(&name)) {
-        Ok(loaded) => answer(&request, body.0, || Ok(loaded.engine)).await,
+        Ok(loaded) => answer(&request, body.0, Form::of(&served), || Ok(loaded.engine)).await,
         Err(error) => Err(error.into()),
     };
     echo(&request, answer)
@@ -107,25 +112,65 @@ fn echo(request: &HttpRequest, answer: Result<HttpResponse, Error>) -> HttpRespo
     response
 }
 
-async fn answer(
+/// The form of an answer.
+#[derive(Clone, Copy)]
+pub(super) struct Form {
+    pub conventions: Conventions,
+    /// Whether the answer is a stream, where the path says that and not the body.
+    pub stream: Option<bool>,
+}
+
+impl Form {
+    fn of(served: &Served) -> Self {
+        Self { conventions: served.conventions, stream: None }
+    }
+
+    /// The form of a stream where the client asks for none.
+    fn framing(self, body: &Body) -> Framing {
+        match (body, self.stream, self.conventions.inputs) {
+            (Body::Generate(_), Some(true), _) | (Body::Generate(_), _, InputsAnswer::HuggingFace) => Framing::Events,
+            _ => Framing::Lines,
+        }
+    }
+}
+
+/// Reads a body that is no JSON Lines.
+fn read(request: &HttpRequest, body: Result<Bytes, Error>, unknown: UnknownFields) -> Result<Body, Error> {
+    let prompts = |inputs| Body::Generate(Box::new(lmi::Request::of(inputs)));
+    match content_type(request)?.as_str() {
+        // What the SageMaker SDK sends by default.
+        "" | "application/json" | "application/octet-stream" => body::read(&body?, unknown),
+        // A page of any site may send plain text without the browser asking first.
+        plain::TEXT if !request.headers().contains_key(ORIGIN) => plain::text(&body?).map(prompts),
+        plain::CSV => plain::csv(&body?).map(prompts),
+        other => {
+            let message = format!(
+                "the content type is {other}; send application/json, application/jsonlines, text/csv or, from programs, \
+                 text/plain"
+            );
+            Err(Error::new(Kind::UnsupportedMediaType, message))
+        }
+    }
+}
+
+pub(super) async fn answer(
     request: &HttpRequest,
     body: Result<Bytes, Error>,
+    form: Form,
     engine: impl FnOnce() -> Result<Arc<Engine>, Error>,
 ) -> Result<HttpResponse, Error> {
     let header = sessions::read_header(request.headers().get(SESSION_HEADER).map(HeaderValue::as_bytes))?;
-    match content_type(request)?.as_str() {
-        "" | "application/json" => {}
-        other if lines::CONTENT_TYPES.contains(&other) => {
-            let body = body?;
-            let session = if let SessionHeader::Id(id) = &header { Some(id.as_str()) } else { None };
-            return batch::respond(engine()?, client_of(request, session), body, key_of(request)).await;
-        }
-        other => {
-            let message = format!("the content type is {other}; send application/json or application/jsonlines");
-            return Err(Error::new(Kind::UnsupportedMediaType, message));
-        }
+    let Form { conventions, stream } = form;
+    if lines::CONTENT_TYPES.contains(&content_type(request)?.as_str()) {
+        let (body, each) = (body?, batch::Each { key: key_of(request), conventions });
+        let session = if let SessionHeader::Id(id) = &header { Some(id.as_str()) } else { None };
+        return batch::respond(engine()?, client_of(request, session), body, each).await;
     }
-    let mut body = body::read(&body?)?;
+    let mut body = read(request, body, conventions.unknown)?;
+    if let (Body::Generate(asked), Some(_)) = (&mut body, stream) {
+        asked.stream = stream;
+    }
+    let ignored = ignored_names(body.ignored());
     if let Body::Session(asked) = body {
         return about_session(asked.request_type, header);
     }
@@ -140,13 +185,19 @@ async fn answer(
     let work = body.work(engine.context());
     let accepted = Accepted::new(engine, client_of(request, body.session()), work)?;
     let mut response = if body.streams() {
-        let framing = Framing::accepted(request.headers().get(ACCEPT).map(HeaderValue::as_bytes));
+        let accept = request.headers().get(ACCEPT).map(HeaderValue::as_bytes);
+        let framing = Framing::accepted(accept, form.framing(&body));
         stream_answer(&accepted, body, framing)?
     } else {
-        HttpResponse::Ok().content_type("application/json").body(whole_answer(&accepted, body).await?)
+        HttpResponse::Ok()
+            .content_type("application/json")
+            .body(whole_answer(&accepted, body, conventions.inputs).await?)
     };
     if let Some(opened) = opened {
         set_header(&mut response, NEW_SESSION_HEADER, &opened.header);
+    }
+    if let Some(ignored) = ignored {
+        set_header(&mut response, IGNORED_FIELDS_HEADER, &ignored);
     }
     Ok(response)
 }
@@ -174,7 +225,7 @@ fn about_session(request: RequestType, header: SessionHeader) -> Result<HttpResp
 }
 
 fn set_header(response: &mut HttpResponse, name: &'static str, value: &str) {
-    // Session names are letters, digits and hyphens.
+    // Both are made of characters that headers may have.
     if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
         response.headers_mut().insert(name, value);
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::error::Category;
 use utoipa::ToSchema;
 
+use super::conventions::UnknownFields;
 use crate::error::{Error, Kind};
 
 /// A string or a list of them.
@@ -77,6 +78,59 @@ pub(super) fn whole_number<'de, D: Deserializer<'de>, T: TryFrom<i128>>(
 /// # Errors
 /// Says which byte is no UTF-8, where the JSON breaks off, or which field is missing, unknown or of the wrong type.
 pub fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Error> {
+    let text = object_in(body)?;
+    let mut json = serde_json::Deserializer::from_str(text);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| wrong(error.path(), error.inner()))?;
+    json.end().map_err(more_than_one)?;
+    Ok(value)
+}
+
+/// Reads a JSON body of another system's schema, and the fields of it that are unknown here.
+///
+/// # Errors
+/// As [`parse`]; for the first unknown field if those are to be refused.
+pub fn parse_foreign<'de, T: Deserialize<'de>>(
+    body: &'de [u8],
+    unknown: UnknownFields,
+) -> Result<(T, Vec<String>), Error> {
+    let text = object_in(body)?;
+    let (mut track, mut ignored) = (serde_path_to_error::Track::new(), Vec::new());
+    let mut json = serde_json::Deserializer::from_str(text);
+    let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
+    // It writes a question mark for what may be absent.
+    let value = serde_ignored::deserialize(tracked, |path| ignored.push(path.to_string().replace(".?", "")));
+    let value = value.map_err(|error: serde_json::Error| wrong(&track.path(), &error))?;
+    json.end().map_err(more_than_one)?;
+    match (unknown, ignored.first()) {
+        (UnknownFields::Refuse, Some(path)) => {
+            let name = path.rsplit('.').next().unwrap_or_default();
+            let message = format!(
+                "in field {}: unknown field `{}`; leave it out, or start the server with --unknown-fields ignore",
+                cut(path),
+                cut(name)
+            );
+            Err(Error::new(Kind::InvalidField, message))
+        }
+        _ => Ok((value, ignored)),
+    }
+}
+
+fn more_than_one(error: serde_json::Error) -> Error {
+    Error::new(Kind::InvalidJson, format!("the body has more than one JSON value: {error}"))
+}
+
+/// What is wrong with a field, or with the whole.
+fn wrong(path: &serde_path_to_error::Path, error: &serde_json::Error) -> Error {
+    if error.classify() != Category::Data {
+        return not_json(error);
+    }
+    let (field, reason) = (path.to_string(), in_json_terms(&error.to_string()));
+    let place = if field == "." { "the body".to_owned() } else { format!("field {}", cut(&field)) };
+    Error::new(Kind::InvalidField, format!("in {place}: {reason}"))
+}
+
+/// The text of a body that is an object.
+fn object_in(body: &[u8]) -> Result<&str, Error> {
     let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     let text = std::str::from_utf8(body).map_err(|e| {
         Error::new(
@@ -91,18 +145,7 @@ pub fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Error> {
         ));
     }
     expect_object(text)?;
-    let mut json = serde_json::Deserializer::from_str(text);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let inner = error.inner();
-        if inner.classify() != Category::Data {
-            return not_json(inner);
-        }
-        let (field, reason) = (error.path().to_string(), in_json_terms(&inner.to_string()));
-        let place = if field == "." { "the body".to_owned() } else { format!("field {}", cut(&field)) };
-        Error::new(Kind::InvalidField, format!("in {place}: {reason}"))
-    })?;
-    json.end().map_err(|e| Error::new(Kind::InvalidJson, format!("the body has more than one JSON value: {e}")))?;
-    Ok(value)
+    Ok(text)
 }
 
 /// Serde would read an array as the fields in order; nobody means that.

@@ -3,7 +3,13 @@
 use std::ops::Range;
 
 /// The content types that mean JSON Lines.
-pub const CONTENT_TYPES: [&str; 3] = ["application/jsonlines", "application/x-ndjson", "application/jsonl"];
+pub const CONTENT_TYPES: [&str; 5] = [
+    "application/jsonlines",
+    "application/x-jsonlines",
+    "application/x-ndjson",
+    "application/jsonl",
+    "application/json-lines",
+];
 /// The one that is sent.
 pub const CONTENT_TYPE: &str = CONTENT_TYPES[0];
 

@@ -8,10 +8,10 @@ use utoipa::ToSchema;
 
 use super::json::{OneOrMany, refused, single};
 use crate::access::Key;
-use crate::engine::{Caller, Generation, Work, check_choice};
+use crate::engine::{Caller, Generation, Work, check_choice, check_told};
 use crate::error::{Error, Kind};
 use completion::TokenChoice;
-use completion::{Generated, SampledToken, Sequence, SequenceFinish};
+use completion::{Generated, OtherToken, SampledToken, Sequence, SequenceFinish};
 use scheduler::{Answer, Finish};
 
 /// Tokens added where nothing is said.
@@ -21,7 +21,6 @@ pub const MAX_INPUTS: usize = 32;
 
 /// Prompts to continue.
 #[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Request {
     /// One prompt, or up to 32 of them; a list is answered with a list.
     #[schema(value_type = super::schemas::PromptsShape)]
@@ -31,7 +30,7 @@ pub struct Request {
     pub parameters: Option<Parameters>,
     /// Send each token as it is generated.
     #[serde(default)]
-    pub stream: bool,
+    pub stream: Option<bool>,
     /// Milliseconds after which what was generated until then is the answer.
     #[schema(minimum = 1, maximum = 60_000)]
     #[serde(default, deserialize_with = "super::json::whole_number")]
@@ -47,29 +46,66 @@ pub struct Request {
     #[serde(skip)]
     #[schema(ignore)]
     pub key: Option<Arc<Key>>,
+    /// The fields that this schema does not have.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub ignored: Vec<String>,
 }
 
 /// Parameters of a generation.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Parameters {
     /// Tokens that may be added; 30 if absent.
     #[schema(minimum = 1)]
     #[serde(default, deserialize_with = "super::json::whole_number")]
     pub max_new_tokens: Option<usize>,
+    /// The same as `max_new_tokens`, or the model's context if that is less: FasterTransformer's name.
+    #[schema(minimum = 1)]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
+    pub max_seq_len: Option<usize>,
+    /// Tokens of the prompt and the answer together at most.
+    #[schema(minimum = 1)]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
+    pub max_length: Option<usize>,
+    /// The answer does not end before so many tokens.
+    #[schema(minimum = 0)]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
+    pub min_new_tokens: Option<usize>,
+    /// The same as `min_new_tokens`.
+    #[schema(minimum = 0)]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
+    pub min_tokens: Option<usize>,
+    /// Only so many of the prompt's last tokens are read.
+    #[schema(minimum = 1)]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
+    pub truncate: Option<usize>,
     /// Draw tokens at random; if false, the most probable one is taken and `temperature`, `top_k` and `top_p` mean
     /// nothing.
     pub do_sample: Option<bool>,
     /// Below 1 prefers probable tokens more; 1 if absent.
     #[schema(minimum = 0, maximum = 100)]
     pub temperature: Option<f64>,
-    /// Draw from so many of the most probable tokens; 0, from all, if absent.
-    #[schema(minimum = 0, maximum = 18446744073709551615_usize)]
+    /// Draw from so many of the most probable tokens; 0 or -1, from all, if absent.
+    #[schema(minimum = -1, maximum = 9223372036854775807_isize)]
     #[serde(default, deserialize_with = "super::json::whole_number")]
-    pub top_k: Option<usize>,
+    pub top_k: Option<i64>,
     /// Draw from the most probable tokens that have this probability together; 1 if absent.
     #[schema(exclusive_minimum = 0, maximum = 1)]
     pub top_p: Option<f64>,
+    /// Draw from the tokens whose information is nearest to the distribution's entropy, until they have this
+    /// probability together; 1 if absent.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
+    pub typical_p: Option<f64>,
+    /// Subtracted from a token's logit as often as it was generated; 0 if absent.
+    #[schema(minimum = -2, maximum = 2)]
+    pub frequency_penalty: Option<f64>,
+    /// Subtracted from a token's logit if it was generated; 0 if absent.
+    #[schema(minimum = -2, maximum = 2)]
+    pub presence_penalty: Option<f64>,
+    /// No sequence of so many tokens comes twice; 0, any may, if absent.
+    #[schema(minimum = 0)]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
+    pub no_repeat_ngram_size: Option<usize>,
     /// Above 1 makes tokens less probable that are there already; 1 if absent.
     #[schema(exclusive_minimum = 0, maximum = 100)]
     pub repetition_penalty: Option<f64>,
@@ -106,6 +142,14 @@ pub struct Parameters {
     pub return_full_text: Option<bool>,
     /// Say how each sequence ended, and its tokens.
     pub details: Option<bool>,
+    /// With `details`, say the prompt's tokens; their log-probabilities are `null`.
+    pub decoder_input_details: Option<bool>,
+    /// With `details`, say so many of the best tokens in the place of each.
+    #[schema(minimum = 0, maximum = 20)]
+    #[serde(default, deserialize_with = "super::json::whole_number")]
+    pub top_n_tokens: Option<usize>,
+    /// Only false.
+    pub watermark: Option<bool>,
 }
 
 /// A checked request: one generation for each prompt, and the form of the answer.
@@ -126,6 +170,8 @@ pub struct Style {
     pub full_text: bool,
     /// Adds tokens, log-probabilities and the reason of the end.
     pub details: bool,
+    /// Adds the prompt's tokens to the details.
+    pub prefill: bool,
 }
 
 /// The continuation of a prompt.
@@ -150,8 +196,13 @@ pub struct Details {
     pub prompt_tokens: usize,
     /// The seed; `null` where nothing was drawn.
     pub seed: Option<u64>,
+    /// The prompt's tokens, if they were asked for.
+    pub prefill: Vec<InputToken>,
     /// The new tokens, in order.
     pub tokens: Vec<Token>,
+    /// The best tokens in the place of each, if they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub top_tokens: Vec<Vec<Token>>,
     /// The other sequences that were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub best_of_sequences: Vec<OtherSequence>,
@@ -166,8 +217,24 @@ pub struct OtherSequence {
     pub finish_reason: Reason,
     /// Tokens that were generated.
     pub generated_tokens: usize,
+    /// The seed; `null` where nothing was drawn.
+    pub seed: Option<u64>,
+    /// Always empty: the prompt's tokens are told once.
+    pub prefill: Vec<InputToken>,
     /// The new tokens, in order.
     pub tokens: Vec<Token>,
+}
+
+/// A token of a prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct InputToken {
+    /// The token's number in the vocabulary.
+    pub id: u32,
+    /// The token's text by itself.
+    pub text: String,
+    /// Always `null`: prompts' log-probabilities are not told.
+    #[schema(value_type = super::schemas::NullShape)]
+    pub logprob: (),
 }
 
 /// A generated token.
@@ -177,8 +244,12 @@ pub struct Token {
     pub id: u32,
     /// The text that it adds.
     pub text: String,
-    /// The token's natural log-probability.
+    /// The token's natural log-probability: Text Generation Inference's name.
+    pub logprob: f32,
+    /// The same: the Large Model Inference containers' name.
     pub log_prob: f32,
+    /// Whether texts leave the token out.
+    pub special: bool,
 }
 
 /// Why a sequence ended.
@@ -200,13 +271,27 @@ pub enum Reason {
 }
 
 impl Request {
+    /// A request for the continuations of prompts that came without JSON.
+    pub fn of(inputs: OneOrMany) -> Self {
+        Self {
+            inputs,
+            parameters: None,
+            stream: None,
+            deadline_ms: None,
+            session: None,
+            salt: None,
+            key: None,
+            ignored: Vec::new(),
+        }
+    }
+
     /// What the request asks for of a model with room for `context` tokens. What is wrong with it is told by
     /// [`Request::plan`].
     pub fn work(&self, context: usize) -> Work {
         let prompts = if let OneOrMany::Many(prompts) = &self.inputs { prompts.len().min(MAX_INPUTS) } else { 1 };
         let parameters = self.parameters.as_ref();
         let sequences = parameters.and_then(|parameters| parameters.sequences().ok()).unwrap_or(1);
-        let new = parameters.and_then(|parameters| parameters.max_new_tokens).unwrap_or(DEFAULT_MAX_NEW_TOKENS);
+        let new = parameters.map_or(DEFAULT_MAX_NEW_TOKENS, |parameters| parameters.new_tokens(context));
         Work::generations(prompts, sequences, Some(new), context)
     }
 
@@ -223,7 +308,8 @@ impl Request {
         if prompts.is_empty() || prompts.len() > MAX_INPUTS {
             return Err(refused("inputs", format!("a list of {}", prompts.len()), "it must have 1 to 32 prompts"));
         }
-        if list && self.stream {
+        let stream = self.stream.unwrap_or(false);
+        if list && stream {
             return Err(refused("stream", true, "send inputs as one string, or stream false"));
         }
         if list && self.session.is_some() {
@@ -235,29 +321,37 @@ impl Request {
             let right = "without do_sample all would be the same: set do_sample to true, or ask for 1";
             return Err(refused("num_return_sequences", sequences, right));
         }
-        if sequences > 1 && self.stream {
+        if sequences > 1 && stream {
             return Err(refused("num_return_sequences", sequences, "a stream has one sequence: ask for 1"));
         }
         let stop = parameters.stop_sequences()?;
-        parameters.check_what_may_mean_nothing()?;
+        let choice = parameters.choice()?;
+        // Penalties hold for the best token, too.
+        let (temperature, top_k, top_p, typical_p) = (0.0, 0, 1.0, 1.0);
+        let choice = if sampled { choice } else { TokenChoice { temperature, top_k, top_p, typical_p, ..choice } };
+        let told = parameters.top_n_tokens.unwrap_or(0);
+        check_told("top_n_tokens", told)?;
+        let max_new_tokens = Some(parameters.new_tokens(context));
         let generation = |prompt: String| Generation {
             prompt,
-            max_new_tokens: Some(parameters.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(context))),
-            temperature: if sampled { parameters.temperature.map_or(1.0, single) } else { 0.0 },
-            top_k: if sampled { parameters.top_k.unwrap_or(0) } else { 0 },
-            top_p: if sampled { parameters.top_p.map_or(1.0, single) } else { 1.0 },
-            repetition_penalty: parameters.repetition_penalty.map_or(1.0, single),
+            max_new_tokens,
+            max_length: parameters.max_length,
+            truncate: parameters.truncate,
+            choice,
+            told,
             stop: stop.clone(),
             seed: sampled.then(|| parameters.seed.unwrap_or_else(&draw_seed)),
             sequences,
             deadline_ms: self.deadline_ms,
             session: self.session.clone(),
             caller: Caller { key: self.key.clone(), salt: self.salt.clone() },
+            ..Generation::default()
         };
         let style = Style {
             full_text: parameters.return_full_text.unwrap_or(false),
             // There is no other place for the sequences behind the first.
             details: parameters.details.unwrap_or(false) || sequences > 1,
+            prefill: parameters.decoder_input_details.unwrap_or(false),
         };
         Ok(Plan { generations: prompts.into_iter().map(generation).collect(), list, style })
     }
@@ -267,6 +361,9 @@ fn refuse_what_is_not_done(parameters: &Parameters) -> Result<(), Error> {
     if let Some(beams @ (0 | 2..)) = parameters.num_beams {
         let right = "continuations aren't searched with beams: leave it out or set it to 1; to search, send `input`";
         return Err(refused("num_beams", beams, right));
+    }
+    if parameters.watermark == Some(true) {
+        return Err(refused("watermark", true, "texts are not marked: leave it out or set it to false"));
     }
     match parameters.length_penalty {
         Some(penalty) if penalty != 1.0 => {
@@ -288,13 +385,31 @@ impl Parameters {
         Ok(count)
     }
 
-    /// Nonsense is refused also where it would be ignored.
-    fn check_what_may_mean_nothing(&self) -> Result<(), Error> {
-        check_choice(&TokenChoice {
+    /// The most new tokens, whatever they are called.
+    fn new_tokens(&self, context: usize) -> usize {
+        let otherwise = if self.max_length.is_some() { context } else { DEFAULT_MAX_NEW_TOKENS.min(context) };
+        self.max_new_tokens.or(self.max_seq_len.map(|most| most.min(context))).unwrap_or(otherwise)
+    }
+
+    /// The rule of tokens that are drawn. Nonsense is refused also where it would be ignored.
+    fn choice(&self) -> Result<TokenChoice, Error> {
+        let top_k = self.top_k.unwrap_or(0);
+        if top_k < -1 {
+            return Err(refused("top_k", top_k, "it must be at least 1, or 0 or -1 for all tokens"));
+        }
+        let choice = TokenChoice {
+            repetition_penalty: self.repetition_penalty.map_or(1.0, single),
+            frequency_penalty: self.frequency_penalty.map_or(0.0, single),
+            presence_penalty: self.presence_penalty.map_or(0.0, single),
+            no_repeat_ngram: self.no_repeat_ngram_size.unwrap_or(0),
+            min_new_tokens: self.min_new_tokens.or(self.min_tokens).unwrap_or(0),
             temperature: self.temperature.map_or(1.0, single),
+            top_k: usize::try_from(top_k).unwrap_or(0),
             top_p: self.top_p.map_or(1.0, single),
-            ..TokenChoice::default()
-        })
+            typical_p: self.typical_p.map_or(1.0, single),
+        };
+        check_choice(&choice)?;
+        Ok(choice)
     }
 
     fn stop_sequences(&self) -> Result<Vec<String>, Error> {
@@ -338,18 +453,28 @@ impl Reply {
             generated_tokens: first.map_or(0, |sequence| sequence.tokens.len()),
             prompt_tokens: answer.result.prompt_tokens,
             seed: generation.seed,
+            prefill: Vec::new(),
             tokens: first.map(|sequence| tokens(&sequence.tokens)).unwrap_or_default(),
+            top_tokens: first.map(|sequence| top_tokens(generation, sequence)).unwrap_or_default(),
             best_of_sequences: sequences
                 .map(|sequence| OtherSequence {
                     generated_text: text(sequence),
                     finish_reason: reason(sequence.finish),
                     generated_tokens: sequence.tokens.len(),
+                    seed: generation.seed,
+                    prefill: Vec::new(),
                     tokens: tokens(&sequence.tokens),
                 })
                 .collect(),
         };
         Self { generated_text: first.map(text).unwrap_or_default(), details: style.details.then(details) }
     }
+}
+
+/// The best tokens in the place of each; none if they weren't asked for.
+fn top_tokens(generation: &Generation, sequence: &Sequence) -> Vec<Vec<Token>> {
+    let told = sequence.tokens.iter().filter(|_| generation.told > 0);
+    told.map(|token| token.best.iter().map(Token::other).collect()).collect()
 }
 
 fn tokens(tokens: &[SampledToken]) -> Vec<Token> {
@@ -359,7 +484,16 @@ fn tokens(tokens: &[SampledToken]) -> Vec<Token> {
 impl Token {
     /// A token as it is sent.
     pub fn new(token: &SampledToken) -> Self {
-        Self { id: token.id, text: token.text.clone(), log_prob: token.logprob }
+        let SampledToken { id, text, logprob, special, .. } = token.clone();
+        Self { id, text, logprob, log_prob: logprob, special }
+    }
+
+    /// A token that could have been in another's place.
+    fn other(token: &OtherToken) -> Self {
+        let OtherToken { id, text, logprob } = token.clone();
+        // Only special tokens have none.
+        let special = text.is_empty();
+        Self { id, text, logprob, log_prob: logprob, special }
     }
 }
 
@@ -381,12 +515,18 @@ mod tests {
         let ignored =
             plan(r#"{"inputs":["a"],"parameters":{"temperature":0.5,"top_k":3,"top_p":0.1,"seed":1}}"#).unwrap();
         let greedy = &ignored.generations[0];
-        assert_eq!((greedy.temperature, greedy.top_k, greedy.top_p, greedy.seed), (0.0, 0, 1.0, None));
+        assert_eq!(
+            (greedy.choice.temperature, greedy.choice.top_k, greedy.choice.top_p, greedy.seed),
+            (0.0, 0, 1.0, None)
+        );
         assert!(ignored.list);
         let sampled =
             plan(r#"{"inputs":"a","parameters":{"do_sample":true,"top_k":3,"best_of":2,"stop":"x"}}"#).unwrap();
         let sampled = (&sampled.generations[0], sampled.style.details);
-        assert_eq!((sampled.0.temperature, sampled.0.top_k, sampled.0.sequences, sampled.1), (1.0, 3, 2, true));
+        assert_eq!(
+            (sampled.0.choice.temperature, sampled.0.choice.top_k, sampled.0.sequences, sampled.1),
+            (1.0, 3, 2, true)
+        );
         assert_eq!((sampled.0.seed, sampled.0.stop.as_slice()), (Some(7), ["x".to_owned()].as_slice()));
     }
 
@@ -400,7 +540,10 @@ mod tests {
         refused(r#"{"length_penalty":2.0}"#, "length_penalty is 2");
         refused(r#"{"temperature":-1}"#, "temperature is -1");
         refused(r#"{"top_p":1.5}"#, "top_p is 1.5");
-        refused(r#"{"typical_p":0.5}"#, "unknown field `typical_p`");
+        refused(r#"{"typical_p":0}"#, "typical_p is 0");
+        refused(r#"{"top_k":-2}"#, "top_k is -2");
+        refused(r#"{"watermark":true}"#, "watermark is true");
+        refused(r#"{"top_n_tokens":21}"#, "top_n_tokens is 21");
         refused(r#"{"n":2}"#, "num_return_sequences is 2; without do_sample");
         refused(r#"{"n":2,"best_of":3,"do_sample":true}"#, "best_of is 3; n means the same and is 2");
         refused(r#"{"stop":"a","stop_sequences":["b"]}"#, "stop and stop_sequences");

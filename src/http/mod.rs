@@ -8,21 +8,23 @@
 //! | [`trace`], `observe`, `connections`, [`cors`], `keys` | around every request: one log line, metrics; connections; origins; keys |
 //! | `routes` | which handler serves which path |
 //! | [`openapi`] | the document about the handlers and the wire types |
-//! | `invoke`, `batch`, `completions`, `models`, `status`, `page` | the handlers |
-//! | `answer`, [`stream`] | answers, whole or sent as they are made |
+//! | `invoke`, `generate`, `batch`, `models`, `status`, `page` | the handlers |
+//! | `answer`, `completions`, [`stream`] | answers, whole or sent as they are made |
 //! | `request`, `responses`, [`errors`] | the server's state, a request's body and who pays for it; error answers |
 //! | [`body`], [`suggest`], [`lmi`], [`openai`], [`sessions`] | the wire types: plain functions of bytes |
-//! | [`json`], [`encoding`], `schemas`, [`framing`], [`lines`] | reading and writing JSON, JSON Lines and events |
+//! | [`json`], [`encoding`], `schemas`, [`framing`], [`lines`], [`plain`], [`conventions`] | reading and writing JSON, JSON Lines, CSV and events; what other systems do |
 
 mod answer;
 mod batch;
 pub mod body;
 mod completions;
 mod connections;
+pub mod conventions;
 pub mod cors;
 pub mod encoding;
 pub mod errors;
 pub mod framing;
+mod generate;
 mod invoke;
 pub mod json;
 mod keys;
@@ -33,6 +35,7 @@ mod observe;
 pub mod openai;
 pub mod openapi;
 mod page;
+pub mod plain;
 mod request;
 mod responses;
 mod routes;

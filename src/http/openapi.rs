@@ -6,12 +6,15 @@ use utoipa::OpenApi;
 
 use super::errors::ErrorBody;
 use super::request::Served;
-use super::{completions, invoke, models, schemas, status, stream, suggest};
+use super::{completions, generate, invoke, models, schemas, status, stream, suggest};
 
 #[derive(OpenApi)]
 #[openapi(
     paths(
         invoke::invocations,
+        generate::generate,
+        generate::generate_stream,
+        generate::info,
         status::ping,
         status::execution_parameters,
         status::metrics,

@@ -17,6 +17,7 @@ use scheduler::Client;
 use tokio::time::timeout;
 
 use super::connections::Connections;
+use super::conventions::Conventions;
 use super::encoding::Encoding;
 use super::keys::key_of;
 use super::trace::LogRequests;
@@ -30,6 +31,7 @@ pub(super) struct Served {
     pub models: Models,
     pub max_body_bytes: usize,
     pub body_timeout: Duration,
+    pub conventions: Conventions,
     pub page: bool,
     pub metrics: Arc<Metrics>,
     /// When this server was started, in Unix time.

@@ -4,7 +4,7 @@ use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpRequest, Resource, Route};
 
 use super::errors::{method_not_allowed, path_not_found};
-use super::{completions, invoke, models, openapi, page, status};
+use super::{completions, generate, invoke, models, openapi, page, status};
 
 /// Which of the routes a listener has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,13 +44,20 @@ fn public(config: &mut ServiceConfig) {
     let (get, post, head) = (web::get, web::post, web::head);
     config
         .service(resource("/invocations", vec![post().to(invoke::invocations)], "POST"))
+        .service(resource("/generate", vec![post().to(generate::generate)], "POST"))
+        .service(resource("/generate_stream", vec![post().to(generate::generate_stream)], "POST"))
+        .service(resource("/info", vec![get().to(generate::info)], "GET"))
         .service(resource("/execution-parameters", vec![get().to(status::execution_parameters)], "GET"))
         .service(resource("/openapi.json", vec![get().to(openapi::document)], "GET"))
         .service(resource("/v1/completions", vec![post().to(completions::completions)], "POST"))
         .service(resource("/v1/models", vec![get().to(completions::models)], "GET"))
         .service(resource("/v1/models/{id}", vec![get().to(completions::model)], "GET"))
         .service(resource("/models/{name}/invoke", vec![post().to(invoke::invoke)], "POST"))
-        .service(resource("/", vec![get().to(page::index), head().to(page::index)], "GET, HEAD"))
+        .service(resource(
+            "/",
+            vec![get().to(page::index), head().to(page::index), post().to(invoke::invocations)],
+            "GET, HEAD, POST",
+        ))
         .service(resource("/page.css", vec![get().to(page::style), head().to(page::style)], "GET, HEAD"))
         .service(resource("/page.js", vec![get().to(page::script), head().to(page::script)], "GET, HEAD"));
 }

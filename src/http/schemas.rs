@@ -15,6 +15,24 @@ impl PartialSchema for PromptsShape {
     }
 }
 
+/// A string or a list of 1 to 32, or token ids or a list of 1 to 32 of such lists.
+pub struct PromptsOrTokensShape;
+
+impl PartialSchema for PromptsOrTokensShape {
+    fn schema() -> RefOr<Schema> {
+        let id = || ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0_usize)).format(Some(token()));
+        let ids = || ArrayBuilder::new().items(id()).min_items(Some(1));
+        let lists = ArrayBuilder::new().items(ids()).min_items(Some(1)).max_items(Some(32));
+        OneOfBuilder::new().item(PromptsShape::schema()).item(ids()).item(lists).into()
+    }
+}
+
+fn token() -> SchemaFormat {
+    SchemaFormat::Custom("token-id".to_owned())
+}
+
+impl ToSchema for PromptsOrTokensShape {}
+
 fn prompt() -> SchemaFormat {
     SchemaFormat::Custom("prompt-text".to_owned())
 }

@@ -14,6 +14,7 @@ use actix_web::{App, HttpServer};
 use rustix::net::listen;
 
 use super::connections::{BACKLOG, Connections, bound};
+use super::conventions::Conventions;
 use super::cors::cors;
 use super::keys::authenticate;
 use super::observe::observe;
@@ -70,6 +71,8 @@ pub struct ServerOptions {
     pub log_requests: LogRequests,
     /// What this listener serves.
     pub routes: Routes,
+    /// What clients of other systems are used to.
+    pub conventions: Conventions,
     /// Whether `/` is the page for people.
     pub page: bool,
     /// The metrics that handlers add to.
@@ -89,6 +92,7 @@ impl Default for ServerOptions {
             keys: None,
             log_requests: LogRequests::All,
             routes: Routes::All,
+            conventions: Conventions::default(),
             page: false,
             metrics: Metrics::new(),
             stopping: Arc::default(),
@@ -106,7 +110,7 @@ pub fn start(
     options: &ServerOptions,
 ) -> std::io::Result<Server> {
     let ServerOptions { workers, max_body_bytes, body_timeout, page, metrics, .. } = options.clone();
-    let ServerOptions { max_connections, cors_origins, keys, routes, log_requests, .. } = options.clone();
+    let ServerOptions { max_connections, cors_origins, keys, routes, log_requests, conventions, .. } = options.clone();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let stopping = Arc::clone(&options.stopping);
     let connections = Arc::new(Connections::new(max_connections));
@@ -116,6 +120,7 @@ pub fn start(
         models: models.into(),
         max_body_bytes,
         body_timeout,
+        conventions,
         page,
         metrics,
         started,

@@ -118,7 +118,9 @@ impl Encoder<Piece<Generated>> for TokenEncoder {
                     // They were sent already.
                     details.tokens.clear();
                 }
-                let token = self.waiting.take().map(|token| lmi::Token::new(&token));
+                // Clients expect a token: the one that ended the text, where there is no other.
+                let end = || answer.result.sequences.first().and_then(|sequence| sequence.end.clone());
+                let token = self.waiting.take().or_else(end).map(|token| lmi::Token::new(&token));
                 self.framing.write(out, &TokenLine { token, reply: Some(reply) });
             }
             Piece::Failed(error) => {

@@ -68,7 +68,7 @@ def requests(demo, by_name, keyed):
         "method_not_allowed": (url,),
         "model_exists": (f"{by_name}/models", json.dumps(MODEL).encode()),
         "body_too_large": (url, b"a" * 1_100_000),
-        "unsupported_media_type": (url, b"wireless", "text/plain"),
+        "unsupported_media_type": (url, b"wireless", "text/html"),
         "unauthorized": (f"{keyed}/models",),
         "rate_limited": lambda: too_often(f"{keyed}/models"),
         "request_timeout": lambda: half_a_body(url),

@@ -16,6 +16,8 @@ TEXTS = st.lists(st.text(LETTERS, min_size=1, max_size=8), min_size=1, max_size=
 
 schemathesis.openapi.format("query-text", TEXTS)
 schemathesis.openapi.format("prompt-text", TEXTS)
+schemathesis.openapi.media_type("text/plain", TEXTS.map(str.encode))
+schemathesis.openapi.media_type("text/csv", TEXTS.map(str.encode))
 
 LINES = st.lists(st.builds(lambda text: json.dumps({"input": text}), TEXTS), min_size=1, max_size=5)
 schemathesis.openapi.media_type("application/jsonlines", LINES.map(lambda lines: "\n".join(lines).encode()))
@@ -37,11 +39,18 @@ def agrees(body):
     parameters = body.get("parameters")
     if isinstance(parameters, dict):
         counts = [parameters.get(name) for name in ("num_return_sequences", "n", "best_of")]
+        if isinstance(parameters.get("min_new_tokens") or parameters.get("min_tokens"), int) or parameters.get("watermark"):
+            return False
+        if parameters.get("max_length") is not None:
+            return False
         both = parameters.get("stop") is not None and parameters.get("stop_sequences") is not None
         several = any(count not in (None, 1) for count in counts)
         if not same(*counts) or both or (several and (body.get("stream") or not parameters.get("do_sample"))):
             return False
     if "prompt" in body:
+        ids = json.dumps(body["prompt"]).strip("[]").replace("[", "").replace("]", "").split(", ")
+        if any(id.isdigit() and int(id) > 255 for id in ids):
+            return False
         alone = body.get("best_of") in (None, 1 if body.get("n") is None else body["n"])
         return alone and not (body.get("echo") and body.get("logprobs") is not None)
     return True

@@ -34,6 +34,7 @@ check_api() {
 
 start --model models/demo
 "$venv/bin/python" "$here/clients.py" "$url"
+"$venv/bin/python" "$here/neighbours.py" "$url" "$target_dir/foretype"
 check_api --max-examples 150
 stop_server
 

@@ -32,7 +32,7 @@ def prompts(count):
 
 def stream(count):
     body = {"inputs": f"heat {count}", "stream": True}
-    return body, lambda answer: "generated_text" in json.loads(answer.splitlines()[-1])
+    return body, lambda answer: "generated_text" in json.loads(answer.rsplit("data: ", 1)[-1])
 
 
 def keystroke(count):

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use completion::TokenChoice;
 use engine_build::BuildOptions;
 use foretype::engine::{Completion, Engine, Generation};
 use foretype::metrics::Metrics;
@@ -238,7 +239,7 @@ fn greedy_generation_is_the_models_own_with_and_without_a_penalty() {
             let generation = Generation {
                 prompt: prompt.into(),
                 max_new_tokens: Some(12),
-                repetition_penalty: penalty,
+                choice: TokenChoice { repetition_penalty: penalty, ..TokenChoice::default() },
                 ..Generation::default()
             };
             let generated = runtime.block_on(engine.generate(&generation)).unwrap().result;

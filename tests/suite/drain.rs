@@ -63,7 +63,10 @@ impl Sent {
 
     fn stream(count: usize) -> Self {
         let body = serde_json::json!({ "inputs": format!("heat {count}"), "stream": true });
-        Self::json(&body, |answer| parsed(answer.lines().last().unwrap_or_default())["generated_text"].is_string())
+        Self::json(&body, |answer| {
+            let last = answer.rsplit("data: ").next().unwrap_or_default();
+            parsed(last)["generated_text"].is_string()
+        })
     }
 
     fn keystroke(person: usize, count: usize) -> Self {

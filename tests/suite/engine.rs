@@ -9,7 +9,7 @@ use futures_util::{FutureExt, StreamExt};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use completion::SequenceFinish;
+use completion::{SequenceFinish, TokenChoice};
 use foretype::engine::{Completion, Engine, Generation, Piece};
 use foretype::error::Kind;
 use foretype::metrics::Metrics;
@@ -141,7 +141,7 @@ fn streams_bring_the_answer_in_parts() {
         }
         let generation = Generation {
             prompt: "heat".into(),
-            temperature: 1.0,
+            choice: TokenChoice { temperature: 1.0, ..TokenChoice::default() },
             seed: Some(3),
             sequences: 4,
             ..Generation::default()
@@ -269,10 +269,13 @@ fn a_seed_gives_the_same_text_alone_and_in_a_crowd_and_on_any_replica() {
     let (alone, crowd) = (fake_engine(), faulty_engine(|| Box::new(|_| None), options, &Metrics::new()));
     let generation = |i: u64| Generation {
         prompt: ["heat", "water and", "a"][i as usize % 3].into(),
-        temperature: 0.9,
-        top_p: 0.95,
-        top_k: [0, 10][i as usize % 2],
-        repetition_penalty: 1.2,
+        choice: TokenChoice {
+            temperature: 0.9,
+            top_p: 0.95,
+            top_k: [0, 10][i as usize % 2],
+            repetition_penalty: 1.2,
+            ..TokenChoice::default()
+        },
         seed: Some(i / 2),
         sequences: 1 + i as usize % 3,
         max_new_tokens: Some(12),
@@ -301,10 +304,15 @@ fn what_can_be_wrong_with_a_generation_is_named() {
         let error = block_on(engine.generate(&generation)).unwrap_err();
         assert!(error.message.contains(words), "{error:?} lacks {words:?}");
     };
-    wrong(|g| g.temperature = -1.0, "temperature is -1; it must be from 0 to 100");
-    wrong(|g| g.temperature = f32::NAN, "temperature is NaN");
-    wrong(|g| g.top_p = 0.0, "top_p is 0; it must be above 0");
-    wrong(|g| g.repetition_penalty = f32::INFINITY, "repetition_penalty is inf");
+    wrong(|g| g.choice.temperature = -1.0, "temperature is -1; it must be from 0 to 100");
+    wrong(|g| g.choice.temperature = f32::NAN, "temperature is NaN");
+    wrong(|g| g.choice.top_p = 0.0, "top_p is 0; it must be above 0");
+    wrong(|g| g.choice.repetition_penalty = f32::INFINITY, "repetition_penalty is inf");
+    wrong(|g| g.choice.typical_p = 0.0, "typical_p is 0; it must be above 0");
+    wrong(|g| g.choice.frequency_penalty = 3.0, "frequency_penalty is 3; it must be from -2 to 2");
+    wrong(|g| g.choice.min_new_tokens = 17, "min_new_tokens is 17; it must be at most 16");
+    wrong(|g| g.max_length = Some(1), "max_length is 1; it must be above the prompt's");
+    wrong(|g| g.prompt_tokens = Some(vec![5, 100_000]), "prompt has the token 100000; the model's tokens are 0 to");
     wrong(|g| g.sequences = 0, "n is 0; it must be from 1 to 100");
     wrong(|g| g.max_new_tokens = Some(0), "max_new_tokens is 0");
     wrong(|g| g.stop = vec![String::new()], "a stop string has 0 bytes");

@@ -140,14 +140,7 @@ fn every_bad_request_gets_its_own_answer_and_the_server_keeps_serving() {
     // Method, path, content type, status, kind, words of the message.
     type Request = (&'static str, &'static str, Option<&'static str>, u16, &'static str, &'static str);
     let requests: &[Request] = &[
-        (
-            "POST",
-            "/invocations",
-            Some("text/plain"),
-            415,
-            "unsupported_media_type",
-            "text/plain; send application/json",
-        ),
+        ("POST", "/invocations", Some("text/html"), 415, "unsupported_media_type", "text/html; send application/json"),
         (
             "POST",
             "/invocations",

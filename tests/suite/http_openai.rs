@@ -64,6 +64,36 @@ fn a_stream_adds_up_to_the_whole_and_says_done() {
 }
 
 #[test]
+fn prompts_of_tokens_and_the_best_in_each_place() {
+    let server = TestServer::with(fake_engine());
+    let text = complete(&server, r#"{"prompt": "heat", "temperature": 0, "max_tokens": 5, "logprobs": 3}"#);
+    // The goldens' tokenizer has a token for each of these letters.
+    let ids: Vec<u32> = server
+        .post(r#"{"inputs": "heat", "parameters": {"details": true, "decoder_input_details": true}}"#)
+        .json()["details"]["prefill"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| t["id"].as_u64().unwrap() as u32)
+        .collect();
+    let tokens = |prompt: Value| {
+        let body = serde_json::json!({"prompt": prompt, "temperature": 0, "max_tokens": 5, "echo": true});
+        complete(&server, &body.to_string())
+    };
+    let choice = &text["choices"][0];
+    let expected = format!("heat{}", choice["text"].as_str().unwrap());
+    assert_eq!(tokens(ids.clone().into())["choices"][0]["text"], expected);
+    assert_eq!(tokens(vec![ids.clone(), ids].into())["choices"][1]["text"], expected);
+    let best = choice["logprobs"]["top_logprobs"].as_array().unwrap();
+    assert_eq!(best.len(), choice["logprobs"]["tokens"].as_array().unwrap().len());
+    for (best, logprob) in best.iter().zip(choice["logprobs"]["token_logprobs"].as_array().unwrap()) {
+        let best: Vec<f64> = best.as_object().unwrap().values().map(|value| value.as_f64().unwrap()).collect();
+        let highest = best.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        assert_eq!(Some(highest), logprob.as_f64(), "the best token was taken: {best:?}");
+    }
+}
+
+#[test]
 fn an_error_within_a_stream_is_an_event() {
     let server = TestServer::with(fake_engine());
     let answer = post(server.address, "/v1/completions", r#"{"prompt": "a50 %", "stream": true, "max_tokens": 4}"#);
@@ -85,12 +115,13 @@ fn errors_have_openais_shape_and_our_kind() {
         (r#"{"prompt": "a", "n": 2, "best_of": 3}"#, 400, "invalid_value", Some("best_of")),
         (r#"{"prompt": "a", "temperature": -1}"#, 400, "invalid_value", Some("temperature")),
         (r#"{"prompt": "a", "top_p": 0}"#, 400, "invalid_value", Some("top_p")),
-        (r#"{"prompt": "a", "presence_penalty": 1}"#, 400, "invalid_value", Some("presence_penalty")),
-        (r#"{"prompt": "a", "frequency_penalty": 1}"#, 400, "invalid_value", Some("frequency_penalty")),
+        (r#"{"prompt": "a", "presence_penalty": 3}"#, 400, "invalid_value", Some("presence_penalty")),
+        (r#"{"prompt": "a", "frequency_penalty": -3}"#, 400, "invalid_value", Some("frequency_penalty")),
         (r#"{"prompt": "a", "logit_bias": {"1": 1}}"#, 400, "invalid_value", Some("logit_bias")),
         (r#"{"prompt": "a", "suffix": "b"}"#, 400, "invalid_value", Some("suffix")),
-        (r#"{"prompt": "a", "logprobs": 2}"#, 400, "invalid_value", Some("logprobs")),
-        (r#"{"prompt": [1, 2]}"#, 400, "invalid_field", Some("prompt")),
+        (r#"{"prompt": "a", "logprobs": 21}"#, 400, "invalid_value", Some("logprobs")),
+        (r#"{"prompt": [1, 100000]}"#, 400, "invalid_value", Some("prompt")),
+        (r#"{"prompt": [1, "a"]}"#, 400, "invalid_field", Some("prompt")),
         (r#"{"prompt": []}"#, 400, "invalid_value", Some("prompt")),
         (r#"{"prompt": "a", "tools": []}"#, 400, "invalid_field", Some("tools")),
         ("{}", 400, "invalid_field", Some("prompt")),

@@ -10,6 +10,7 @@ use bundle::Manifest;
 use completion::text::{Text, TokenId};
 use engine_build::BuildOptions;
 use foretype::engine::{Engine, EngineOptions, EngineParts, RequestOptions};
+use foretype::http::conventions::{Conventions, InputsAnswer, UnknownFields};
 use foretype::http::{self, ServerOptions};
 use foretype::metrics::Metrics;
 use foretype::models::ModelState;
@@ -214,7 +215,10 @@ impl TestServer {
 
     /// With the page for people or without it.
     pub fn start_with(state: ModelState, page: bool) -> Self {
-        Self::start_with_options(state, ServerOptions { max_body_bytes: 10_000, page, ..ServerOptions::default() })
+        // Answers as the schema of the Large Model Inference containers has them, and nothing that is passed over.
+        let conventions = Conventions { inputs: InputsAnswer::Lmi, unknown: UnknownFields::Refuse };
+        let options = ServerOptions { max_body_bytes: 10_000, page, conventions, ..ServerOptions::default() };
+        Self::start_with_options(state, options)
     }
 
     /// With other options.

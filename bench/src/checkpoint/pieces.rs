@@ -61,7 +61,7 @@ mod tests {
     fn texts_are_cut_into_pieces_and_ended() {
         let text = Text::of_encoder_decoder(&tokenizer().to_string(), TokenId(0), &[TokenId(1)]).unwrap();
         assert_eq!(text.vocab(), PIECES + SENTINELS);
-        let tokens = text.encode_with_special_tokens("battery cooling 7");
+        let tokens = text.codec().unwrap().encode("battery cooling 7").unwrap();
         let written = |token: &TokenId| text.bytes(*token).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         let pieces: Vec<Option<String>> = tokens.iter().map(written).collect();
         let some = |piece: &str| Some(piece.to_owned());

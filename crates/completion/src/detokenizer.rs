@@ -1,44 +1,59 @@
 //! The text of a generated sequence: which part of it is certain, and where it stops.
 
-use crate::text::Text;
+use std::sync::Arc;
 
-/// Turns tokens' bytes into text. It holds text back while it may be half a character or the beginning of a stop
-/// string.
-#[derive(Clone, Debug)]
+use crate::text::Text;
+use crate::text::codec::Codec;
+
+/// Turns tokens into text as transformers does. It holds text back while a later token may change it, or while it may
+/// be the beginning of a stop string.
+#[derive(Clone)]
 pub struct Detokenizer {
+    codec: Arc<Codec>,
     stop: Vec<String>,
-    bytes: Vec<u8>,
+    /// The tokens from which the text behind `settled` characters follows. The first of them are only context: what a
+    /// token spells may depend on the one before.
+    window: Vec<u32>,
+    /// Characters of the window's text that are part of the prompt, or of `held` or `released`.
+    settled: usize,
+    /// Text that no token can change, but that may begin a stop string.
+    held: String,
     released: String,
-    /// How many of the bytes `released` stands for.
-    released_bytes: usize,
     stopped: bool,
 }
 
 impl Detokenizer {
-    /// Nothing yet. Empty stop strings stop nothing.
-    pub fn new(stop: Vec<String>) -> Self {
+    /// Nothing yet, behind the tokens of a prompt. Empty stop strings stop nothing.
+    pub fn new(codec: Arc<Codec>, stop: Vec<String>, prompt: Vec<u32>) -> Self {
         let stop = stop.into_iter().filter(|s| !s.is_empty()).collect();
-        Self { stop, bytes: Vec::new(), released: String::new(), released_bytes: 0, stopped: false }
+        let settled = codec.decode(&prompt).chars().count();
+        Self { codec, stop, window: prompt, settled, held: String::new(), released: String::new(), stopped: false }
     }
 
-    /// Adds a token's bytes and returns the text that has become certain.
-    pub fn push(&mut self, bytes: &[u8]) -> String {
-        self.bytes.extend_from_slice(bytes);
-        let held = &self.bytes[self.released_bytes..];
-        let found = self.stop.iter().filter_map(|stop| position(held, stop.as_bytes())).min();
-        let certain = match found {
-            Some(at) => {
-                self.stopped = true;
-                at
-            }
-            None => held.len() - self.stop.iter().map(|stop| overlap(held, stop.as_bytes())).max().unwrap_or(0),
-        };
-        self.release(certain, self.stopped)
+    /// Adds a token and returns the text that has become certain.
+    pub fn push(&mut self, id: u32) -> String {
+        self.window.push(id);
+        let new = self.unsettled(None);
+        let last = self.window.iter().rev().find(|&&id| !self.codec.is_special(id)).copied();
+        // Half a character, or a byte that the next one may join.
+        if new.ends_with(char::REPLACEMENT_CHARACTER) || last.is_some_and(|id| self.codec.is_single_byte(id)) {
+            return String::new();
+        }
+        self.settle(&new);
+        self.window.clear();
+        self.window.extend(last);
+        self.settled = self.codec.decode(&self.window).chars().count();
+        let may_stop = self.stop.iter().map(|stop| overlap(self.held.as_bytes(), stop.as_bytes())).max().unwrap_or(0);
+        self.release(self.held.len() - if self.stopped { 0 } else { may_stop })
     }
 
-    /// Releases what is held back; it can't grow any more.
+    /// Releases what is held back; nothing follows.
     pub fn release_rest(&mut self) -> String {
-        self.release(self.bytes.len() - self.released_bytes, true)
+        let new = self.unsettled(None);
+        self.window.clear();
+        self.settled = 0;
+        self.settle(&new);
+        self.release(self.held.len())
     }
 
     /// Whether a stop string was met.
@@ -46,14 +61,9 @@ impl Detokenizer {
         self.stopped
     }
 
-    /// Whether there is no text yet, certain or not.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
     /// Whether text is held back.
     pub fn is_holding(&self) -> bool {
-        self.released_bytes < self.bytes.len()
+        !self.held.is_empty() || !self.unsettled(None).is_empty()
     }
 
     /// The certain text.
@@ -61,45 +71,44 @@ impl Detokenizer {
         &self.released
     }
 
-    /// Whether the text has a blocked term with `bytes` added, or, with none, if it ended here.
-    pub fn is_blocked(&self, text: &Text, bytes: Option<&[u8]>) -> bool {
+    /// What a token would add as the next one.
+    pub fn text_of(&self, id: u32) -> String {
+        let now = self.unsettled(None).chars().count();
+        self.unsettled(Some(id)).chars().skip(now).collect()
+    }
+
+    /// Whether the text has a blocked term with a token added, or, with none, if it ended here.
+    pub fn is_blocked(&self, text: &Text, id: Option<u32>) -> bool {
         if !text.has_blocklist() {
             return false;
         }
-        match bytes {
-            None => text.blocks(&self.bytes, true),
-            Some(bytes) => text.blocks(&[&self.bytes, bytes].concat(), false),
+        let whole = [self.released.as_str(), &self.held, &self.unsettled(id)].concat();
+        text.blocks(whole.as_bytes(), id.is_none())
+    }
+
+    /// The text of the window behind what is settled, with one more token if there is one.
+    fn unsettled(&self, more: Option<u32>) -> String {
+        let text = match more {
+            None => self.codec.decode(&self.window),
+            Some(id) => self.codec.decode(&[self.window.as_slice(), &[id]].concat()),
+        };
+        text.chars().skip(self.settled).collect()
+    }
+
+    /// Adds text that won't change; what comes from a stop string on is dropped.
+    fn settle(&mut self, text: &str) {
+        self.held.push_str(text);
+        if let Some(at) = self.stop.iter().filter_map(|stop| self.held.find(stop.as_str())).min() {
+            self.stopped = true;
+            self.held.truncate(at);
         }
     }
 
-    /// Releases `count` of the bytes held back, except, unless it is the `last` time, half a character at the end.
-    fn release(&mut self, count: usize, last: bool) -> String {
-        let candidate = &self.bytes[self.released_bytes..self.released_bytes + count];
-        let mut text = String::new();
-        let mut used = 0;
-        let mut chunks = candidate.utf8_chunks().peekable();
-        while let Some(chunk) = chunks.next() {
-            text.push_str(chunk.valid());
-            used += chunk.valid().len();
-            // Invalid bytes at the very end may be completed by the next token.
-            let invalid = chunk.invalid();
-            let may_grow = chunks.peek().is_none()
-                && !last
-                && std::str::from_utf8(invalid).is_err_and(|e| e.error_len().is_none());
-            if !invalid.is_empty() && !may_grow {
-                text.push(char::REPLACEMENT_CHARACTER);
-                used += invalid.len();
-            }
-        }
-        self.released_bytes += used;
+    fn release(&mut self, bytes: usize) -> String {
+        let text: String = self.held.drain(..bytes).collect();
         self.released.push_str(&text);
         text
     }
-}
-
-/// Where `needle` begins in `text`.
-fn position(text: &[u8], needle: &[u8]) -> Option<usize> {
-    text.windows(needle.len()).position(|window| window == needle)
 }
 
 /// Bytes at the end of `text` that `needle` begins with, not all of it.
@@ -110,35 +119,69 @@ fn overlap(text: &[u8], needle: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::testing::{byte_fallback, tiny};
 
-    fn pushes(stop: &[&str], pieces: &[&[u8]]) -> (Vec<String>, Detokenizer) {
-        let mut text = Detokenizer::new(stop.iter().map(|s| (*s).to_owned()).collect());
-        let released = pieces.iter().map(|piece| text.push(piece)).collect();
-        (released, text)
+    /// Pushes tokens, written as texts of one token each.
+    fn pushes(text: &Text, stop: &[&str], pieces: &[&str]) -> (Vec<String>, Detokenizer) {
+        let stop = stop.iter().map(|s| (*s).to_owned()).collect();
+        let mut sequence = Detokenizer::new(text.codec().unwrap(), stop, Vec::new());
+        let released = pieces.iter().flat_map(|piece| text.encode(piece)).map(|token| sequence.push(token.0));
+        let released = released.collect();
+        (released, sequence)
     }
 
     #[test]
     fn a_character_comes_with_its_last_byte() {
-        let (released, mut text) =
-            pushes(&[], &[b"a", "é".as_bytes()[..1].as_ref(), "é".as_bytes()[1..].as_ref(), b"\xc3"]);
-        assert_eq!(released, ["a", "", "é", ""]);
-        assert_eq!((text.release_rest().as_str(), text.released()), ("\u{fffd}", "aé\u{fffd}"));
-        let (released, _) = pushes(&[], &[b"a\xffb"]);
-        assert_eq!(released, ["a\u{fffd}b"]);
+        // The bytes of é are the letters Ã and © of the byte alphabet.
+        let text = tiny("aÃ©", &[]);
+        let push =
+            |sequence: &mut Detokenizer, ids: &[u32]| ids.iter().map(|&id| sequence.push(id)).collect::<Vec<_>>();
+        let new = || Detokenizer::new(text.codec().unwrap(), Vec::new(), Vec::new());
+        let mut sequence = new();
+        assert_eq!(push(&mut sequence, &[0, 1, 2, 1]), ["a", "", "é", ""]);
+        assert_eq!((sequence.release_rest().as_str(), sequence.released()), ("\u{fffd}", "aé\u{fffd}"));
+        let mut sequence = new();
+        assert_eq!(push(&mut sequence, &[2, 0]), ["", "\u{fffd}a"]);
+        assert_eq!(sequence.text_of(1), "\u{fffd}");
     }
 
     #[test]
     fn a_stop_string_is_never_released_even_across_tokens() {
-        let (released, text) = pushes(&["END"], &[b"xE", b"N", b"Dy"]);
+        let text = tiny("ENDxyab", &[("x", "E"), ("D", "y"), ("xE", "N")]);
+        let (released, sequence) = pushes(&text, &["END"], &["xE", "N", "Dy"]);
         assert_eq!(
-            (released, text.is_stopped(), text.released()),
+            (released, sequence.is_stopped(), sequence.released()),
             (vec!["x".into(), String::new(), String::new()], true, "x")
         );
-        let (released, mut text) = pushes(&["END"], &[b"xEN", b"E", b"N"]);
+        let (released, mut sequence) = pushes(&text, &["END"], &["xEN", "E", "N"]);
         assert_eq!(released, ["x", "EN", ""]);
-        assert_eq!((text.release_rest().as_str(), text.is_stopped()), ("EN", false));
-        let (_, text) = pushes(&["b", "ab"], &[b"xab"]);
-        assert_eq!(text.released(), "x", "the stop string that begins first counts");
-        assert_eq!(pushes(&[""], &[b"a"]).0, ["a"]);
+        assert_eq!((sequence.release_rest().as_str(), sequence.is_stopped()), ("EN", false));
+        let (_, sequence) = pushes(&text, &["b", "ab"], &["x", "a", "b"]);
+        assert_eq!(sequence.released(), "x", "the stop string that begins first counts");
+        assert_eq!(pushes(&text, &[""], &["a"]).0, ["a"]);
+    }
+
+    #[test]
+    fn a_run_of_bytes_is_one_text_or_none_and_spaces_are_those_of_the_whole() {
+        let text = byte_fallback();
+        let codec = text.codec().unwrap();
+        let id = |token: &str| codec.id(token).unwrap();
+        let [euro, a, space_a, end] =
+            [["<0xE2>", "<0x82>", "<0xAC>"].map(id).to_vec(), vec![id("a")], vec![id("▁a")], vec![id("</s>")]];
+        for (tokens, whole) in [
+            ([space_a.clone(), euro.clone(), a.clone()].concat(), "a€a"),
+            ([space_a.clone(), end, space_a.clone()].concat(), "a a"),
+            // The byte that begins no character takes the others of its run with it.
+            ([euro.clone(), vec![id("<0xE2>")], a].concat(), "\u{fffd}\u{fffd}\u{fffd}\u{fffd}a"),
+        ] {
+            let mut sequence = Detokenizer::new(Arc::clone(&codec), Vec::new(), Vec::new());
+            tokens.iter().for_each(|&id| {
+                sequence.push(id);
+            });
+            sequence.release_rest();
+            assert_eq!((sequence.released(), codec.decode(&tokens).as_str()), (whole, whole));
+        }
+        let mut behind = Detokenizer::new(codec, Vec::new(), space_a.clone());
+        assert_eq!(behind.push(space_a[0]), " a", "behind a prompt the space counts");
     }
 }

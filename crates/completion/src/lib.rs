@@ -60,12 +60,12 @@ use std::sync::Arc;
 
 pub use self::distribution::{Distribution, Logits};
 pub use self::paths::{NodeIndex, Partition, Paths, Prompt, Wanted};
-pub use self::sampling::{Generated, SampledToken, Sampling, SamplingOptions, Sequence, SequenceFinish};
+pub use self::sampling::{Generated, OtherToken, SampledToken, Sampling, SamplingOptions, Sequence, SequenceFinish};
 pub use self::search::{Search, SearchOptions, SearchStats};
 pub use self::suggestion::{Completions, Meaning, Readings, Suggestion};
 pub use self::task::{Task, TaskOutput};
 use self::text::TokenId;
-pub use self::token_choice::TokenChoice;
+pub use self::token_choice::{History, TokenChoice};
 
 /// Runs a search to its end. `next` gives the distribution behind a token sequence, which begins with the prompt.
 pub fn complete_with(mut search: Search, mut next: impl FnMut(&[TokenId]) -> Distribution) -> Completions {

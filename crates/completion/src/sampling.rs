@@ -1,7 +1,8 @@
 //! Sampling: open-ended generation behind a prompt, as a state machine beside the search.
 //!
-//! What it samples from is what Hugging Face transformers would: repetition penalty, then temperature, then top-k, then
-//! top-p, in this order; temperature 0 is greedy. Each sequence draws one number a token from its own stream of a
+//! What it samples from is what Hugging Face transformers would: penalties, then temperature, top-k, top-p and typical-p,
+//! in this order; temperature 0 is greedy. No token is banned but those that the tokenizer lacks, and only a length, an
+//! end token or a stop string ends a sequence. What holds for queries does not hold here. Each sequence draws one number a token from its own stream of a
 //! seeded generator, so what it says depends on the seed and the model, never on what else is being computed.
 
 use std::sync::Arc;
@@ -11,8 +12,9 @@ use rand_chacha::ChaCha8Rng;
 
 use super::detokenizer::Detokenizer;
 use super::paths::{NodeIndex, Paths, Prompt, Wanted};
-use super::token_choice::TokenChoice;
-use crate::text::{Role, Text, TokenId};
+use super::token_choice::{History, TokenChoice};
+use crate::text::codec::Codec;
+use crate::text::{Text, TextError, TokenId};
 
 /// Settings of a sampling.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +31,8 @@ pub struct SamplingOptions {
     pub stop: Vec<String>,
     /// Seed of the random numbers.
     pub seed: u64,
+    /// So many of the best tokens are told beside each that was chosen.
+    pub told: usize,
     /// How many of the best tokens every distribution lists. Where they decide, whole rows aren't wanted.
     pub listed: usize,
 }
@@ -56,6 +60,21 @@ pub struct SampledToken {
     pub text: String,
     /// Natural log-probability that the model gives it, before penalties and temperature.
     pub logprob: f32,
+    /// Whether texts leave it out.
+    pub special: bool,
+    /// The best tokens in its place with their log-probabilities, if they are to be told, best first.
+    pub best: Vec<OtherToken>,
+}
+
+/// A token that could have been in another's place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtherToken {
+    /// The token's id.
+    pub id: u32,
+    /// The text that it would add.
+    pub text: String,
+    /// Natural log-probability that the model gives it.
+    pub logprob: f32,
 }
 
 /// A generated sequence.
@@ -67,6 +86,8 @@ pub struct Sequence {
     pub tokens: Vec<SampledToken>,
     /// Why it ended; `None` while it could go on.
     pub finish: Option<SequenceFinish>,
+    /// The token that ended it, if one did. It is none of `tokens`.
+    pub end: Option<SampledToken>,
 }
 
 /// The result of a sampling.
@@ -84,11 +105,13 @@ struct Draft {
     text: Detokenizer,
     tokens: Vec<SampledToken>,
     finish: Option<SequenceFinish>,
+    end: Option<SampledToken>,
 }
 
 /// The state machine. See the module's documentation.
 pub struct Sampling {
     text: Arc<Text>,
+    codec: Arc<Codec>,
     options: SamplingOptions,
     paths: Paths,
     drafts: Vec<Draft>,
@@ -98,17 +121,24 @@ pub struct Sampling {
 
 impl Sampling {
     /// Starts sampling behind a prompt, which has at least one token and leaves room in the context.
-    pub fn new(text: Arc<Text>, prompt: impl Into<Prompt>, options: SamplingOptions) -> Self {
+    ///
+    /// # Errors
+    /// The tokenizer can't be read.
+    pub fn new(text: Arc<Text>, prompt: impl Into<Prompt>, options: SamplingOptions) -> Result<Self, TextError> {
+        let (prompt, codec) = (prompt.into(), text.codec()?);
+        // What an encoder read is no part of the answer's text.
+        let before =
+            if prompt.source.is_none() { prompt.tokens.iter().map(|token| token.0).collect() } else { Vec::new() };
+        let blank = Detokenizer::new(Arc::clone(&codec), options.stop.clone(), before);
         let draft = |sequence: usize| {
             let mut random = ChaCha8Rng::seed_from_u64(options.seed);
             random.set_stream(sequence as u64);
-            let text = Detokenizer::new(options.stop.clone());
-            Draft { node: Paths::ROOT, random, text, tokens: Vec::new(), finish: None }
+            Draft { node: Paths::ROOT, random, text: blank.clone(), tokens: Vec::new(), finish: None, end: None }
         };
         let drafts = (0..options.sequences).map(draft).collect();
-        let mut sampling = Self { text, paths: Paths::new(prompt), drafts, turn: 0, options };
+        let mut sampling = Self { text, codec, paths: Paths::new(prompt), drafts, turn: 0, options };
         sampling.ask();
-        sampling
+        Ok(sampling)
     }
 
     /// Distributions that it may still need.
@@ -158,6 +188,7 @@ impl Sampling {
             text: draft.text.released().to_owned(),
             tokens: draft.tokens.clone(),
             finish: draft.finish,
+            end: draft.end.clone(),
         };
         let sequences = self.drafts.iter().map(sequence).collect();
         Generated { prompt_tokens: self.prompt_tokens(), sequences }
@@ -185,7 +216,7 @@ impl Sampling {
     /// Wants the distribution behind every sequence that goes on, each path once.
     fn ask(&mut self) {
         self.paths.want_nothing();
-        let full = !self.options.choice.is_decided_by(self.options.listed);
+        let full = !self.options.choice.is_decided_by(self.options.listed, self.text.ends());
         for draft in self.drafts.iter().filter(|draft| draft.finish.is_none()) {
             let known = self.paths.next(draft.node).is_some();
             if !known && self.paths.wanted().iter().all(|wanted| wanted.node != draft.node) {
@@ -198,30 +229,29 @@ impl Sampling {
     fn extend(&mut self, index: usize) {
         let draft = &mut self.drafts[index];
         let Some(next) = self.paths.next(draft.node).cloned() else { return };
-        let mut seen: Vec<u32> = self.paths.prompt().iter().map(|token| token.0).collect();
-        seen.extend(draft.tokens.iter().map(|token| token.id));
-        let (text, so_far) = (&self.text, &draft.text);
-        let has_encoder = self.paths.source().is_some();
-        let allowed = |token: u32| match text.role(TokenId(token)) {
-            Role::End => !so_far.is_blocked(text, None),
-            Role::Text => !so_far.is_blocked(text, text.bytes(TokenId(token))),
-            // An encoder-decoder may generate special tokens, such as those that number the gaps of its source, and ids
-            // that the tokenizer lacks. They have no text.
-            Role::Never => has_encoder && text.bytes(TokenId(token)).is_none(),
-        };
+        let new: Vec<u32> = draft.tokens.iter().map(|token| token.id).collect();
+        let history = History { prompt: self.paths.prompt(), new: &new };
+        let (text, codec, so_far) = (&self.text, &self.codec, &draft.text);
+        // An encoder-decoder may generate ids that the tokenizer lacks.
+        let any = self.paths.source().is_some();
+        let may_end = new.len() >= self.options.choice.min_new_tokens;
+        let offered = |id: u32| (any || codec.has(id)) && (may_end || !text.is_end(TokenId(id)));
+        let allowed = |id: u32| !so_far.is_blocked(text, Some(id).filter(|&id| !text.is_end(TokenId(id))));
         let number = draft.random.random::<f64>();
-        let Some((id, logprob)) = self.options.choice.choose(&next, &seen, number, allowed) else {
+        let Some((id, logprob)) = self.options.choice.choose(&next, history, number, (offered, allowed)) else {
             draft.finish(SequenceFinish::Blocked);
             return;
         };
-        if self.text.role(TokenId(id)) == Role::End {
+        let other = |(id, logprob)| OtherToken { id, text: so_far.text_of(id), logprob };
+        let best = next.best().take(self.options.told).map(other).collect();
+        let mut token = SampledToken { id, text: String::new(), logprob, special: codec.is_special(id), best };
+        if text.is_end(TokenId(id)) {
+            draft.end = Some(token);
             draft.finish(SequenceFinish::EndOfText);
             return;
         }
-        let starts = has_encoder && draft.text.is_empty();
-        let bytes = if starts { text.first_bytes(TokenId(id), text.adds_space("")) } else { text.bytes(TokenId(id)) };
-        let released = draft.text.push(bytes.unwrap_or_default());
-        draft.tokens.push(SampledToken { id, text: released, logprob });
+        token.text = draft.text.push(id);
+        draft.tokens.push(token);
         if draft.text.is_stopped() {
             draft.finish = Some(SequenceFinish::Stop);
             return;
@@ -241,7 +271,7 @@ impl Draft {
         if let Some(last) = self.tokens.last_mut() {
             last.text.push_str(&rest);
         }
-        self.finish = Some(finish);
+        self.finish = Some(if self.text.is_stopped() { SequenceFinish::Stop } else { finish });
     }
 }
 

@@ -31,13 +31,22 @@ fn model(path: &[u32], vocab: usize, end: f32) -> Arc<Distribution> {
 
 fn options() -> SamplingOptions {
     let choice = TokenChoice { temperature: 1.0, ..TokenChoice::default() };
-    SamplingOptions { sequences: 1, max_new_tokens: 8, context: 32, choice, stop: Vec::new(), seed: 1, listed: LISTED }
+    SamplingOptions {
+        sequences: 1,
+        max_new_tokens: 8,
+        context: 32,
+        choice,
+        stop: Vec::new(),
+        seed: 1,
+        told: 0,
+        listed: LISTED,
+    }
 }
 
 /// Runs sampling behind "ab" to its end and returns it with the pieces that could be streamed.
 fn run(text: &Arc<Text>, options: SamplingOptions, end: f32) -> (Generated, Vec<String>) {
     let sequences = options.sequences;
-    let mut sampling = Sampling::new(Arc::clone(text), text.encode("ab"), options);
+    let mut sampling = Sampling::new(Arc::clone(text), text.encode("ab"), options).unwrap();
     let mut streamed = vec![String::new(); sequences];
     let mut sent = vec![0; sequences];
     loop {
@@ -115,10 +124,31 @@ fn sequences_end_where_they_must() {
 }
 
 #[test]
+fn only_the_end_token_ends_a_text_and_not_before_its_time() {
+    // Line breaks and runs of spaces are texts like any other; only queries have none.
+    let text = Arc::new(tiny("a \n", &[(" ", " ")]));
+    let choice = TokenChoice { min_new_tokens: 3, ..TokenChoice::default() };
+    let at_once = SamplingOptions { choice, told: 2, ..options() };
+    let sequence = run(&text, at_once, 20.0).0.sequences.remove(0);
+    assert_eq!((sequence.finish, sequence.tokens.len()), (Some(SequenceFinish::EndOfText), 3));
+    assert_eq!(sequence.end.as_ref().map(|end| (end.id as usize, end.special)), Some((text.vocab() - 1, true)));
+    for token in &sequence.tokens {
+        assert_eq!(token.best.len(), 2);
+        assert!(token.best[0].id as usize == text.vocab() - 1 && token.best[0].text.is_empty(), "{token:?}");
+    }
+    let mut seen = String::new();
+    for seed in 0..50 {
+        seen += &run(&text, SamplingOptions { seed, ..options() }, -20.0).0.sequences[0].text;
+    }
+    assert!(seen.contains("\n") && seen.contains("  "), "{seen:?}");
+}
+
+#[test]
 fn greedy_and_small_top_k_need_no_whole_rows() {
     let text = text();
     let full = |choice: TokenChoice| {
         let sampling = Sampling::new(Arc::clone(&text), text.encode("ab"), SamplingOptions { choice, ..options() });
+        let sampling = sampling.unwrap();
         sampling.paths().wanted()[0].full
     };
     let random = TokenChoice { temperature: 1.0, ..TokenChoice::default() };

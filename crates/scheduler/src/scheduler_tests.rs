@@ -238,9 +238,10 @@ impl Ask {
                     choice,
                     stop: Vec::new(),
                     seed: *seed,
+                    told: 0,
                     listed: 6,
                 };
-                Sampling::new(Arc::clone(text), text.encode(prompt), options).into()
+                Sampling::new(Arc::clone(text), text.encode(prompt), options).unwrap().into()
             }
         }
     }

@@ -54,10 +54,11 @@ impl Ask {
             choice: TokenChoice { temperature: 0.8, ..TokenChoice::default() },
             stop: Vec::new(),
             seed: self.seed,
+            told: 0,
             listed: 6,
         };
         let source = Some(self.source.iter().copied().map(TokenId).collect());
-        Sampling::new(Arc::clone(text), Prompt { tokens: vec![TokenId(0)], source }, options).into()
+        Sampling::new(Arc::clone(text), Prompt { tokens: vec![TokenId(0)], source }, options).unwrap().into()
     }
 }
 

@@ -1,10 +1,12 @@
 //! The answer with completions, as one document or in chunks.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::request::Plan;
-use completion::{Generated, Sequence, SequenceFinish};
+use completion::{Generated, SampledToken, Sequence, SequenceFinish};
 use scheduler::Answer;
 
 /// The answer to `POST /v1/completions`, and each chunk of a streamed one.
@@ -54,9 +56,8 @@ pub struct Logprobs {
     pub tokens: Vec<String>,
     /// Natural logarithms.
     pub token_logprobs: Vec<f32>,
-    /// Always `null`: other tokens' aren't told.
-    #[schema(value_type = crate::http::schemas::NullShape)]
-    pub top_logprobs: (),
+    /// Those of the best tokens in each place, as many as were asked for; `null` for none.
+    pub top_logprobs: Option<Vec<BTreeMap<String, f32>>>,
     /// Where each token's text begins, in characters.
     pub text_offset: Vec<usize>,
 }
@@ -145,16 +146,24 @@ impl Logprobs {
         let mut logprobs = Self::default();
         let mut offset = 0;
         for token in &sequence.tokens {
-            logprobs.push(&token.text, token.logprob, &mut offset);
+            logprobs.push(token, &mut offset);
         }
         logprobs
     }
 
     /// Adds a token whose text begins at `offset`, and moves that behind it.
-    pub fn push(&mut self, text: &str, logprob: f32, offset: &mut usize) {
-        self.tokens.push(text.to_owned());
-        self.token_logprobs.push(logprob);
+    pub fn push(&mut self, token: &SampledToken, offset: &mut usize) {
+        self.tokens.push(token.text.clone());
+        self.token_logprobs.push(token.logprob);
+        if !token.best.is_empty() {
+            let mut best = BTreeMap::new();
+            // Of tokens with the same text, such as halves of characters, the best one counts.
+            token.best.iter().for_each(|other| {
+                best.entry(other.text.clone()).or_insert(other.logprob);
+            });
+            self.top_logprobs.get_or_insert_default().push(best);
+        }
         self.text_offset.push(*offset);
-        *offset += text.chars().count();
+        *offset += token.text.chars().count();
     }
 }

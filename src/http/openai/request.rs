@@ -7,9 +7,10 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::access::Key;
-use crate::engine::{Caller, Generation, Work};
+use crate::engine::{Caller, Generation, Work, check_told};
 use crate::error::Error;
 use crate::http::json::{OneOrMany, refused, single};
+use completion::TokenChoice;
 
 /// Tokens added where nothing is said.
 pub const DEFAULT_MAX_TOKENS: usize = 16;
@@ -18,13 +19,12 @@ pub const MAX_PROMPTS: usize = 32;
 
 /// The body of `POST /v1/completions`.
 #[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct CompletionRequest {
     /// The model's name; may be left out where there is one model.
     pub model: Option<String>,
-    /// One prompt, or up to 32 of them.
-    #[schema(value_type = crate::http::schemas::PromptsShape)]
-    pub prompt: OneOrMany,
+    /// One prompt, or up to 32 of them, each a text or a list of token ids.
+    #[schema(value_type = crate::http::schemas::PromptsOrTokensShape)]
+    pub prompt: Prompts,
     /// Tokens that may be added; 16 if absent.
     #[schema(minimum = 1)]
     #[serde(default, deserialize_with = "crate::http::json::whole_number")]
@@ -43,8 +43,8 @@ pub struct CompletionRequest {
     /// Draw from the most probable tokens that have this probability together; 1 if absent.
     #[schema(exclusive_minimum = 0, maximum = 1)]
     pub top_p: Option<f64>,
-    /// 0 or 1: say the log-probability of each token. Those of others aren't told.
-    #[schema(minimum = 0, maximum = 1)]
+    /// Say the log-probability of each token, and of so many of the best in its place.
+    #[schema(minimum = 0, maximum = 20)]
     #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub logprobs: Option<u8>,
     /// Texts before which a sequence ends.
@@ -62,11 +62,11 @@ pub struct CompletionRequest {
     pub user: Option<String>,
     /// Put the prompt in front of the text.
     pub echo: Option<bool>,
-    /// Only 0.
-    #[schema(minimum = 0, maximum = 0)]
+    /// Subtracted from a token's logit if it was generated.
+    #[schema(minimum = -2, maximum = 2)]
     pub presence_penalty: Option<f64>,
-    /// Only 0.
-    #[schema(minimum = 0, maximum = 0)]
+    /// Subtracted from a token's logit as often as it was generated.
+    #[schema(minimum = -2, maximum = 2)]
     pub frequency_penalty: Option<f64>,
     /// Only empty.
     #[schema(value_type = Option<crate::http::schemas::EmptyShape>)]
@@ -81,11 +81,49 @@ pub struct CompletionRequest {
     #[serde(skip)]
     #[schema(ignore)]
     pub key: Option<Arc<Key>>,
+    /// The fields that this schema does not have.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub ignored: Vec<String>,
+}
+
+/// Prompts as texts or as token ids.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "expected a string, a list of strings, or lists of token ids")]
+pub enum Prompts {
+    /// A text.
+    Text(String),
+    /// Texts.
+    Texts(Vec<String>),
+    /// The tokens of a prompt.
+    Tokens(Vec<u32>),
+    /// The tokens of several.
+    TokenLists(Vec<Vec<u32>>),
+}
+
+impl Prompts {
+    fn count(&self) -> usize {
+        match self {
+            Self::Text(_) | Self::Tokens(_) => 1,
+            Self::Texts(texts) => texts.len(),
+            Self::TokenLists(lists) => lists.len(),
+        }
+    }
+
+    /// A text, or tokens, for each prompt.
+    fn into_list(self) -> Vec<(String, Option<Vec<u32>>)> {
+        let tokens = |tokens| (String::new(), Some(tokens));
+        match self {
+            Self::Text(text) => vec![(text, None)],
+            Self::Texts(texts) => texts.into_iter().map(|text| (text, None)).collect(),
+            Self::Tokens(list) => vec![tokens(list)],
+            Self::TokenLists(lists) => lists.into_iter().map(tokens).collect(),
+        }
+    }
 }
 
 /// Options of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct StreamOptions {
     /// Send a last chunk with what it cost.
     pub include_usage: Option<bool>,
@@ -104,17 +142,13 @@ pub struct Plan {
     pub include_usage: bool,
 }
 
-impl Plan {
+impl CompletionRequest {
     /// What the request asks for of a model with room for `context` tokens.
     pub fn work(&self, context: usize) -> Work {
-        // All prompts are continued alike.
-        let one = self.generations.first();
-        let (sequences, new) = one.map_or((0, None), |one| (one.sequences, one.max_new_tokens));
-        Work::generations(self.generations.len(), sequences, new, context)
+        let new = Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS));
+        Work::generations(self.prompt.count().min(MAX_PROMPTS), self.n.unwrap_or(1), new, context)
     }
-}
 
-impl CompletionRequest {
     /// What the request comes to.
     ///
     /// # Errors
@@ -124,16 +158,26 @@ impl CompletionRequest {
         let temperature = self.temperature.map_or(1.0, single);
         let (echo, logprobs) = (self.echo.unwrap_or(false), self.logprobs.is_some());
         let include_usage = self.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
+        let told = self.logprobs.map_or(0, usize::from);
+        check_told("logprobs", told)?;
         let prompts = self.prompt.into_list();
         if prompts.is_empty() || prompts.len() > MAX_PROMPTS {
             return Err(refused("prompt", format!("a list of {}", prompts.len()), "it must have 1 to 32 prompts"));
         }
         let stop = self.stop.map(OneOrMany::into_list).unwrap_or_default();
-        let generation = |prompt| Generation {
-            prompt,
-            max_new_tokens: Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
+        let choice = TokenChoice {
             temperature,
             top_p: self.top_p.map_or(1.0, single),
+            frequency_penalty: self.frequency_penalty.map_or(0.0, single),
+            presence_penalty: self.presence_penalty.map_or(0.0, single),
+            ..TokenChoice::default()
+        };
+        let generation = |(prompt, prompt_tokens)| Generation {
+            prompt,
+            prompt_tokens,
+            told,
+            max_new_tokens: Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
+            choice,
             stop: stop.clone(),
             seed: self.seed.map(i64::cast_unsigned),
             sequences: self.n.unwrap_or(1),
@@ -152,14 +196,6 @@ impl CompletionRequest {
                 &format!("all sequences are sent: leave it out or set it to n, {n}"),
             ));
         }
-        let neutral = |field, value: Option<f64>| match value {
-            Some(value) if value != 0.0 => {
-                Err(refused(field, value, "it isn't supported: leave it out or set it to 0"))
-            }
-            _ => Ok(()),
-        };
-        neutral("presence_penalty", self.presence_penalty)?;
-        neutral("frequency_penalty", self.frequency_penalty)?;
         if self.logit_bias.as_ref().is_some_and(|bias| !bias.is_empty()) {
             return Err(refused("logit_bias", "not empty", "it isn't supported: leave it out"));
         }
@@ -167,9 +203,6 @@ impl CompletionRequest {
             return Err(refused("suffix", "not empty", "text can't be inserted before one: leave it out"));
         }
         match self.logprobs {
-            Some(count @ 2..) => {
-                Err(refused("logprobs", count, "only the generated tokens' are told: it must be 0 or 1"))
-            }
             Some(_) if self.echo == Some(true) => {
                 Err(refused("echo", true, "a prompt's log-probabilities aren't told: leave out echo or logprobs"))
             }
@@ -200,17 +233,14 @@ mod tests {
         .unwrap();
         assert_eq!((fine.generations.len(), fine.generations[1].sequences), (2, 2));
         let first = &fine.generations[0];
-        assert_eq!((first.temperature, first.max_new_tokens, first.seed), (1.0, Some(16), Some(u64::MAX)));
+        assert_eq!((first.choice.temperature, first.max_new_tokens, first.seed), (1.0, Some(16), Some(u64::MAX)));
         for (fields, param) in [
             (r#""best_of":2"#, "best_of"),
-            (r#""presence_penalty":1"#, "presence_penalty"),
-            (r#""frequency_penalty":-1"#, "frequency_penalty"),
             (r#""logit_bias":{"5":1}"#, "logit_bias"),
             (r#""suffix":"x""#, "suffix"),
-            (r#""logprobs":5"#, "logprobs"),
+            (r#""logprobs":21"#, "logprobs"),
             (r#""logprobs":1,"echo":true"#, "echo"),
             (r#""max_tokens":-1"#, "max_tokens"),
-            (r#""tokens":1"#, "tokens"),
         ] {
             let error = plan(&format!(r#"{{"prompt":"a",{fields}}}"#)).unwrap_err();
             assert_eq!(error.param.as_deref(), Some(param), "{error:?}");

@@ -42,16 +42,7 @@ impl InexactTokenizer {
 
     /// The tokens of a text, without special ones; none if it can't be encoded.
     pub fn encode(&self, text: &str) -> Vec<TokenId> {
-        self.encode_fast(text, false)
-    }
-
-    /// The same with the special tokens that the tokenizer puts around a text, as an encoder reads it.
-    pub fn encode_with_special_tokens(&self, text: &str) -> Vec<TokenId> {
-        self.encode_fast(text, true)
-    }
-
-    fn encode_fast(&self, text: &str, special: bool) -> Vec<TokenId> {
-        let encoding = caught(|| self.tokenizer.encode_fast(text, special).ok());
+        let encoding = caught(|| self.tokenizer.encode_fast(text, false).ok());
         encoding.map(|e| e.get_ids().iter().map(|&id| TokenId(id)).collect()).unwrap_or_default()
     }
 
@@ -86,7 +77,7 @@ impl InexactTokenizer {
 
 /// The `tokenizers` crate panics where its file contradicts itself, such as a character map that points outside of
 /// itself. That is a text that can't be encoded; it must not end a request's thread.
-fn caught<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
+pub(super) fn caught<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     // What is shared is the tokenizer, which is only read; its caches hold whole entries or none.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).ok().flatten()
 }

@@ -11,6 +11,7 @@
 //! | `pre_tokenizer`, `splitter`, `pattern`, `character_class` | where pre-tokens may end, from the tokenizer's patterns |
 //! | [`folded_tokens`] | tokens by what they are without case, width and accents |
 //! | `inexact` | tokenizers of other kinds |
+//! | [`codec`] | whole texts to tokens and back, as transformers does it |
 //! | [`bpe_file`], `bpe_stages`, [`tokenizer_json`] | reading tokenizers |
 //! | [`query`], [`blocklist`] | what people may send, and what is never suggested |
 
@@ -20,6 +21,7 @@ mod bpe_merges;
 mod bpe_stages;
 pub mod canonical;
 mod character_class;
+pub mod codec;
 pub mod covering_set;
 pub mod folded_tokens;
 mod inexact;
@@ -43,6 +45,7 @@ use std::sync::{Arc, OnceLock};
 
 use self::blocklist::Blocklist;
 use self::canonical::{CanonicalBpe, PathState};
+use self::codec::Codec;
 use self::folded_tokens::FoldedTokens;
 use self::inexact::InexactTokenizer;
 pub use self::vocabulary::{TokenId, Vocabulary};
@@ -113,6 +116,10 @@ pub struct Text {
     /// Made when it is first needed.
     folded: OnceLock<FoldedTokens>,
     unknown_words: OnceLock<UnknownWords>,
+    /// `tokenizer.json`.
+    json: Arc<str>,
+    ends: Vec<TokenId>,
+    codec: OnceLock<Result<Arc<Codec>, String>>,
 }
 
 enum Tokenizer {
@@ -150,7 +157,7 @@ impl Text {
             Ok(canonical) => Tokenizer::Exact(Box::new(canonical)),
             Err(reason) => Tokenizer::inexact(json, reason)?,
         };
-        Self::new(tokenizer, start, end_of_text, prompt_prefix)
+        Self::new((json, tokenizer), start, end_of_text, prompt_prefix)
     }
 
     /// The text side of a model that reads whole texts and answers them. Its answers begin with `start`.
@@ -159,10 +166,15 @@ impl Text {
     /// [`TextError::Tokenizer`].
     pub fn of_encoder_decoder(json: &str, start: TokenId, end_of_text: &[TokenId]) -> Result<Self, TextError> {
         let tokenizer = Tokenizer::inexact(json, "the model reads whole texts".to_owned())?;
-        Self::new(tokenizer, start, end_of_text, "")
+        Self::new((json, tokenizer), start, end_of_text, "")
     }
 
-    fn new(tokenizer: Tokenizer, start: TokenId, ends: &[TokenId], prefix: &str) -> Result<Self, TextError> {
+    fn new(
+        (json, tokenizer): (&str, Tokenizer),
+        start: TokenId,
+        ends: &[TokenId],
+        prefix: &str,
+    ) -> Result<Self, TextError> {
         let vocabulary = match &tokenizer {
             Tokenizer::Exact(canonical) => Arc::clone(canonical.vocabulary()),
             Tokenizer::Inexact(inexact) => Arc::new(inexact.vocabulary()),
@@ -184,6 +196,9 @@ impl Text {
             channel,
             folded: OnceLock::new(),
             unknown_words: OnceLock::new(),
+            json: json.into(),
+            ends: ends.to_vec(),
+            codec: OnceLock::new(),
         };
         let tokens = text.encode(prefix);
         if tokens.is_empty() != prefix.is_empty() {
@@ -274,13 +289,23 @@ impl Text {
         }
     }
 
-    /// The tokens of a whole text as an encoder reads it, with the special ones that the tokenizer puts around it; none
-    /// if it can't be encoded.
-    pub fn encode_with_special_tokens(&self, text: &str) -> Vec<TokenId> {
-        match &self.tokenizer {
-            Tokenizer::Exact(canonical) => canonical.encode(text),
-            Tokenizer::Inexact(inexact) => inexact.encode_with_special_tokens(text),
-        }
+    /// Whole texts to tokens and back, as generation needs them. Made when it is first needed.
+    ///
+    /// # Errors
+    /// What is wrong with `tokenizer.json`.
+    pub fn codec(&self) -> Result<Arc<Codec>, TextError> {
+        let made = self.codec.get_or_init(|| Codec::from_json(&self.json).map(Arc::new));
+        made.clone().map_err(TextError::Tokenizer)
+    }
+
+    /// Number of tokens that end a generated text.
+    pub fn ends(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether a token ends a generated text.
+    pub fn is_end(&self, token: TokenId) -> bool {
+        self.ends.contains(&token)
     }
 
     /// One more than the largest token id.

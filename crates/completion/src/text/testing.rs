@@ -20,6 +20,42 @@ pub fn tiny(alphabet: &str, merges: &[(&str, &str)]) -> Text {
     Text::from_json(&json, TokenId(end), &[TokenId(end)], "").unwrap()
 }
 
+/// A text side of Llama's kind: pieces of `abc`, every byte, and `<s>`, which starts every prompt. `</s>` ends a text.
+pub fn byte_fallback() -> Text {
+    let pieces = ["<unk>", "<s>", "</s>"].map(String::from).into_iter();
+    let pieces = pieces.chain((0..=255).map(|byte| format!("<0x{byte:02X}>")));
+    let pieces = pieces.chain(["▁", "a", "b", "c", "▁a", "▁b", "ab", "▁ab"].map(String::from));
+    let vocab: serde_json::Map<String, _> = pieces.zip(0u32..).map(|(piece, id)| (piece, json!(id))).collect();
+    let added = |id: u32, content: &str| json!({ "id": id, "content": content, "special": true });
+    let merges = json!([["▁", "a"], ["▁", "b"], ["a", "b"], ["▁", "ab"]]);
+    let json = json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": [added(0, "<unk>"), added(1, "<s>"), added(2, "</s>")],
+        "normalizer": { "type": "Sequence", "normalizers": [
+            { "type": "Prepend", "prepend": "▁" },
+            { "type": "Replace", "pattern": { "String": " " }, "content": "▁" }
+        ] },
+        "pre_tokenizer": null,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{ "SpecialToken": { "id": "<s>", "type_id": 0 } }, { "Sequence": { "id": "A", "type_id": 0 } }],
+            "pair": [{ "Sequence": { "id": "A", "type_id": 0 } }, { "Sequence": { "id": "B", "type_id": 1 } }],
+            "special_tokens": { "<s>": { "id": "<s>", "ids": [1], "tokens": ["<s>"] } }
+        },
+        "decoder": { "type": "Sequence", "decoders": [
+            { "type": "Replace", "pattern": { "String": "▁" }, "content": " " },
+            { "type": "ByteFallback" }, { "type": "Fuse" },
+            { "type": "Strip", "content": " ", "start": 1, "stop": 0 }
+        ] },
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
+            "vocab": vocab, "merges": merges
+        }
+    });
+    Text::from_json(&json.to_string(), TokenId(1), &[TokenId(2)], "").unwrap()
+}
+
 /// The `tokenizer.json` of GPT-2's real vocabulary, if `FORETYPE_GPT2_VOCAB` names its folder.
 pub fn gpt2_json() -> Option<String> {
     let folder = std::path::PathBuf::from(std::env::var_os("FORETYPE_GPT2_VOCAB")?);

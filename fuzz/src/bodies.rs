@@ -115,9 +115,10 @@ pub fn tokenizer_input(data: &[u8]) {
 fn complete(text: &Text, typed: &str) {
     let typed: String = typed.chars().take(CHARACTERS).collect();
     drop(Query::new(&typed, CHARACTERS));
+    let typed = text.normalized(&typed).into_owned();
     let exact = text.inexact_because().is_none() && text.is_encodable(&typed);
     if exact {
-        let spelled = spell(text, &text.encode(&typed));
+        let spelled = spell(text, &typed, &text.encode(&typed));
         assert_eq!(spelled, typed.as_bytes(), "the tokens of {typed:?} spell something else");
     }
     for method in METHODS {
@@ -131,7 +132,7 @@ fn complete(text: &Text, typed: &str) {
 
 /// A path with one of its extensions covers what was typed, and the method's own rule lets it be.
 fn check_opening(text: &Text, typed: &str, method: Method, opening: &Opening) {
-    let path = spell(text, &opening.path);
+    let path = spell(text, typed, &opening.path);
     let mut rule = Some(text.rule(method));
     for token in &opening.path {
         rule = rule.and_then(|rule| text.follow(&rule, *token));
@@ -143,7 +144,7 @@ fn check_opening(text: &Text, typed: &str, method: Method, opening: &Opening) {
             assert!(typed.as_bytes().starts_with(&path), "{method:?}: a path beside {typed:?}");
             let rest = &typed.as_bytes()[path.len()..];
             for &token in extensions {
-                let bytes = text.bytes(token).unwrap_or_default();
+                let bytes = bytes_at(text, typed, opening.path.len(), token);
                 assert!(bytes.starts_with(rest), "{method:?}: token {token:?} doesn't cover {typed:?}");
                 if method == Method::Exact {
                     assert!(text.follow(&rule, token).is_some(), "{token:?} after {opening:?} for {typed:?}");
@@ -153,8 +154,15 @@ fn check_opening(text: &Text, typed: &str, method: Method, opening: &Opening) {
     }
 }
 
-fn spell(text: &Text, tokens: &[TokenId]) -> Vec<u8> {
-    tokens.iter().flat_map(|&token| text.bytes(token).unwrap_or_default()).copied().collect()
+/// What tokens spell at the beginning of a text that begins like `typed`.
+fn spell(text: &Text, typed: &str, tokens: &[TokenId]) -> Vec<u8> {
+    let bytes = |(index, &token)| bytes_at(text, typed, index, token);
+    tokens.iter().enumerate().flat_map(bytes).copied().collect()
+}
+
+fn bytes_at<'a>(text: &'a Text, typed: &str, index: usize, token: TokenId) -> &'a [u8] {
+    let bytes = if index == 0 { text.first_bytes(token, text.adds_space(typed)) } else { text.bytes(token) };
+    bytes.unwrap_or_default()
 }
 
 /// A weights file: its header, and all values that it says it has.

@@ -31,6 +31,8 @@ pub struct Row {
     pub memory_mib: f64,
     /// The most of a later minute, in MiB.
     pub memory_most_mib: f64,
+    /// Memory of each minute, in MiB.
+    pub memory_by_minute: Vec<f64>,
     /// Sum of the gauges that should be 0.
     pub gauges: f64,
     /// What the first lost or wrong request said.
@@ -93,6 +95,7 @@ impl Watched {
             faults: self.faults.load(Ordering::Relaxed),
             memory_mib: median(&before[before.len().saturating_sub(60)..]),
             memory_most_mib: after.chunks(60).map(median).fold(0.0, f64::max),
+            memory_by_minute: memory.chunks(60).map(median).collect(),
             gauges,
             first: lock(&self.first).clone(),
         }

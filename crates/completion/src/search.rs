@@ -134,6 +134,8 @@ pub struct Search {
     readings: Vec<Reading>,
     /// Whether the tokenizer puts a space before the typed text.
     adds_space: bool,
+    /// Whether suggestions spell the typed text with other bytes, because the tokenizer composes characters.
+    is_respelled: bool,
     options: SearchOptions,
     paths: Paths,
     /// Beams that were selected for expansion; candidates refer to them by index.
@@ -167,7 +169,9 @@ pub struct Search {
 impl Search {
     /// Starts a search. What was typed must leave room in the context: see [`Search::typed_tokens`].
     pub fn new(text: Arc<Text>, typed: String, options: SearchOptions) -> Self {
-        let typed = text.normalized(&typed).into_owned();
+        let normalized = text.normalized(&typed).into_owned();
+        let is_respelled = normalized != typed;
+        let typed = normalized;
         let adds_space = text.adds_space(&typed);
         let tolerance = if text.rule(options.method).is_canonical() { options.tolerance } else { Tolerance::Off };
         let mut typing = Typed::tolerant(&typed, tolerance, text.costs());
@@ -183,6 +187,7 @@ impl Search {
             as_typed_log_prob: 0.0,
             readings_log_prob: 0.0,
             adds_space,
+            is_respelled,
             text,
             readings,
             options,
@@ -294,7 +299,7 @@ impl Search {
     /// Whether both searches have the same answer: they ask the same of the same model.
     pub fn asks_the_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.text, &other.text)
-            && (self.typed(), &self.options) == (other.typed(), &other.options)
+            && (self.typed(), self.is_respelled, &self.options) == (other.typed(), other.is_respelled, &other.options)
             && self.paths.has_same_prompt(&other.paths)
     }
 

@@ -56,7 +56,8 @@ impl Search {
     /// What the typed text stands for in a suggestion.
     fn meaning(&self, text: &str) -> Meaning {
         let read = self.readings.iter().position(|reading| text.starts_with(&reading.text));
-        let exact = Meaning { edits: u8::from(read == Some(1)), meant: self.readings[read.unwrap_or(0)].text.len() };
+        let edits = u8::from(read == Some(1) || self.is_respelled);
+        let exact = Meaning { edits, meant: self.readings[read.unwrap_or(0)].text.len() };
         if read.is_some() {
             return exact;
         }

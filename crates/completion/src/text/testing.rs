@@ -15,9 +15,16 @@ pub fn tiny(alphabet: &str, merges: &[(&str, &str)]) -> Text {
         tokens.iter().zip(0u32..).map(|(t, id)| (t.clone(), json!(id))).collect();
     vocab.insert("<|endoftext|>".into(), json!(end));
     let merges: Vec<_> = merges.iter().map(|(left, right)| json!([spell(left), spell(right)])).collect();
-    let added = json!([{ "id": end, "content": "<|endoftext|>", "special": true }]);
+    let added = json!([special(end, "<|endoftext|>")]);
     let json = tokenizer_json(&vocab.into(), &json!(merges), &added);
     Text::from_json(&json, TokenId(end), &[TokenId(end)], "").unwrap()
+}
+
+fn special(id: u32, content: &str) -> Value {
+    json!({
+        "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+        "special": true
+    })
 }
 
 /// A text side of Llama's kind: pieces of `abc`, every byte, and `<s>`, which starts every prompt. `</s>` ends a text.
@@ -26,11 +33,10 @@ pub fn byte_fallback() -> Text {
     let pieces = pieces.chain((0..=255).map(|byte| format!("<0x{byte:02X}>")));
     let pieces = pieces.chain(["▁", "a", "b", "c", "▁a", "▁b", "ab", "▁ab"].map(String::from));
     let vocab: serde_json::Map<String, _> = pieces.zip(0u32..).map(|(piece, id)| (piece, json!(id))).collect();
-    let added = |id: u32, content: &str| json!({ "id": id, "content": content, "special": true });
     let merges = json!([["▁", "a"], ["▁", "b"], ["a", "b"], ["▁", "ab"]]);
     let json = json!({
         "version": "1.0", "truncation": null, "padding": null,
-        "added_tokens": [added(0, "<unk>"), added(1, "<s>"), added(2, "</s>")],
+        "added_tokens": [special(0, "<unk>"), special(1, "<s>"), special(2, "</s>")],
         "normalizer": { "type": "Sequence", "normalizers": [
             { "type": "Prepend", "prepend": "▁" },
             { "type": "Replace", "pattern": { "String": " " }, "content": "▁" }

@@ -75,8 +75,11 @@ fn run(name: &str, body: fn(&[u8])) {
     let mutations = require::cases(MUTATIONS);
     for run in 0..mutations {
         let input = mutate(&mut rng, &corpus);
-        let outcome = std::panic::catch_unwind(|| body(&input));
-        assert!(outcome.is_ok(), "{name} panics at run {run} on {:?}", String::from_utf8_lossy(&input));
+        if let Err(panic) = std::panic::catch_unwind(|| body(&input)) {
+            let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            let (said, input) = (said.unwrap_or_default(), String::from_utf8_lossy(&input));
+            panic!("{name} panics at run {run} with {said:?} on {input:?}");
+        }
     }
     println!("{name}: {} inputs, {mutations} mutations", corpus.len());
 }

@@ -330,7 +330,7 @@ impl Search {
         let mut walk = TokenWalk::new(typing, step.alignment, budget);
         for (token, log_prob) in tokens {
             let extension = Extension { token: TokenId(token), log_prob, is_exact };
-            let Some(bytes) = self.token_bytes(&step.prefix.text, extension.token) else { continue };
+            let Some(bytes) = self.token_bytes(step.node == Paths::ROOT, extension.token) else { continue };
             let aligned = if is_whole {
                 walk.align(bytes).map(|(alignment, length)| (alignment, step.aligned + length))
             } else {
@@ -375,13 +375,13 @@ impl Search {
     ) {
         let Extension { token, log_prob, is_exact } = extension;
         let Aligned { alignment: longer, aligned } = aligned;
-        let Step { prefix, alignment, .. } = step;
+        let Step { node, prefix, alignment, .. } = step;
         // The readings of which the text is the beginning.
         let exact = if longer.is_as_typed() { Some(0) } else { longer.is_plain().then_some(1) };
         if self.text.role(token) != Role::Text || (exact.is_some() && !is_exact) {
             return;
         }
-        let Some(bytes) = self.token_bytes(&prefix.text, token) else { return };
+        let Some(bytes) = self.token_bytes(*node == Paths::ROOT, token) else { return };
         // No query begins with a space, and a second one in a row makes no distinct query.
         let before =
             prefix.text.last().copied().unwrap_or_else(|| if self.typed().starts_with(' ') { b'x' } else { b' ' });

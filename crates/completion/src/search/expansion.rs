@@ -1,9 +1,9 @@
 //! How a beam is extended by a token: the text and level of the longer beam, its end, and which texts are shown.
 
-use super::{Prefix, Search};
+use super::{Beam, Prefix, Search};
 use crate::candidate::Candidate;
 use crate::distribution::log_add;
-use crate::paths::NodeIndex;
+use crate::paths::{NodeIndex, Paths};
 use crate::text::{Role, TokenId};
 
 impl Search {
@@ -56,21 +56,21 @@ impl Search {
     pub(super) fn prefix_of(&self, path: &[TokenId], reading: Option<usize>) -> Option<Prefix> {
         let mut rule = self.text.rule(self.options.method);
         let mut text = Vec::new();
-        for &token in path {
+        for (index, &token) in path.iter().enumerate() {
             rule = self.text.follow(&rule, token)?;
-            text.extend_from_slice(self.token_bytes(&text, token)?);
+            text.extend_from_slice(self.token_bytes(index == 0, token)?);
         }
         Some(Prefix { rule, text, new_tokens: 0, reading })
     }
 
     /// The prefix that a candidate stands for; `None` if its token may not follow.
     pub(super) fn extended_prefix(&self, candidate: &Candidate) -> Option<Prefix> {
-        let prefix = &self.beams[candidate.beam].prefix;
+        let Beam { node, prefix, .. } = &self.beams[candidate.beam];
         let Some(token) = candidate.token else { return Some(prefix.clone()) };
         if self.text.role(token) != Role::Text {
             return None;
         }
-        let bytes = self.token_bytes(&prefix.text, token)?;
+        let bytes = self.token_bytes(*node == Paths::ROOT, token)?;
         // A second space in a row makes no distinct query, unless it was typed.
         let typed = prefix.reading.map_or("", |reading| &self.readings[reading].text).as_bytes();
         let generated = prefix.text.len() >= typed.len();
@@ -95,10 +95,10 @@ impl Search {
     /// New tokens of the beam that a candidate stands for: those that reach beyond what was typed, one that finishes a
     /// half-typed word included.
     pub(super) fn level(&self, candidate: &Candidate) -> usize {
-        let Prefix { text, new_tokens, reading, .. } = &self.beams[candidate.beam].prefix;
+        let Beam { node, prefix: Prefix { text, new_tokens, reading, .. }, .. } = &self.beams[candidate.beam];
         let Some(token) = candidate.token else { return *new_tokens };
         let typed = reading.map_or(0, |reading| self.readings[reading].text.len());
-        let added = || self.token_bytes(text, token).map_or(0, <[u8]>::len);
+        let added = || self.token_bytes(*node == Paths::ROOT, token).map_or(0, <[u8]>::len);
         let is_new = text.len() >= typed || text.len() + added() > typed;
         new_tokens + usize::from(is_new)
     }
@@ -115,8 +115,8 @@ impl Search {
         candidate.token.map_or(from, |token| self.paths.child(from, token))
     }
 
-    /// The bytes that a token adds to a text.
-    pub(super) fn token_bytes(&self, text: &[u8], token: TokenId) -> Option<&[u8]> {
-        if text.is_empty() { self.text.first_bytes(token, self.adds_space) } else { self.text.bytes(token) }
+    /// The bytes that a token adds to a text. The text of the token before it may be empty: it may be the added space.
+    pub(super) fn token_bytes(&self, is_first: bool, token: TokenId) -> Option<&[u8]> {
+        if is_first { self.text.first_bytes(token, self.adds_space) } else { self.text.bytes(token) }
     }
 }

@@ -179,8 +179,7 @@ impl Search {
             }
             for node in path.into_iter().rev() {
                 let length = self.paths.step_to(node).map_or(0, |(parent, token)| {
-                    let is_first = parent == Paths::ROOT;
-                    let bytes = if is_first { self.token_bytes(&[], token) } else { self.text.bytes(token) };
+                    let bytes = self.token_bytes(parent == Paths::ROOT, token);
                     spelled[parent.0].unwrap_or(0) + bytes.map_or(0, <[u8]>::len)
                 });
                 spelled[node.0] = Some(length);

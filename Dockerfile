@@ -31,20 +31,21 @@ COPY crates/bundle/Cargo.toml crates/bundle/
 COPY crates/completion/Cargo.toml crates/completion/
 COPY crates/kernels/Cargo.toml crates/kernels/
 COPY crates/scheduler/Cargo.toml crates/scheduler/
+COPY crates/sources/Cargo.toml crates/sources/
 COPY crates/tensorrt-rs/Cargo.toml crates/tensorrt-rs/
 COPY tests/require/Cargo.toml tests/require/
 # hadolint ignore=DL4006
 RUN mkdir -p src bench/src tests/suite \
     && for crate in engine-build crates/* tests/require; do mkdir "$crate/src" && touch "$crate/src/lib.rs"; done \
     && echo 'fn main() {}' | tee src/main.rs bench/src/main.rs tests/suite/main.rs >src/lib.rs \
-    && cargo build --release --locked --no-default-features --features tensorrt,opentelemetry \
+    && cargo build --release --locked --no-default-features --features remote,tensorrt,opentelemetry \
     && rm -rf src engine-build/src crates/*/src
 COPY engine-build/src engine-build/src
 COPY crates crates
 COPY src src
 # Cargo goes by times, and these files may be older than the empty ones were.
 RUN find src engine-build/src crates -name '*.rs' -exec touch {} + \
-    && cargo build --release --locked --no-default-features --features tensorrt,opentelemetry \
+    && cargo build --release --locked --no-default-features --features remote,tensorrt,opentelemetry \
     && strip --strip-debug -o /foretype target/release/foretype
 
 # ---- CPU
@@ -52,7 +53,7 @@ FROM ${CPU_RUNTIME_IMAGE} AS cpu
 # nginx as the base's release has it: pinned by the base, with its security fixes.
 # hadolint ignore=DL3008
 RUN apt-get update -qq \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libstdc++6 nginx >/dev/null \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ca-certificates libstdc++6 nginx >/dev/null \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* /etc/nginx
 COPY --from=onnxruntime /onnxruntime /opt/foretype
 COPY --from=build /foretype /opt/foretype/foretype
@@ -100,7 +101,7 @@ FROM ${GPU_RUNTIME_IMAGE} AS gpu
 # nginx as the base's release has it: pinned by the base, with its security fixes.
 # hadolint ignore=DL3008
 RUN apt-get update -qq \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libstdc++6 nginx >/dev/null \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ca-certificates libstdc++6 nginx >/dev/null \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* /etc/nginx
 COPY --from=tensorrt /tensorrt /opt/tensorrt
 # The system's loader is told, so that the base's LD_LIBRARY_PATH is what it was.

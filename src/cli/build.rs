@@ -9,15 +9,22 @@ use clap::Args;
 use engine_build::BuildOptions;
 
 use super::choices::{OperatorsChoice, QuantizeChoice};
+use super::model_args::fetch;
 use super::plan::PlanArgs;
 use super::progress::Bar;
+use crate::models::folder::{self, IntakeError, ModelFolder};
+use crate::models::named;
 use crate::quality::{self, Gate};
 
 /// Arguments of `build`.
 #[derive(Clone, Debug, Args)]
 pub struct BuildArgs {
-    /// The checkpoint folder, as `save_pretrained` writes it; or a bundle, to add a TensorRT plan to it.
+    /// The checkpoint folder, as `save_pretrained` writes it; or a bundle, to add a TensorRT plan to it. Or a checkpoint
+    /// to download: `ORG/NAME[@REVISION]` of the Hugging Face Hub, or a folder at s3://, gs://, az:// or https://.
     checkpoint: PathBuf,
+    /// Where downloads other than the Hub's are kept. Default: the user's cache folder.
+    #[arg(long, env = "FORETYPE_CACHE", value_name = "DIR")]
+    cache: Option<PathBuf>,
     /// A folder that PEFT's `save_pretrained` wrote: its LoRA adapter is merged with the checkpoint. Default: none.
     #[arg(long, env = "FORETYPE_ADAPTER", value_name = "DIR")]
     adapter: Option<PathBuf>,
@@ -86,12 +93,13 @@ impl BuildArgs {
             return Err("--out is missing: name the folder of the bundle to write".into());
         }
         let library = self.plan.library()?;
-        let Some(out) = self.out else {
+        let Some(out) = self.out.clone() else {
             return library.map_or(Ok(()), |library| self.plan.add(&self.checkpoint, &library));
         };
-        let mut options = BuildOptions::new(&self.checkpoint, &out);
+        let checkpoint = self.checkpoint()?;
+        let mut options = BuildOptions::new(&checkpoint, &out);
         options.adapter = self.adapter;
-        options.name = self.name;
+        options.name = self.name.or_else(|| Some(folder::model_name(&checkpoint)));
         options.context = self.context;
         options.top_k = self.top_k;
         options.prompt_prefix = self.prompt_prefix;
@@ -119,6 +127,25 @@ impl BuildArgs {
             println!("{}", quality::describe(measured));
         }
         library.map_or(Ok(()), |library| self.plan.add(&out, &library))
+    }
+
+    /// The checkpoint's folder, downloaded if it lies elsewhere.
+    fn checkpoint(&self) -> Result<PathBuf, Box<dyn Error>> {
+        if self.checkpoint.exists() {
+            return Ok(self.checkpoint.clone());
+        }
+        let cache = self.cache.clone().unwrap_or_else(folder::default_cache);
+        let named = match named::find(&self.checkpoint) {
+            // The builder says what it takes.
+            Err(IntakeError::NoFolder(folder)) => return Ok(folder),
+            found => found?,
+        };
+        match fetch(&named, &cache, &Bar::default())? {
+            ModelFolder::Checkpoint(path) => Ok(path),
+            ModelFolder::Bundle(path) => {
+                Err(format!("{} is a bundle already; `build` takes a checkpoint", path.display()).into())
+            }
+        }
     }
 
     /// Refuses what can't be built together.

@@ -14,6 +14,7 @@ use super::progress::Bar;
 use crate::engine::{Engine, EngineOptions, memory_bytes};
 use crate::metrics::Metrics;
 use crate::models::folder::{self, ModelFolder};
+use crate::models::named::Named;
 use crate::models::{LoadError, ModelState, Opened};
 
 /// Time until a build that met a full disk is tried again; it doubles up to the last.
@@ -65,7 +66,7 @@ impl Bundle {
 
 /// The model that a server is started with, while it is loaded.
 pub(super) struct Loading {
-    pub folder: Result<ModelFolder, String>,
+    pub model: Result<Named, String>,
     pub args: ModelArgs,
     pub metrics: Arc<Metrics>,
     /// Where the server is, if it has an address.
@@ -100,16 +101,19 @@ impl Loading {
         }
     }
 
-    /// Loads the model. A build that met a full disk is tried again until there is room, or the server stops.
+    /// Loads the model. A download or build that met a full disk is tried again until there is room, or the server
+    /// stops.
     fn load(&self, state: &watch::Sender<ModelState>) -> Result<Engine, String> {
-        let folder = self.folder.as_ref().map_err(Clone::clone)?;
+        let model = self.model.as_ref().map_err(Clone::clone)?;
         let mut pause = FIRST_RETRY;
         loop {
             let bar = Bar::cancelled_by(Arc::clone(&self.stopping));
-            match Bundle::open(&self.args, folder, &bar).and_then(|bundle| bundle.load(&self.metrics)) {
+            let folder = self.fetch(model, &bar, state);
+            let bundle = folder.and_then(|folder| Bundle::open(&self.args, &folder, &bar));
+            match bundle.and_then(|bundle| bundle.load(&self.metrics)) {
                 Err(error) if error.is_full_disk() && !self.stopping.load(Ordering::Relaxed) => {
                     let retry_s = pause.as_secs();
-                    tracing::error!(%error, retry_s, "there is no room for the bundle; /ping stays unhealthy");
+                    tracing::error!(%error, retry_s, "there is no room for the model; /ping stays unhealthy");
                     state.send_replace(ModelState::Failed(format!("{error}; it is tried again")));
                     self.wait(pause);
                     pause = (2 * pause).min(LAST_RETRY);
@@ -117,6 +121,17 @@ impl Loading {
                 loaded => return loaded.map_err(|error| error.to_string()),
             }
         }
+    }
+
+    /// The model's folder. While it is downloaded, `/ping` says so.
+    fn fetch(&self, model: &Named, bar: &Bar, state: &watch::Sender<ModelState>) -> Result<ModelFolder, LoadError> {
+        #[cfg(feature = "remote")]
+        if let Named::Elsewhere(source) = model {
+            state.send_replace(ModelState::Downloading(source.to_string()));
+        }
+        let folder = self.args.fetch(model, bar)?;
+        state.send_replace(ModelState::Loading);
+        Ok(folder)
     }
 
     /// Waits, but not beyond the server's stop.

@@ -12,19 +12,23 @@ use scheduler::{PoolOptions, RESTART_EVERY};
 
 use super::choices::{OperatorsChoice, QuantizeChoice, ToleranceChoice, cpu_level};
 use super::gpu::GpuArgs;
+use super::progress::Bar;
 use super::replicas;
 use crate::engine::{DEFAULT_MAX_REQUEST_TOKENS, EngineOptions, RequestOptions};
-use crate::models::folder::{self, IntakeOptions, ModelFolder};
+use crate::models::folder::{self, IntakeError, IntakeOptions, ModelFolder};
+use crate::models::named::{self, Named};
 use crate::quality::Gate;
 
 /// The model and what of the machine it gets.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A bundle made by `foretype build`, a Hugging Face checkpoint folder, or a folder with one of them in it.
-    #[arg(long, env = "FORETYPE_MODEL", value_name = "DIR")]
+    /// A bundle made by `foretype build`, a Hugging Face checkpoint folder, or a folder with one of them in it. Or a
+    /// model to download: `ORG/NAME[@REVISION]` of the Hugging Face Hub, or a folder at s3://, gs://, az:// or https://.
+    #[arg(long, env = "FORETYPE_MODEL", value_name = "MODEL")]
     pub model: Option<PathBuf>,
-    /// Where bundles built from checkpoints are kept. Default: the user's cache folder.
+    /// Where bundles built from checkpoints are kept, and downloads other than the Hub's. Default: the user's cache
+    /// folder.
     #[arg(long, env = "FORETYPE_CACHE", value_name = "DIR")]
     cache: Option<PathBuf>,
     /// Positions per query when a checkpoint is built on start. Default: 128, or what the model has.
@@ -120,16 +124,29 @@ pub struct ModelArgs {
 const MAX_DEADLINE: Duration = Duration::from_secs(60);
 
 impl ModelArgs {
-    /// The folder that `--model` names.
+    /// What `--model` names.
+    pub(super) fn named(&self) -> Result<Named, Box<dyn std::error::Error>> {
+        let model = self.model.as_deref().ok_or("no model is named; use --model DIR or the variable FORETYPE_MODEL")?;
+        Ok(named::find(model)?)
+    }
+
+    /// The folder that `--model` names, downloaded if it lies elsewhere.
     pub(super) fn folder(&self) -> Result<ModelFolder, Box<dyn std::error::Error>> {
-        let folder =
-            self.model.as_deref().ok_or("no model is named; use --model DIR or the variable FORETYPE_MODEL")?;
-        Ok(folder::identify(folder)?)
+        Ok(self.fetch(&self.named()?, &Bar::default())?)
+    }
+
+    /// The folder of what `--model` names, downloaded if it lies elsewhere.
+    pub(super) fn fetch(&self, model: &Named, bar: &Bar) -> Result<ModelFolder, IntakeError> {
+        fetch(model, &self.cache(), bar)
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.cache.clone().unwrap_or_else(folder::default_cache)
     }
 
     /// Chooses the backend for a folder, logs which and why, and returns how the folder is built and loaded for it.
     pub(super) fn setup(&self, folder: &ModelFolder) -> Result<(IntakeOptions, EngineOptions), String> {
-        let cache = self.cache.clone().unwrap_or_else(folder::default_cache);
+        let cache = self.cache();
         let (backend, for_gpu) = self.gpu.choose(folder, &cache, self.onnxruntime())?;
         let intake = IntakeOptions {
             context: self.context,
@@ -194,6 +211,17 @@ impl ModelArgs {
             },
         };
         replicas::share(one, self.replicas())
+    }
+}
+
+/// The folder of a model, downloaded if it lies elsewhere.
+pub(super) fn fetch(model: &Named, cache: &Path, bar: &Bar) -> Result<ModelFolder, IntakeError> {
+    #[cfg(not(feature = "remote"))]
+    let _ = (cache, bar);
+    match model {
+        Named::Folder(folder) => Ok(folder.clone()),
+        #[cfg(feature = "remote")]
+        Named::Elsewhere(source) => named::download(source, cache, bar),
     }
 }
 

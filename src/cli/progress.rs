@@ -1,4 +1,4 @@
-//! A progress bar for builds: on a terminal a bar, elsewhere a line per stage.
+//! A progress bar for builds and downloads: on a terminal a bar, elsewhere a line per stage.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use engine_build::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows the stages of a build on standard error.
+/// Shows the stages of a build or the files of a download on standard error.
 #[derive(Default)]
 pub struct Bar {
     bar: Mutex<Option<ProgressBar>>,
@@ -59,6 +59,21 @@ impl Progress for Bar {
 
     fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(feature = "remote")]
+impl sources::Progress for Bar {
+    fn file(&self, name: &str, bytes: u64) {
+        self.stage(&format!("downloading {name}"), bytes);
+    }
+
+    fn advance(&self, bytes: u64) {
+        Progress::advance(self, bytes);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        Progress::is_cancelled(self)
     }
 }
 

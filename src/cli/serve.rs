@@ -24,7 +24,7 @@ use crate::http::conventions::{Conventions, InputsAnswer, UnknownFields};
 use crate::http::trace::LogRequests;
 use crate::http::{self, Listener, Routes, ServerOptions};
 use crate::metrics::Metrics;
-use crate::models::folder::ModelFolder;
+use crate::models::named::Named;
 use crate::models::{ModelState, Models, ModelsRoot, Registry, RegistryLimits, SAGEMAKER_MODELS};
 
 /// Arguments of `serve`.
@@ -101,15 +101,15 @@ pub struct ServeArgs {
 
 impl ServeArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        let folder = (!self.multi_model).then(|| self.model.folder().map_err(|e| e.to_string()));
+        let model = (!self.multi_model).then(|| self.model.named().map_err(|e| e.to_string()));
         // To a person, what can be told at once is told before anything listens.
-        if let (None, Some(Err(reason))) = (&self.socket, &folder) {
+        if let (None, Some(Err(reason))) = (&self.socket, &model) {
             return Err(reason.clone().into());
         }
-        actix_web::rt::System::new().block_on(self.serve(folder))
+        actix_web::rt::System::new().block_on(self.serve(model))
     }
 
-    async fn serve(self, folder: Option<Result<ModelFolder, String>>) -> Result<(), Box<dyn Error>> {
+    async fn serve(self, named: Option<Result<Named, String>>) -> Result<(), Box<dyn Error>> {
         // Both are caught before anyone can connect, and so before anyone can know that there is a server to stop.
         let stops = Stops { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
         let (listener, url) = self.listen()?;
@@ -118,7 +118,7 @@ impl ServeArgs {
         let (keys, of_all) = (self.keys()?, self.options(&metrics, admin.is_some()));
         let options = ServerOptions { stopping: Arc::clone(&stopping), keys, ..of_all };
         let (state, model) = watch::channel(ModelState::Loading);
-        let models = match &folder {
+        let models = match &named {
             Some(_) => Models::Single(model),
             None => Models::Multi(Arc::new(self.registry(&metrics)?)),
         };
@@ -130,7 +130,7 @@ impl ServeArgs {
         actix_web::rt::spawn(stops.stop(handles, models.clone(), Arc::clone(&stopping)));
         admin.map(actix_web::rt::spawn);
         let sockets = [self.socket.clone(), self.admin_socket.clone()];
-        let loader = self.load(folder, url, Shared { state, metrics: Arc::clone(&metrics), stopping })?;
+        let loader = self.load(named, url, Shared { state, metrics: Arc::clone(&metrics), stopping })?;
         server.await?;
         for path in sockets.into_iter().flatten() {
             let _ = std::fs::remove_file(path);
@@ -177,19 +177,19 @@ impl ServeArgs {
     /// Begins to load the model, if there is one.
     fn load(
         self,
-        folder: Option<Result<ModelFolder, String>>,
+        named: Option<Result<Named, String>>,
         url: Option<String>,
         shared: Shared,
     ) -> std::io::Result<Option<JoinHandle<()>>> {
         let Shared { state, metrics, stopping } = shared;
-        let Some(folder) = folder else {
+        let Some(model) = named else {
             tracing::info!("ready, without models; POST /models loads one");
             if let Some(url) = url {
                 println!("foretype is ready on {url}, without models. POST /models loads one.");
             }
             return Ok(None);
         };
-        let work = Loading { folder, args: self.model, metrics, url, page: self.page, stopping };
+        let work = Loading { model, args: self.model, metrics, url, page: self.page, stopping };
         std::thread::Builder::new().name("loader".into()).spawn(move || work.run(&state)).map(Some)
     }
 

@@ -22,6 +22,7 @@ pub(super) async fn ping(served: Data<Served>) -> Result<HttpResponse, Error> {
     let Models::Single(model) = &served.models else { return Ok(HttpResponse::Ok().finish()) };
     match &*model.borrow() {
         ModelState::Loading => Err(unhealthy("the model is being loaded".into())),
+        ModelState::Downloading(from) => Err(unhealthy(format!("the model is being downloaded from {from}"))),
         ModelState::Failed(reason) => Err(unhealthy(format!("the model can't be loaded: {reason}"))),
         ModelState::Ready(engine) => match engine.health() {
             Health::Ready => Ok(HttpResponse::Ok().finish()),

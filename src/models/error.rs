@@ -67,11 +67,17 @@ pub enum ModelError {
 }
 
 impl LoadError {
-    /// Whether there was no room on the disk for a bundle: another try may find some.
+    /// Whether there was no room on the disk for a bundle or a download: another try may find some.
     pub fn is_full_disk(&self) -> bool {
         match self {
             Self::Folder(IntakeError::Build(error)) => error.is_full_disk(),
             Self::Folder(IntakeError::Cache { source, .. }) => is_full_disk(source),
+            #[cfg(feature = "remote")]
+            Self::Folder(IntakeError::Source(error)) => match error {
+                sources::SourceError::Disk { .. } => true,
+                sources::SourceError::Write { source, .. } => is_full_disk(source),
+                _ => false,
+            },
             _ => false,
         }
     }

@@ -57,7 +57,8 @@ impl IntakeOptions {
 pub enum IntakeError {
     /// The folder doesn't exist.
     #[error(
-        "there is no folder {}; --model names a bundle made by `foretype build`, or a Hugging Face checkpoint folder",
+        "there is no folder {}; --model names a bundle made by `foretype build`, a Hugging Face checkpoint folder, or a \
+         model elsewhere, such as ORG/NAME of the Hugging Face Hub",
         .0.display()
     )]
     NoFolder(PathBuf),
@@ -79,6 +80,17 @@ pub enum IntakeError {
     /// The checkpoint can't be built.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// The model lies elsewhere, and can't be downloaded.
+    #[cfg(feature = "remote")]
+    #[error(transparent)]
+    Source(#[from] sources::SourceError),
+    /// The text may name a model elsewhere, and this build has no downloads.
+    #[cfg(not(feature = "remote"))]
+    #[error(
+        "there is no folder {0}, and this build can't download models: name a folder, or build foretype with the \
+         feature `remote`, which is on by default"
+    )]
+    NoDownloads(String),
     /// The cache can't be written.
     #[error("the cache folder {} can't be written: {source}; name another one with --cache", path.display())]
     Cache {
@@ -195,10 +207,19 @@ fn load(bundle: &Path) -> Result<(PathBuf, Manifest), IntakeError> {
     Ok((bundle.to_owned(), manifest))
 }
 
-/// The checkpoint folder's own name.
-fn model_name(checkpoint: &Path) -> String {
+/// The checkpoint folder's own name; for a snapshot in the layout of the Hub's cache, the model's.
+pub fn model_name(checkpoint: &Path) -> String {
     let path = checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned());
-    path.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    snapshot_name(&path).or_else(|| name(&path)).unwrap_or_else(|| "model".into())
+}
+
+/// `NAME` of `models--ORG--NAME/snapshots/REVISION`.
+fn snapshot_name(path: &Path) -> Option<String> {
+    let snapshots = path.parent().filter(|folder| folder.ends_with("snapshots"))?;
+    let full = snapshots.parent()?.file_name()?.to_str()?.strip_prefix("models--")?;
+    let name = full.split_once("--").map_or(full, |(_, name)| name);
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// A name that changes with the checkpoint's files, the options and this program's version.
@@ -268,6 +289,21 @@ mod tests {
         assert_eq!(before, cache_name(&inner, &options).unwrap());
         std::fs::write(inner.join("config.json"), "{ }").unwrap();
         assert_ne!(before, cache_name(&inner, &options).unwrap());
+    }
+
+    #[test]
+    fn a_snapshot_of_the_hub_has_the_models_name() {
+        for (path, name) in [
+            ("/hub/models--org--tiny/snapshots/abc", "tiny"),
+            ("/hub/models--org--a--b/snapshots/abc", "a--b"),
+            ("/hub/models--gpt2/snapshots/abc", "gpt2"),
+            ("/hub/models--org--/snapshots/abc", "abc"),
+            ("/models/snapshots/abc", "abc"),
+            ("/models--org--tiny/abc", "abc"),
+            ("/", "model"),
+        ] {
+            assert_eq!(model_name(Path::new(path)), name, "{path}");
+        }
     }
 
     #[test]

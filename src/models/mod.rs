@@ -1,12 +1,13 @@
 //! The models of a server: the one that it was started with, or several, loaded and unloaded by name.
 //!
 //! [`registry`] holds models by name within a budget of memory, [`root`] bounds where they come from, [`folder`] finds
-//! or builds the bundle of a folder, [`error`] has the errors. Loading blocks, so callers keep it off their event loop.
-//! No HTTP here.
+//! or builds the bundle of a folder, [`error`] has the errors. [`named`] tells folders from models elsewhere, and
+//! downloads these. Loading blocks, so callers keep it off their event loop. No HTTP here but that of downloads.
 
 mod budget;
 pub mod error;
 pub mod folder;
+pub mod named;
 pub mod registry;
 pub mod root;
 
@@ -24,6 +25,8 @@ use crate::engine::Engine;
 pub enum ModelState {
     /// The model is being built or loaded.
     Loading,
+    /// The model is being downloaded from there.
+    Downloading(String),
     /// The model answers.
     Ready(Arc<Engine>),
     /// The model can't be loaded.
@@ -60,7 +63,7 @@ impl Models {
         match self {
             Self::Single(model) => match &*model.borrow() {
                 ModelState::Ready(engine) => Ok(Arc::clone(engine)),
-                ModelState::Loading => Err(ModelError::Loading),
+                ModelState::Loading | ModelState::Downloading(_) => Err(ModelError::Loading),
                 ModelState::Failed(_) => Err(ModelError::Failed),
             },
             Self::Multi(_) => Err(ModelError::ByName),

@@ -28,6 +28,10 @@ mod http_openai;
 mod http_page;
 mod http_schemas;
 mod http_traces;
+#[cfg(feature = "remote")]
+#[path = "../../crates/sources/tests/standin/server.rs"]
+#[expect(dead_code, reason = "the tests beside it need more of it")]
+mod hub_standin;
 mod keys;
 mod kill;
 #[cfg(feature = "tensorrt")]
@@ -36,6 +40,8 @@ mod onnx_edit;
 mod parity;
 mod plans;
 mod quality;
+#[cfg(feature = "remote")]
+mod remote;
 mod replay;
 mod salts;
 mod served_demo;

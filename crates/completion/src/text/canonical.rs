@@ -115,7 +115,7 @@ impl CanonicalBpe {
     pub fn is_encodable(&self, text: &str) -> bool {
         let mut buffer = [0; 4];
         let is_known = |byte: u8| self.vocabulary.token(&[byte]).is_some();
-        self.normal_form.normalized(text).chars().all(|character| {
+        self.normal_form.spelled(text).chars().all(|character| {
             let bytes = character.encode_utf8(&mut buffer).as_bytes();
             bytes.iter().all(|&byte| is_known(byte)) || self.by_characters && self.vocabulary.token(bytes).is_some()
         })

@@ -92,8 +92,8 @@ pub(crate) fn identity(properties: &[&str]) -> String {
 
 /// The folder of an address in the cache: its last part, as a name, and what makes it unique.
 pub(crate) fn folder_name(url: &Url) -> String {
-    let parts = url.path_segments().into_iter().flatten().filter(|part| !part.is_empty());
-    let last = parts.last().or(url.host_str()).unwrap_or_default();
+    let mut parts = url.path_segments().into_iter().flatten().filter(|part| !part.is_empty());
+    let last = parts.next_back().or(url.host_str()).unwrap_or_default();
     let name: String = last.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(100).collect();
     format!("models--{}--{}", &identity(&[url.as_str()])[..16], name.trim_start_matches('.'))
 }

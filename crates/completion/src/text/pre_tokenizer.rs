@@ -220,7 +220,7 @@ impl Guesser {
     /// What may be believed after one more character, which opens a piece (`border`) or goes on with one.
     fn after(&self, guesses: &Option<Guesses>, class: ClassIndex, border: bool) -> Vec<Guesses> {
         let Some(guesses) = guesses else {
-            let mut found = if border { self.opened(0, class) } else { Vec::new() };
+            let mut found = if border { self.opened(class) } else { Vec::new() };
             found.retain(|found| self.starts.is_none_or(|starts| class == starts) || self.is_added(found));
             return found;
         };
@@ -252,16 +252,10 @@ impl Guesser {
             .collect()
     }
 
-    /// What all stages from `stage` on may believe after the first character of their text.
-    fn opened(&self, stage: usize, class: ClassIndex) -> Vec<Guesses> {
-        let Some(splitter) = self.splitters.get(stage) else { return vec![Vec::new()] };
-        splitter
-            .start(class)
-            .into_iter()
-            .flat_map(|guess| {
-                self.completed(Vec::new(), guess, class).into_iter().map(|found| found).collect::<Vec<_>>()
-            })
-            .collect()
+    /// What all stages may believe after the first character of a text.
+    fn opened(&self, class: ClassIndex) -> Vec<Guesses> {
+        let Some(splitter) = self.splitters.first() else { return vec![Vec::new()] };
+        splitter.start(class).into_iter().flat_map(|guess| self.completed(Vec::new(), guess, class)).collect()
     }
 
     /// Adds a stage's guess and those of the stages behind it, which begin with this character.
@@ -291,12 +285,15 @@ impl Guesser {
     }
 }
 
+/// What one more character leads to: the number of guesses, and whether an added token is open there.
+type Successors = Vec<(usize, bool)>;
+
 /// All guesses from which some text can go on, and what they lead to.
 struct Graph {
     /// `[guesses]`
     may_end: Vec<bool>,
-    /// The guesses after one more character, with whether an added token is open there. `[guesses][classes][border]`
-    next: Vec<Vec<[Vec<(usize, bool)>; 2]>>,
+    /// `[guesses][classes][border]`
+    next: Vec<Vec<[Successors; 2]>>,
     spelled: Vec<ClassIndex>,
     /// Whether an added token is open. `[guesses]`
     is_added: Vec<bool>,

@@ -175,7 +175,7 @@ def mistyped(group):
 
     def cell(method, style):
         mrr = cells[method, style]["mrr"]
-        return f"{mrr['mean']:.3f} [{mrr['low']:.3f}, {mrr['high']:.3f}]"
+        return f"{mrr['mean']:.3f}, {mrr['low']:.3f} to {mrr['high']:.3f}" if mrr["high"] > 0 else "0"
 
     lines = [(METHODS.get(method, method), *(cell(method, style) for style in styles)) for method in methods]
     absent = "".join(f" {name} is absent: {reason}." for name, reason in result["absent"].items())

@@ -9,15 +9,17 @@ use super::conventions::{Conventions, InputsAnswer};
 use super::errors::ErrorBody;
 use super::framing::ServerEvent;
 use super::invoke::{Form, answer};
-use super::lmi::{MAX_INPUTS, Reply, Request};
+use super::lmi::{MAX_INPUTS, Request};
 use super::request::{Served, WholeBody};
 use super::responses::InvocationErrors;
+use super::schemas;
 use crate::engine::{MAX_STOP, MAX_SUGGESTIONS};
 use crate::error::Error;
 
-/// Continues a prompt, answered with an object
+/// Continues a prompt, answered with an object, or several, answered with a list
 #[utoipa::path(post, path = "/generate", request_body = Request, responses(
-    (status = 200, description = "The continuation", body = Reply), InvocationErrors,
+    (status = 200, description = "The continuation, or those of a list of prompts", body = schemas::RepliesShape),
+    InvocationErrors,
 ))]
 pub(super) async fn generate(
     request: HttpRequest,

@@ -1,7 +1,7 @@
 //! Schemas that `ToSchema` can't derive: limits inside a choice of types, and values of fixed shape.
 
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, SchemaFormat, SchemaType, Type};
-use utoipa::openapi::{RefOr, Schema};
+use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 /// A string or a list of 1 to 32.
@@ -50,6 +50,18 @@ impl PartialSchema for StopShape {
 }
 
 impl ToSchema for StopShape {}
+
+/// The continuation of a prompt, or a list of those of several.
+pub struct RepliesShape;
+
+impl PartialSchema for RepliesShape {
+    fn schema() -> RefOr<Schema> {
+        let reply = || Ref::from_schema_name("Reply");
+        OneOfBuilder::new().item(reply()).item(ArrayBuilder::new().items(reply())).into()
+    }
+}
+
+impl ToSchema for RepliesShape {}
 
 /// An object without fields.
 pub struct EmptyShape;

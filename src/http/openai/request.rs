@@ -164,6 +164,9 @@ impl CompletionRequest {
         if prompts.is_empty() || prompts.len() > MAX_PROMPTS {
             return Err(refused("prompt", format!("a list of {}", prompts.len()), "it must have 1 to 32 prompts"));
         }
+        if prompts.iter().any(|(_, tokens)| tokens.as_ref().is_some_and(Vec::is_empty)) {
+            return Err(refused("prompt", "a list without token ids", "each prompt must have a token, or be a text"));
+        }
         let stop = self.stop.map(OneOrMany::into_list).unwrap_or_default();
         let choice = TokenChoice {
             temperature,
@@ -246,6 +249,8 @@ mod tests {
             assert_eq!(error.param.as_deref(), Some(param), "{error:?}");
         }
         assert_eq!(plan("{}").unwrap_err().param.as_deref(), Some("prompt"));
+        let empty = plan(r#"{"prompt":[[1],[]]}"#).unwrap_err();
+        assert!(empty.message.contains("without token ids"), "{empty:?}");
     }
 
     proptest! {

@@ -1,9 +1,11 @@
 //! `soak`: hours of mixed traffic while engines fail, processes are killed, the disk is full and clients leave.
 //!
-//! Four servers: one with every kind of traffic and a log on a disk that is full from time to time; one that loads and
-//! unloads models from that disk; one that is killed and started again; one over the fake engine, which panics, errs,
-//! computes NaN and hangs. What must hold: no request is lost but those of a killed process, which a client sends
-//! again; no answer is wrong; memory stays; afterwards nothing runs, waits or is held.
+//! There are four servers. One has every kind of traffic, and a log on a disk that is full from time to time. One loads
+//! and unloads models from that disk. One is killed and started again. One has the fake engine, which panics, errs,
+//! computes NaN and hangs.
+//!
+//! No request may be lost but those of a killed process, which a client sends again. No answer may be wrong. Memory must
+//! stay. Afterwards nothing may run, wait or be held.
 
 mod faults;
 mod traffic;

@@ -2,9 +2,9 @@
 //!
 //! A sequence is *canonical* if encoding the text it spells gives the same sequence. A [`PathState`] tells whether a
 //! sequence is the beginning of a canonical one, for some text that may go on after it; that is what a search over
-//! completions walks through. Three things are decided per token: whether the pre-tokenizer can put a border, or can't,
-//! where the token begins (`pre_tokenizer`); without a border, whether the merges leave the two neighbours apart
-//! (`bpe_merges`); and whether the normalizer leaves the text as it is (`normal_form`).
+//! completions walks through. Three things are decided per token. `pre_tokenizer` says whether there can be a border
+//! between pre-tokens where the token begins. `bpe_merges` says whether the merges leave the two neighbours apart if
+//! there is none. `normal_form` says whether the normalizer leaves the text as it is.
 //!
 //! Exact, but for two cases in which a path is still followed though it must die later. After a token that ends inside
 //! a character, it is enough that *some* character would fit its pre-token. And where a pre-token has to go on, it is

@@ -1,9 +1,8 @@
 //! The tokenizer's mathematics against the `tokenizers` crate, which knows none of it.
 //!
-//! The vocabularies: GPT-2's real one, from the folder that `FORETYPE_GPT2_VOCAB` names (`encoder.json` and
-//! `vocab.bpe`); SmolLM2's, from the file that `FORETYPE_SMOLLM2_TOKENIZER` names; those in this repository, of which
-//! `tests/goldens/tokenizers` has one of each kind; and tiny random ones, small enough to compare with all texts there
-//! are.
+//! GPT-2's real vocabulary is in the folder that `FORETYPE_GPT2_VOCAB` names, as `encoder.json` and `vocab.bpe`.
+//! SmolLM2's is in the file that `FORETYPE_SMOLLM2_TOKENIZER` names. `tests/goldens/tokenizers` has one of each kind.
+//! Tiny random ones are small enough to compare with all texts that there are.
 
 mod brute;
 mod reach;

@@ -356,7 +356,7 @@ fn a_build_that_met_a_full_disk_is_tried_again() {
     let mut lines = log.lines().map_while(Result::ok);
     let (mut seen, mut full) = (String::new(), false);
     let ready = lines.any(|line| {
-        full |= line.contains("there is no room for the bundle");
+        full |= line.contains("there is no room for the model");
         seen += &format!("{line}\n");
         line.contains(" ready")
     });

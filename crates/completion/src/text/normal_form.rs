@@ -1,7 +1,7 @@
 //! What a tokenizer does with a text before it splits it: Unicode's composed form, and a space before the first word.
 //!
 //! A tokenizer that composes never produces tokens of a text that isn't composed, so a path through such a text isn't
-//! canonical. [`Composing`] follows a text one character at a time and finds that out.
+//! canonical. `Composing` follows a text one character at a time and finds that out.
 
 use std::borrow::Cow;
 

@@ -1,18 +1,15 @@
-//! The schema of prompts, as Hugging Face's servers and the Large Model Inference containers have it: `{"inputs",
-//! "parameters"}`, answered with `generated_text`. Translates to the engine's types; computes nothing.
+//! Prompts to continue as these servers ask for them, checked and translated.
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::json::{OneOrMany, refused, single};
 use crate::access::Key;
 use crate::engine::{Caller, Generation, Work, check_choice, check_told};
 use crate::error::{Error, Kind};
+use crate::http::json::{OneOrMany, refused, single};
 use completion::TokenChoice;
-use completion::{Generated, OtherToken, SampledToken, Sequence, SequenceFinish};
-use scheduler::{Answer, Finish};
 
 /// Tokens added where nothing is said.
 pub const DEFAULT_MAX_NEW_TOKENS: usize = 30;
@@ -23,7 +20,7 @@ pub const MAX_INPUTS: usize = 32;
 #[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
 pub struct Request {
     /// One prompt, or up to 32 of them; a list is answered with a list.
-    #[schema(value_type = super::schemas::PromptsShape)]
+    #[schema(value_type = crate::http::schemas::PromptsShape)]
     pub inputs: OneOrMany,
     /// How the prompts are continued.
     #[serde(default)]
@@ -33,7 +30,7 @@ pub struct Request {
     pub stream: Option<bool>,
     /// Milliseconds after which what was generated until then is the answer.
     #[schema(minimum = 1, maximum = 60_000)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub deadline_ms: Option<u64>,
     /// Whose prompt this is: a newer request of a session takes the place of an older one that is still being worked
     /// on.
@@ -57,27 +54,27 @@ pub struct Request {
 pub struct Parameters {
     /// Tokens that may be added; 30 if absent.
     #[schema(minimum = 1)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub max_new_tokens: Option<usize>,
     /// The same as `max_new_tokens`, or the model's context if that is less: FasterTransformer's name.
     #[schema(minimum = 1)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub max_seq_len: Option<usize>,
     /// Tokens of the prompt and the answer together at most.
     #[schema(minimum = 1)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub max_length: Option<usize>,
     /// The answer does not end before so many tokens.
     #[schema(minimum = 0)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub min_new_tokens: Option<usize>,
     /// The same as `min_new_tokens`.
     #[schema(minimum = 0)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub min_tokens: Option<usize>,
     /// Only so many of the prompt's last tokens are read.
     #[schema(minimum = 1)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub truncate: Option<usize>,
     /// Draw tokens at random; if false, the most probable one is taken and `temperature`, `top_k` and `top_p` mean
     /// nothing.
@@ -87,7 +84,7 @@ pub struct Parameters {
     pub temperature: Option<f64>,
     /// Draw from so many of the most probable tokens; 0 or -1, from all, if absent.
     #[schema(minimum = -1, maximum = 9223372036854775807_isize)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub top_k: Option<i64>,
     /// Draw from the most probable tokens that have this probability together; 1 if absent.
     #[schema(exclusive_minimum = 0, maximum = 1)]
@@ -104,36 +101,36 @@ pub struct Parameters {
     pub presence_penalty: Option<f64>,
     /// No sequence of so many tokens comes twice; 0, any may, if absent.
     #[schema(minimum = 0)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub no_repeat_ngram_size: Option<usize>,
     /// Above 1 makes tokens less probable that are there already; 1 if absent.
     #[schema(exclusive_minimum = 0, maximum = 100)]
     pub repetition_penalty: Option<f64>,
     /// Seed of the random numbers; one is drawn, and told in `details`, if absent.
     #[schema(minimum = 0, maximum = 18446744073709551615_usize)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub seed: Option<u64>,
     /// Texts before which a sequence ends.
-    #[schema(value_type = Option<super::schemas::StopShape>)]
+    #[schema(value_type = Option<crate::http::schemas::StopShape>)]
     pub stop_sequences: Option<OneOrMany>,
     /// The same as `stop_sequences`.
-    #[schema(value_type = Option<super::schemas::StopShape>)]
+    #[schema(value_type = Option<crate::http::schemas::StopShape>)]
     pub stop: Option<OneOrMany>,
     /// Sequences wanted for a prompt; those behind the first are in `details.best_of_sequences`.
     #[schema(minimum = 1, maximum = 100)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub num_return_sequences: Option<usize>,
     /// The same as `num_return_sequences`.
     #[schema(minimum = 1, maximum = 100)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub n: Option<usize>,
     /// The same as `num_return_sequences`.
     #[schema(minimum = 1, maximum = 100)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub best_of: Option<usize>,
     /// Only 1: beam search is what `input` does.
     #[schema(minimum = 1, maximum = 1)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub num_beams: Option<u64>,
     /// Only 1: it means nothing without beams.
     #[schema(minimum = 1, maximum = 1)]
@@ -146,7 +143,7 @@ pub struct Parameters {
     pub decoder_input_details: Option<bool>,
     /// With `details`, say so many of the best tokens in the place of each.
     #[schema(minimum = 0, maximum = 20)]
-    #[serde(default, deserialize_with = "super::json::whole_number")]
+    #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub top_n_tokens: Option<usize>,
     /// Only false.
     pub watermark: Option<bool>,
@@ -172,102 +169,6 @@ pub struct Style {
     pub details: bool,
     /// Adds the prompt's tokens to the details.
     pub prefill: bool,
-}
-
-/// The continuation of a prompt.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct Reply {
-    /// The text that continues the prompt.
-    pub generated_text: String,
-    /// The tokens of the continuation, and why it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub details: Option<Details>,
-}
-
-/// The tokens of a continuation, and why it ended.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct Details {
-    /// Why the generation ended.
-    pub finish_reason: Reason,
-    /// Tokens that were generated.
-    pub generated_tokens: usize,
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
-    /// The seed; `null` where nothing was drawn.
-    pub seed: Option<u64>,
-    /// The prompt's tokens, if they were asked for.
-    pub prefill: Vec<InputToken>,
-    /// The new tokens, in order.
-    pub tokens: Vec<Token>,
-    /// The best tokens in the place of each, if they were asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub top_tokens: Vec<Vec<Token>>,
-    /// The other sequences that were asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub best_of_sequences: Vec<OtherSequence>,
-}
-
-/// A sequence behind the first.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct OtherSequence {
-    /// The text that continues the prompt.
-    pub generated_text: String,
-    /// Why the generation ended.
-    pub finish_reason: Reason,
-    /// Tokens that were generated.
-    pub generated_tokens: usize,
-    /// The seed; `null` where nothing was drawn.
-    pub seed: Option<u64>,
-    /// Always empty: the prompt's tokens are told once.
-    pub prefill: Vec<InputToken>,
-    /// The new tokens, in order.
-    pub tokens: Vec<Token>,
-}
-
-/// A token of a prompt.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct InputToken {
-    /// The token's number in the vocabulary.
-    pub id: u32,
-    /// The token's text by itself.
-    pub text: String,
-    /// Always `null`: prompts' log-probabilities are not told.
-    #[schema(value_type = super::schemas::NullShape)]
-    pub logprob: (),
-}
-
-/// A generated token.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct Token {
-    /// The token's number in the vocabulary.
-    pub id: u32,
-    /// The text that it adds.
-    pub text: String,
-    /// The token's natural log-probability: Text Generation Inference's name.
-    pub logprob: f32,
-    /// The same: the Large Model Inference containers' name.
-    pub log_prob: f32,
-    /// Whether texts leave the token out.
-    pub special: bool,
-}
-
-/// Why a sequence ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// At a length limit.
-    Length,
-    /// The model ended the text.
-    EosToken,
-    /// Before a stop sequence.
-    StopSequence,
-    /// Before a blocked term.
-    Blocked,
-    /// The deadline passed.
-    Deadline,
-    /// A newer request of the session took its place.
-    Superseded,
 }
 
 impl Request {
@@ -421,79 +322,6 @@ impl Parameters {
             (Some(stop), None) | (None, Some(stop)) => Ok(stop.clone().into_list()),
             (None, None) => Ok(Vec::new()),
         }
-    }
-}
-
-impl Reason {
-    /// Why a sequence ended, or why the request did if that cut it.
-    pub fn new(sequence: Option<SequenceFinish>, request: Finish) -> Self {
-        match (sequence, request) {
-            (Some(SequenceFinish::Length), _) => Self::Length,
-            (Some(SequenceFinish::EndOfText), _) => Self::EosToken,
-            (Some(SequenceFinish::Stop), _) => Self::StopSequence,
-            (Some(SequenceFinish::Blocked), _) | (None, Finish::Blocked) => Self::Blocked,
-            (None, Finish::Superseded) => Self::Superseded,
-            (None, Finish::Deadline | Finish::Complete | Finish::Length) => Self::Deadline,
-        }
-    }
-}
-
-impl Reply {
-    /// The body of an answer: the first sequence, and with `style.details` its tokens and the other sequences.
-    pub fn new(generation: &Generation, style: Style, answer: &Answer<Generated>) -> Self {
-        let mut sequences = answer.result.sequences.iter();
-        let first = sequences.next();
-        let text = |sequence: &Sequence| {
-            let prompt = if style.full_text { generation.prompt.as_str() } else { "" };
-            format!("{prompt}{}", sequence.text)
-        };
-        let reason = |finish| Reason::new(finish, answer.finish);
-        let details = || Details {
-            finish_reason: reason(first.and_then(|sequence| sequence.finish)),
-            generated_tokens: first.map_or(0, |sequence| sequence.tokens.len()),
-            prompt_tokens: answer.result.prompt_tokens,
-            seed: generation.seed,
-            prefill: Vec::new(),
-            tokens: first.map(|sequence| tokens(&sequence.tokens)).unwrap_or_default(),
-            top_tokens: first.map(|sequence| top_tokens(generation, sequence)).unwrap_or_default(),
-            best_of_sequences: sequences
-                .map(|sequence| OtherSequence {
-                    generated_text: text(sequence),
-                    finish_reason: reason(sequence.finish),
-                    generated_tokens: sequence.tokens.len(),
-                    seed: generation.seed,
-                    prefill: Vec::new(),
-                    tokens: tokens(&sequence.tokens),
-                })
-                .collect(),
-        };
-        Self { generated_text: first.map(text).unwrap_or_default(), details: style.details.then(details) }
-    }
-}
-
-/// The best tokens in the place of each; none if they weren't asked for.
-fn top_tokens(generation: &Generation, sequence: &Sequence) -> Vec<Vec<Token>> {
-    let told = sequence.tokens.iter().filter(|_| generation.told > 0);
-    told.map(|token| token.best.iter().map(Token::other).collect()).collect()
-}
-
-fn tokens(tokens: &[SampledToken]) -> Vec<Token> {
-    tokens.iter().map(Token::new).collect()
-}
-
-impl Token {
-    /// A token as it is sent.
-    pub fn new(token: &SampledToken) -> Self {
-        let SampledToken { id, text, logprob, special, .. } = token.clone();
-        Self { id, text, logprob, log_prob: logprob, special }
-    }
-
-    /// A token that could have been in another's place.
-    fn other(token: &OtherToken) -> Self {
-        let OtherToken { id, text, logprob } = token.clone();
-        // Only special tokens have none.
-        let special = text.is_empty();
-        Self { id, text, logprob, log_prob: logprob, special }
     }
 }
 

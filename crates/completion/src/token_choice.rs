@@ -80,7 +80,8 @@ impl TokenChoice {
         (offered, allowed): (impl Fn(u32) -> bool, impl Fn(u32) -> bool),
     ) -> Option<(u32, f32)> {
         let logit = |(id, log_prob): (u32, f32)| (id, log_prob + next.logsumexp());
-        let mut scored: Vec<(u32, f32)> = next.known().filter(|&(id, _)| offered(id)).map(logit).collect();
+        let mut scored: Vec<(u32, f32)> = next.known().map(logit).collect();
+        scored.retain(|&(id, _)| offered(id));
         self.process(&mut scored, history);
         let id = if self.temperature <= 0.0 {
             best(scored, &allowed)?

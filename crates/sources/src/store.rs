@@ -1,6 +1,7 @@
 //! S3, Google Cloud Storage and Azure: a folder of objects. Credentials come from the stores' own variables.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use object_store::aws::AmazonS3Builder;
@@ -50,38 +51,33 @@ pub(crate) async fn fetch(url: &Url, options: &Options, progress: &dyn Progress)
 /// The store of an address. Its own retries are off: `transfer` has them.
 fn open(url: &Url, options: &Options) -> Result<Arc<dyn ObjectStore>, SourceError> {
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-    // Only names that belong to the store: others, such as TOKEN, may mean anything.
-    let variables = |first: &str| -> Vec<(String, String)> {
-        let lower = options.variables.iter().map(|(name, value)| (name.to_lowercase(), value.clone()));
-        lower.filter(|(name, value)| name.starts_with(first) && !value.is_empty()).collect()
-    };
-    let opened: object_store::Result<Arc<dyn ObjectStore>> = match url.scheme() {
+    let (scheme, url) = (url.scheme(), url.as_str());
+    let opened: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
         "s3" => {
-            let known = variables("aws_").into_iter().filter_map(|(name, value)| Some((name.parse().ok()?, value)));
-            let builder = AmazonS3Builder::new().with_url(url.as_str()).with_retry(retry);
-            known
-                .fold(builder, |builder, (key, value)| builder.with_config(key, value))
-                .build()
-                .map(|s| Arc::new(s) as _)
+            let builder = AmazonS3Builder::new().with_url(url).with_retry(retry);
+            let known = known(options, "aws_").fold(builder, |builder, (key, value)| builder.with_config(key, value));
+            known.build().map(|store| Arc::new(store) as _)
         }
         "gs" => {
-            let known = variables("google_").into_iter().filter_map(|(name, value)| Some((name.parse().ok()?, value)));
-            let builder = GoogleCloudStorageBuilder::new().with_url(url.as_str()).with_retry(retry);
-            known
-                .fold(builder, |builder, (key, value)| builder.with_config(key, value))
-                .build()
-                .map(|s| Arc::new(s) as _)
+            let builder = GoogleCloudStorageBuilder::new().with_url(url).with_retry(retry);
+            let known =
+                known(options, "google_").fold(builder, |builder, (key, value)| builder.with_config(key, value));
+            known.build().map(|store| Arc::new(store) as _)
         }
         _ => {
-            let known = variables("azure_").into_iter().filter_map(|(name, value)| Some((name.parse().ok()?, value)));
-            let builder = MicrosoftAzureBuilder::new().with_url(url.as_str()).with_retry(retry);
-            known
-                .fold(builder, |builder, (key, value)| builder.with_config(key, value))
-                .build()
-                .map(|s| Arc::new(s) as _)
+            let builder = MicrosoftAzureBuilder::new().with_url(url).with_retry(retry);
+            let known = known(options, "azure_").fold(builder, |builder, (key, value)| builder.with_config(key, value));
+            known.build().map(|store| Arc::new(store) as _)
         }
     };
     opened.map_err(|error| SourceError::Transfer { what: url.to_string(), reason: error.to_string() })
+}
+
+/// What the variables whose names begin with `first` say of a store. Others, such as TOKEN, may mean anything.
+fn known<K: FromStr>(options: &Options, first: &str) -> impl Iterator<Item = (K, String)> {
+    let lower = options.variables.iter().map(|(name, value)| (name.to_lowercase(), value));
+    let own = lower.filter(move |(name, value)| name.starts_with(first) && !value.is_empty());
+    own.filter_map(|(name, value)| Some((name.parse().ok()?, value.clone())))
 }
 
 /// A name for what has these properties.

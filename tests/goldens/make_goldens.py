@@ -18,6 +18,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import GPT2Tokenizer, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import reference
+from texts import ENGLISH
 from variants import VARIANTS, Variant
 
 STEPS = 12
@@ -28,13 +29,6 @@ CLEAR_GAP = 2e-3
 
 END_OF_TEXT = "<|endoftext|>"
 MERGES = 24
-TEXT = """\
-how to grow tomatoes in a small garden and when to water the plants in the summer heat, where to find the best running
-shoes for flat feet, what is the weather in the north this weekend, the cheapest train from the city to the sea, how long
-to boil an egg, how to learn the guitar in thirty days, is there a pharmacy near the station that is open on Sunday, why
-is the sky blue, the name of the song in the film about the lighthouse, chocolate cake without eggs, how to repair
-a leaking tap, opening hours of the city library, the difference between weather and climate, and how to write a letter.
-"""
 
 
 def train_tokenizer() -> GPT2Tokenizer:
@@ -43,7 +37,7 @@ def train_tokenizer() -> GPT2Tokenizer:
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trained.train_from_iterator(
-        [TEXT],
+        [ENGLISH],
         trainers.BpeTrainer(vocab_size=len(alphabet) + MERGES, initial_alphabet=alphabet, show_progress=False),
     )
     merges = [tuple(pair) for pair in json.loads(trained.to_str())["model"]["merges"]]
@@ -53,7 +47,7 @@ def train_tokenizer() -> GPT2Tokenizer:
 
 def unigram_tokenizer() -> PreTrainedTokenizerFast:
     """A SentencePiece unigram model of T5's kind: the words of the text and its characters, an end behind every source."""
-    words = Counter(f"\u2581{word}" for word in TEXT.split())
+    words = Counter(f"\u2581{word}" for word in ENGLISH.split())
     letters = Counter("".join(words.elements()))
     scored = {**letters, **{word: 9 * count for word, count in words.items() if len(word) > 2}}
     scores = [(piece, math.log(count / 4000)) for piece, count in sorted(scored.items())]

@@ -9,18 +9,15 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-TEXT = """\
-how to grow tomatoes in a small garden and when to water the plants in the summer heat, where to find the best running
-shoes for flat feet, what is the weather in the north this weekend, the cheapest train from the city to the sea, how long
-to boil an egg, how to learn the guitar in thirty days, is there a pharmacy near the station that is open on Sunday, why
-is the sky blue, the name of the song in the film about the lighthouse, chocolate cake without eggs, how to repair
-a leaking tap, opening hours of the city library, the difference between weather and climate, and how to write a letter.
+from texts import ENGLISH
+
+TEXT = (ENGLISH + """\
 Heat exchanger 2024, lithium-ion battery 48V 100Ah, it's 20 °C; we're sure they'll say I'd've won't. WIRELESS CHARGING
 US 10,123,456 B2 and EP 1234567 A1, 3.14159, IPv6 2001:db8::1, H2O2 TiO2 5G. naïve café, größere Förderbänder, éé ñ ü
 リチウムイオン二次電池用の正極活物質 一种基于神经网络的图像识别方法及装置 способ изготовления полупроводниковой
 пластины 한국어 분리막의 제조 방법 👍🏽 😀😀 👩‍👧 != ... -- // (a) [b] "c" {d} <e> a_b  two  spaces   three
 \ttab\tab\n\nlines\n
-""" * 3
+""") * 3
 
 TOKENS = 620
 

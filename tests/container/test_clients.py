@@ -44,7 +44,7 @@ def runtime(demo):
 
 def test_the_paper_cases_client(runtime):
     endpoint_name = "foretype"
-    data = {"input": "amazon"}
+    data = {"input": "amazon", "tolerance": "off"}
 
     response = runtime.invoke_endpoint(EndpointName=endpoint_name, ContentType="application/json", Body=json.dumps(data))
     result = json.loads(response["Body"].read())

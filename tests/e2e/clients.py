@@ -82,7 +82,7 @@ def inference_schema():
 
 
 def batch():
-    texts = [{"input": f"heat {letter}", "suggestions": 2} for letter in "abcdefghijklmnopqrstuvwxyz"]
+    texts = [{"input": f"heat {letter}", "suggestions": 2, "tolerance": "off"} for letter in "abcdefghijklmnopqrstuvwxyz"]
     lines = [json.dumps(text) for text in texts]
     lines[3], lines[7] = "{", '{"inputs": "heat", "parameters": {"max_new_tokens": 3}}'
     content_type, _, text = post("/invocations", "\n".join(lines).encode() + b"\n", "application/jsonlines")
@@ -94,7 +94,7 @@ def batch():
         elif index == 7:
             assert isinstance(answer[0]["generated_text"], str), answer
         else:
-            assert all(each["edits"] or each["text"].startswith(text["input"]) for each in answer["suggestions"]), answer
+            assert all(each["text"].startswith(text["input"]) for each in answer["suggestions"]), answer
 
 
 def sessions():

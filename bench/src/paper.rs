@@ -242,12 +242,13 @@ pub fn own_model(model: &Model, setting: &Setting, context: u32) -> Result<Model
     model.with_bundle(bundle, manifest)
 }
 
-/// Peers by `family-variant`.
+/// Peers by `family-variant`; an empty name is none.
 pub fn wanted(names: &[String]) -> Result<Vec<&'static Peer>> {
     let known = |peer: &Peer| format!("{}-{}", peer.family, peer.variant);
     let all = || PEERS.iter().map(known).collect::<Vec<_>>().join(", ");
     names
         .iter()
+        .filter(|name| !name.is_empty())
         .map(|name| PEERS.iter().find(|peer| known(peer) == *name))
         .map(|found| found.with_context(|| format!("there is no such peer; the peers are {}", all())))
         .collect()

@@ -52,6 +52,11 @@ impl Distribution {
         self.ids.iter().copied().zip(self.log_probs.iter().copied())
     }
 
+    /// Whether a token is one of the best.
+    pub fn lists(&self, token: u32) -> bool {
+        self.ids.contains(&token)
+    }
+
     /// Every token whose log-probability is known, in no particular order.
     pub fn known(&self) -> impl Iterator<Item = (u32, f32)> {
         let row = self.row.iter().flat_map(|row| (0u32..).zip(row.iter().copied()));

@@ -1,9 +1,14 @@
-//! The candidates that a search may expand next, by level (their number of new tokens).
+//! The candidates that a search may expand next, by slot: candidates of a slot compete for the same beams.
 //!
 //! Best first has the least work, one beam after the other. Level by level lets an engine compute a level's beams
 //! together.
+//!
+//! A beam's candidates come as a list, best first. Only the best of each list that is left takes part in the
+//! comparisons, so that the many that are never expanded cost nothing.
 
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use super::candidate::Candidate;
 
@@ -16,50 +21,121 @@ pub enum Order {
     LevelByLevel,
 }
 
-/// Candidates by level. See the module's documentation.
+/// Where a candidate belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Number of new tokens.
+    pub level: usize,
+    /// The kind of beam, such as a reading of the typed text; kinds are numbered from 0.
+    pub kind: usize,
+}
+
+/// The best candidate that is left of a list. Ordered by candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Head {
+    candidate: Candidate,
+    /// Index of the list; none if the candidate came alone.
+    list: Option<usize>,
+    /// The candidate's index in the list.
+    rank: usize,
+}
+
+/// What is left of each list: `[levels][kinds]` heaps.
+#[derive(Clone, Debug, Default)]
+pub struct Heads(Vec<Vec<BinaryHeap<Head>>>);
+
+impl Heads {
+    fn slot(&mut self, Slot { level, kind }: Slot) -> &mut BinaryHeap<Head> {
+        if self.0.len() <= level {
+            self.0.resize_with(level + 1, Vec::new);
+        }
+        let kinds = &mut self.0[level];
+        if kinds.len() <= kind {
+            kinds.resize_with(kind + 1, BinaryHeap::new);
+        }
+        &mut kinds[kind]
+    }
+
+    /// The best candidate of each slot.
+    fn best_of_slots(&self) -> impl Iterator<Item = (Slot, &Head)> {
+        let slots = self.0.iter().enumerate();
+        slots.flat_map(|(level, kinds)| {
+            let heads = kinds.iter().enumerate();
+            heads.filter_map(move |(kind, heap)| Some((Slot { level, kind }, heap.peek()?)))
+        })
+    }
+
+    fn first(&self, order: Order) -> Option<(Slot, Candidate)> {
+        let first = match order {
+            Order::BestFirst => self.best_of_slots().max_by_key(|&(_, head)| head)?,
+            Order::LevelByLevel => self.best_of_slots().max_by_key(|&(slot, head)| (Reverse(slot.level), head))?,
+        };
+        Some((first.0, first.1.candidate))
+    }
+}
+
+/// Candidates by slot. See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Frontier {
-    levels: Vec<BinaryHeap<Candidate>>,
+    lists: Vec<Vec<Candidate>>,
+    heads: Heads,
 }
 
 impl Frontier {
     /// Adds a candidate.
-    pub fn push(&mut self, level: usize, candidate: Candidate) {
-        self.level(level).push(candidate);
+    pub fn push(&mut self, slot: Slot, candidate: Candidate) {
+        self.heads.slot(slot).push(Head { candidate, list: None, rank: 0 });
     }
 
-    /// Reserves memory for `more` candidates of a level.
-    pub fn reserve(&mut self, level: usize, more: usize) {
-        self.level(level).reserve(more);
-    }
-
-    fn level(&mut self, level: usize) -> &mut BinaryHeap<Candidate> {
-        if self.levels.len() <= level {
-            self.levels.resize_with(level + 1, BinaryHeap::new);
+    /// Adds candidates, which are usually in order already.
+    pub fn push_list(&mut self, slot: Slot, mut candidates: Vec<Candidate>) {
+        if !candidates.is_sorted_by(|a, b| a >= b) {
+            candidates.sort_unstable_by(|a, b| b.cmp(a));
         }
-        &mut self.levels[level]
+        let Some(&candidate) = candidates.first() else { return };
+        self.heads.slot(slot).push(Head { candidate, list: Some(self.lists.len()), rank: 0 });
+        self.lists.push(candidates);
     }
 
     /// Log-probability of the best candidate.
     pub fn best(&self) -> Option<f64> {
-        self.levels.iter().filter_map(|level| level.peek()).map(|best| best.joint).reduce(f64::max)
+        self.heads.best_of_slots().map(|(_, head)| head.candidate.joint).reduce(f64::max)
     }
 
-    /// Takes the first candidate, with its level.
-    pub fn pop(&mut self, order: Order) -> Option<(usize, Candidate)> {
-        let heads = self.levels.iter().enumerate().filter_map(|(level, heap)| Some((level, *heap.peek()?)));
-        let (level, _) = match order {
-            Order::BestFirst => heads.max_by(|a, b| a.1.cmp(&b.1))?,
-            Order::LevelByLevel => heads.min_by_key(|&(level, _)| level)?,
-        };
-        Some((level, self.levels[level].pop()?))
+    /// The first candidate, with its slot.
+    pub fn first(&self, order: Order) -> Option<(Slot, Candidate)> {
+        self.heads.first(order)
     }
 
-    /// Drops a level's candidates.
-    pub fn clear(&mut self, level: usize) {
-        if let Some(level) = self.levels.get_mut(level) {
-            level.clear();
+    /// Takes the best candidate of a slot out.
+    pub fn pop(&mut self, slot: Slot) {
+        Self::pop_head(&self.lists, &mut self.heads, slot);
+    }
+
+    /// What is left of each list, to look through without taking anything out: see [`Frontier::next`].
+    pub fn heads(&self) -> Heads {
+        self.heads.clone()
+    }
+
+    /// The next candidate of those that are left in `heads`, with its slot.
+    pub fn next(&self, heads: &mut Heads, order: Order) -> Option<(Slot, Candidate)> {
+        let first = heads.first(order)?;
+        Self::pop_head(&self.lists, heads, first.0);
+        Some(first)
+    }
+
+    fn pop_head(lists: &[Vec<Candidate>], heads: &mut Heads, slot: Slot) {
+        let Some(mut head) = heads.slot(slot).peek_mut() else { return };
+        let rank = head.rank + 1;
+        match head.list.and_then(|list| lists[list].get(rank)) {
+            Some(&candidate) => (head.candidate, head.rank) = (candidate, rank),
+            None => drop(PeekMut::pop(head)),
         }
+    }
+
+    /// Drops a slot's candidates.
+    pub fn clear(&mut self, slot: Slot) {
+        self.heads.slot(slot).clear();
     }
 }
 
@@ -68,21 +144,46 @@ mod tests {
     use super::*;
     use crate::text::TokenId;
 
+    fn candidate(joint: f64) -> Candidate {
+        Candidate { joint, beam: 0, token: Some(TokenId(0)) }
+    }
+
+    fn filled() -> Frontier {
+        let mut frontier = Frontier::default();
+        let slot = |level, kind| Slot { level, kind };
+        frontier.push_list(slot(2, 0), [-3.0, -1.0, -7.0].map(candidate).to_vec());
+        frontier.push_list(slot(2, 0), vec![candidate(-2.5)]);
+        frontier.push_list(slot(2, 1), Vec::new());
+        frontier.push(slot(0, 1), candidate(-5.0));
+        frontier.push(slot(0, 0), candidate(-2.0));
+        frontier.push(slot(1, 0), candidate(-4.0));
+        frontier
+    }
+
     #[test]
     fn both_orders() {
-        let filled = || {
-            let mut frontier = Frontier::default();
-            for (level, joint) in [(2, -1.0), (0, -5.0), (2, -3.0), (0, -2.0), (1, -4.0)] {
-                frontier.push(level, Candidate { joint, beam: 0, token: Some(TokenId(0)) });
-            }
-            frontier
-        };
         let order = |order: Order| -> Vec<f64> {
             let mut frontier = filled();
-            std::iter::from_fn(|| frontier.pop(order)).map(|(_, candidate)| candidate.joint).collect()
+            let taken = std::iter::from_fn(|| {
+                let (slot, candidate) = frontier.first(order)?;
+                frontier.pop(slot);
+                Some(candidate.joint)
+            });
+            taken.collect()
         };
         assert_eq!(filled().best(), Some(-1.0));
-        assert_eq!(order(Order::BestFirst), [-1.0, -2.0, -3.0, -4.0, -5.0]);
-        assert_eq!(order(Order::LevelByLevel), [-2.0, -5.0, -4.0, -1.0, -3.0]);
+        assert_eq!(order(Order::BestFirst), [-1.0, -2.0, -2.5, -3.0, -4.0, -5.0, -7.0]);
+        assert_eq!(order(Order::LevelByLevel), [-2.0, -5.0, -4.0, -1.0, -2.5, -3.0, -7.0]);
+    }
+
+    #[test]
+    fn candidates_are_looked_through_without_taking_them_out() {
+        let mut frontier = filled();
+        let mut heads = frontier.heads();
+        let seen: Vec<f64> =
+            std::iter::from_fn(|| frontier.next(&mut heads, Order::BestFirst)).map(|(_, c)| c.joint).collect();
+        assert_eq!((seen.len(), frontier.best()), (7, Some(-1.0)));
+        frontier.clear(Slot { level: 2, kind: 0 });
+        assert_eq!(frontier.best(), Some(-2.0));
     }
 }

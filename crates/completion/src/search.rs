@@ -17,6 +17,7 @@
 
 mod completions;
 mod corrections;
+mod edit_automaton;
 mod expansion;
 mod levels;
 mod readings;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 use self::corrections::Corrections;
 use self::readings::{MOST_READINGS, Reading};
-use super::frontier::{Frontier, Order};
+use super::frontier::{Frontier, Order, Slot};
 use super::paths::{NodeIndex, Paths, Wanted};
 use super::top_completions::TopCompletions;
 use crate::text::{Method, PathRule, Text};
@@ -112,9 +113,14 @@ struct Truncated {
 #[derive(Clone, Copy, Debug, Default)]
 struct Selected([usize; MOST_READINGS + 1]);
 
+/// The index of a kind of beams: a reading's, or that of corrections.
+fn kind(reading: Option<usize>) -> usize {
+    reading.unwrap_or(MOST_READINGS)
+}
+
 impl Selected {
     fn of(&mut self, reading: Option<usize>) -> &mut usize {
-        &mut self.0[reading.unwrap_or(MOST_READINGS)]
+        &mut self.0[kind(reading)]
     }
 
     /// Beams that begin with a reading.
@@ -332,29 +338,32 @@ impl Search {
             return None;
         }
         loop {
-            let (level, candidate) = self.frontier.pop(order)?;
+            let (slot, candidate) = self.frontier.first(order)?;
+            let level = slot.level;
             if level_waiting.is_some_and(|waiting| waiting != level) {
-                self.frontier.push(level, candidate);
                 return None;
             }
-            if self.completed.threshold().is_some_and(|kth| candidate.joint <= kth) {
-                self.drop_level(level, candidate.joint);
+            let joint = candidate.joint;
+            if self.completed.threshold().is_some_and(|kth| joint <= kth) {
+                self.drop_slot(slot, joint);
                 continue;
             }
+            let reading = self.beams[candidate.beam].prefix.reading;
+            let has_room = self.has_room_at(level, reading);
+            if !has_room && joint <= self.best_dropped {
+                self.frontier.clear(slot);
+                continue;
+            }
+            self.frontier.pop(slot);
             let Some(prefix) = self.extended_prefix(&candidate) else { continue };
-            if !self.has_room_at(level, prefix.reading) {
-                if self.kinds_of_beams().any(|kind| self.has_room_at(level, kind)) {
-                    self.best_dropped = self.best_dropped.max(candidate.joint);
-                } else {
-                    self.drop_level(level, candidate.joint);
-                }
+            if !has_room {
+                self.drop_slot(slot, joint);
                 continue;
             }
             if self.selected.len() <= level {
                 self.selected.resize(level + 1, Selected::default());
             }
-            *self.selected[level].of(prefix.reading) += 1;
-            let joint = candidate.joint;
+            *self.selected[level].of(reading) += 1;
             if self.is_truncated(&candidate, prefix.new_tokens) {
                 self.truncated.push(Truncated { joint, text: prefix.text, reading: prefix.reading });
                 continue;
@@ -366,10 +375,15 @@ impl Search {
         }
     }
 
-    /// Drops the candidates of a level; the best of them has the log-probability `joint`.
-    fn drop_level(&mut self, level: usize, joint: f64) {
+    /// Drops the candidates of a slot; the best of them has the log-probability `joint`.
+    fn drop_slot(&mut self, slot: Slot, joint: f64) {
         self.best_dropped = self.best_dropped.max(joint);
-        self.frontier.clear(level);
+        self.frontier.clear(slot);
+    }
+
+    /// The slot of beams with so many new tokens, of a reading or of corrections.
+    fn slot(level: usize, reading: Option<usize>) -> Slot {
+        Slot { level, kind: kind(reading) }
     }
 
     /// Whether another beam of this level may be selected, of a reading or of a correction. Truncated beams cost
@@ -378,11 +392,6 @@ impl Search {
         let SearchOptions { beams, suggestions, max_new_tokens, .. } = self.options;
         let most = if level < max_new_tokens { beams } else { beams.max(suggestions) };
         *self.selected.get(level).copied().unwrap_or_default().of(reading) < most
-    }
-
-    /// The readings, and the corrections if these are allowed.
-    fn kinds_of_beams(&self) -> impl Iterator<Item = Option<usize>> {
-        (0..self.readings.len()).map(Some).chain(self.typing.is_some().then_some(None))
     }
 }
 

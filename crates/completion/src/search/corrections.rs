@@ -9,13 +9,12 @@
 //! the model expects costs next to nothing here. Steps without an edit are followed only to find edits behind them: the
 //! covering set has the text as it stands, and is never pruned.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-
-use rustc_hash::FxHashSet;
 
 use super::levels::Levels;
 use super::readings::Weight;
-use super::token_filter::{Floor, LENGTHS, Windows};
+use super::token_filter::{Floor, From, TokenFilter};
 use super::token_walk::TokenWalk;
 use super::{Beam, Prefix, Search};
 use crate::candidate::Candidate;
@@ -38,13 +37,8 @@ struct Step {
     alignment: Alignment,
     /// Bytes of the text that are aligned: all but those of an unfinished character.
     aligned: usize,
-}
-
-impl Step {
-    /// Log-probability of the path and of how it was typed so far.
-    fn score(&self, typing: &Typed) -> f64 {
-        self.joint + self.lift - f64::from(self.alignment.cheapest(typing).0)
-    }
+    /// Log-probability of the path and of the cheapest way in which it was typed so far.
+    score: f64,
 }
 
 /// The corrections that were found so far.
@@ -66,6 +60,18 @@ pub(super) struct Corrections {
     exact: Vec<ExactReading>,
 }
 
+impl Corrections {
+    /// The levels that a step's ways have reached.
+    fn reach(&self, typing: &Typed, step: &Step) -> RangeInclusive<usize> {
+        step.alignment.reach(typing).unwrap_or(self.level..=self.level)
+    }
+
+    /// What the tokens behind a step must reach.
+    fn floor(&self, typing: &Typed, step: &Step) -> Floor {
+        Floor::new(&self.levels, self.level, &self.reach(typing, step))
+    }
+}
+
 /// A token that may follow a step.
 struct Extension {
     token: TokenId,
@@ -76,15 +82,15 @@ struct Extension {
 
 /// Tokens that may follow a step, with their log-probabilities.
 struct Extensions<'a> {
-    tokens: Vec<(u32, f32)>,
+    tokens: Vec<(TokenId, f32)>,
     /// Whether they may go on with the text as it stands.
     is_exact: bool,
     floor: &'a Floor,
 }
 
 /// How the text of a step and one more token became the typed text.
-struct Aligned {
-    alignment: Alignment,
+struct Aligned<'a> {
+    alignment: &'a Alignment,
     /// Bytes of the text that are aligned.
     aligned: usize,
 }
@@ -120,7 +126,8 @@ impl Search {
         let levels = Levels::new(best, self.text.channel().beams, self.text.channel().range_nats);
         let alignment = Alignment::start(&typing);
         let mut steps = vec![Vec::new(); typing.len() + 1];
-        steps[0].push(Step { node: Paths::ROOT, joint: 0.0, lift: 0.0, prefix, alignment, aligned: 0 });
+        let score = -f64::from(alignment.cheapest(&typing).0);
+        steps[0].push(Step { node: Paths::ROOT, joint: 0.0, lift: 0.0, prefix, alignment, aligned: 0, score });
         let (selected, repeated) = (Vec::new(), Vec::new());
         self.typing = Some(typing);
         self.corrections =
@@ -141,7 +148,7 @@ impl Search {
             if corrections.level == typing.len() {
                 break true;
             }
-            self.select_steps(&typing, &mut corrections);
+            self.select_steps(&mut corrections);
             if corrections.selected.is_empty() {
                 corrections.level += 1;
                 corrections.expanded = 0;
@@ -158,7 +165,7 @@ impl Search {
             }
         };
         if ended {
-            self.end_corrections(&typing, corrections);
+            self.end_corrections(corrections);
         } else {
             self.corrections = Some(corrections);
         }
@@ -167,13 +174,13 @@ impl Search {
     }
 
     /// Selects the steps of the level that are expanded next.
-    fn select_steps(&mut self, typing: &Typed, corrections: &mut Corrections) {
+    fn select_steps(&mut self, corrections: &mut Corrections) {
         let (beams, level) = (self.text.channel().beams, corrections.level);
         let mut steps = std::mem::take(&mut corrections.steps[level]);
-        steps.sort_by(|a, b| b.score(typing).total_cmp(&a.score(typing)));
+        steps.sort_by(|a, b| b.score.total_cmp(&a.score));
         let worst = corrections.levels.floor(level);
         for step in steps {
-            let (score, depth) = (step.score(typing), self.paths.depth(step.node));
+            let (score, depth) = (step.score, self.paths.depth(step.node));
             if score < worst || corrections.expanded == beams || depth > self.options.context {
                 self.best_dropped = self.best_dropped.max(score);
             } else {
@@ -184,7 +191,7 @@ impl Search {
     }
 
     /// Makes beams of the readings.
-    fn end_corrections(&mut self, typing: &Typed, mut corrections: Corrections) {
+    fn end_corrections(&mut self, mut corrections: Corrections) {
         let positive = log_sum(corrections.readings.iter().copied());
         let negative = log_sum(corrections.repeated.iter().copied());
         self.readings_log_prob = positive + (-(negative - positive).exp()).ln_1p();
@@ -192,9 +199,9 @@ impl Search {
         let best = corrections.levels.best_of_all();
         let Some(mut readings) = corrections.steps.pop() else { return };
         readings.retain(|reading| !self.text.blocks(&reading.prefix.text, false));
-        readings.sort_by(|a, b| b.score(typing).total_cmp(&a.score(typing)));
+        readings.sort_by(|a, b| b.score.total_cmp(&a.score));
         for (rank, reading) in readings.into_iter().enumerate() {
-            let joint = reading.score(typing);
+            let joint = reading.score;
             if rank >= beams || joint < best - range || self.paths.depth(reading.node) > self.options.context {
                 self.best_dropped = self.best_dropped.max(joint);
                 continue;
@@ -204,22 +211,25 @@ impl Search {
             let prefix = Prefix { new_tokens, ..reading.prefix };
             let beam = self.beams.len();
             self.beams.push(Beam { node: reading.node, joint, prefix });
-            self.frontier.push(new_tokens, Candidate { joint, beam, token: None });
+            self.frontier.push(Self::slot(new_tokens, None), Candidate { joint, beam, token: None });
         }
     }
 
     /// Completes queries that end behind a step, and extends it by the tokens that fit without one more edit. Returns
-    /// those tokens, sorted.
+    /// those that are probable enough, sorted.
     fn extend_by_fitting(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step) -> Vec<TokenId> {
         let Some(next) = self.paths.next(step.node).cloned() else { return Vec::new() };
         self.end_step(step, &next);
         let start = step.joint + step.lift;
         let is_exact = step.alignment.is_as_typed() || step.alignment.is_plain();
-        let floor = Floor::new(&corrections.levels, corrections.level);
-        let fitting = self.fitting_tokens(typing, step, start - floor.least);
+        let floor = corrections.floor(typing, step);
         let lowest = f64::from(step.alignment.cheapest(typing).0) + floor.least - start;
-        let known = fitting.iter().filter_map(|token| Some((token.0, next.log_prob(token.0)?)));
-        let tokens = known.filter(|&(_, log_prob)| f64::from(log_prob) >= lowest).collect();
+        let fitting = self.fitting_tokens(typing, step, start - floor.least);
+        let known = fitting.into_iter().filter_map(|token| Some((token, next.log_prob(token.0)?)));
+        let mut tokens: Vec<_> = known.filter(|&(_, log_prob)| f64::from(log_prob) >= lowest).collect();
+        tokens.sort_unstable_by_key(|&(token, _)| token);
+        tokens.dedup_by_key(|&mut (token, _)| token);
+        let fitting = tokens.iter().map(|&(token, _)| token).collect();
         self.extend_by(typing, corrections, step, Extensions { tokens, is_exact, floor: &floor });
         fitting
     }
@@ -246,58 +256,55 @@ impl Search {
         fitting: &[TokenId],
     ) {
         let least_edit = f64::from(typing.costs.least_edit());
-        let start = step.score(typing) - least_edit;
-        let windows = Windows::new(typing, corrections.level, f64::from(typing.costs.least_loss()));
+        let start = step.score - least_edit;
         let text = Arc::clone(&self.text);
-        let is_near = |token: TokenId, log_prob: f32, floor: &Floor| {
-            let length = text.token_length(token).min(LENGTHS - 1);
-            let missing = floor.by_length[length] - start - f64::from(log_prob);
-            missing <= 0.0
-                && windows.loss(text.folded(), token, length) <= least_edit - missing
-                && fitting.binary_search(&token).is_err()
-        };
-        let floor = Floor::new(&corrections.levels, corrections.level);
+        let (reach, skips_space) = (corrections.reach(typing, step), self.has_added_space(step));
+        let from = From { alignment: &step.alignment, level: corrections.level, reach, score: step.score, skips_space };
+        let filter = TokenFilter::new(text.folded(), typing, &from);
+        let is_new = |token: &TokenId| fitting.binary_search(token).is_err();
+        let floor = corrections.floor(typing, step);
         let most = next.best().map(|(_, log_prob)| log_prob).fold(f32::NEG_INFINITY, f32::max);
         self.best_dropped = self.best_dropped.max((start + f64::from(most)).min(floor.most));
-        let tokens = next.best().filter(|&(token, p)| is_near(TokenId(token), p, &floor)).collect();
+        let best = next.best().map(|(token, log_prob)| (TokenId(token), log_prob));
+        let near = best.filter(|&(token, log_prob)| filter.may_reach(&floor, token, log_prob));
+        let tokens = near.filter(|(token, _)| is_new(token)).collect();
         self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
         let Some(bound) = next.unlisted_bound() else { return };
-        let floor = Floor::new(&corrections.levels, corrections.level);
+        let floor = corrections.floor(typing, step);
         let highest = start + f64::from(bound);
         self.best_dropped = self.best_dropped.max(highest.min(floor.most));
         if highest < floor.least {
             return;
         }
         let Some(row) = next.row() else { return };
-        let listed: FxHashSet<u32> = next.best().map(|(token, _)| token).collect();
         let least = (floor.least - start) as f32;
-        // In the order of their bytes, in which they are aligned.
-        let unlisted = text.tokens_in_order().filter_map(|token| Some((token.0, *row.get(token.0 as usize)?)));
-        let unlisted = unlisted.filter(|&(token, p)| {
-            p >= least && p <= bound && is_near(TokenId(token), p, &floor) && !listed.contains(&token)
-        });
-        let tokens = unlisted.collect();
+        let mut tokens = Vec::new();
+        filter.find(&floor, row, least..=bound, &mut tokens);
+        tokens.retain(|(token, _)| is_new(token) && !next.lists(token.0));
         self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
     }
 
     /// The tokens that go on with what was typed without one more edit, from any place that the step's alignment has
-    /// reached for at most `budget` nats.
+    /// reached for at most `budget` nats. Some come twice.
     fn fitting_tokens(&self, typing: &Typed, step: &Step, budget: f64) -> Vec<TokenId> {
         let folded = self.text.folded();
         let mut tokens = Vec::new();
         let mut rest = String::new();
-        let reached: Vec<(usize, f32)> = step.alignment.reached(typing).collect();
-        for (level, _) in reached.into_iter().filter(|&(_, cost)| f64::from(cost) <= budget) {
+        for (level, _) in step.alignment.reached(typing).filter(|&(_, cost)| f64::from(cost) <= budget) {
             rest.clear();
+            rest.extend(self.has_added_space(step).then_some(' '));
             rest.extend(&typing.folded.characters[level..]);
             tokens.extend(folded.fitting(rest.as_bytes()));
             if !rest.is_ascii() || step.aligned < step.prefix.text.len() {
                 tokens.extend(folded.parts());
             }
         }
-        tokens.sort_unstable();
-        tokens.dedup();
         tokens
+    }
+
+    /// Whether the tokens behind a step begin with a space that the tokenizer put before the text.
+    fn has_added_space(&self, step: &Step) -> bool {
+        self.adds_space && step.node == Paths::ROOT
     }
 
     /// Expands a step whose text is a reading already, though a longer one may be a cheaper one.
@@ -309,13 +316,13 @@ impl Search {
         next: &Distribution,
         fitting: &[TokenId],
     ) {
-        let floor = Floor::new(&corrections.levels, corrections.level);
-        let start = step.score(typing);
+        let floor = corrections.floor(typing, step);
+        let start = step.score;
         let bound = next.unlisted_bound().map_or(f64::NEG_INFINITY, f64::from);
         self.best_dropped = self.best_dropped.max((start + bound).min(floor.most));
-        let is_near = |log_prob: f32| start + f64::from(log_prob) >= floor.least;
-        let is_new = |token: u32| fitting.binary_search(&TokenId(token)).is_err();
-        let tokens = next.known().filter(|&(token, log_prob)| is_near(log_prob) && is_new(token)).collect();
+        let near = next.known().filter(|&(_, log_prob)| start + f64::from(log_prob) >= floor.least);
+        let near = near.map(|(token, log_prob)| (TokenId(token), log_prob));
+        let tokens = near.filter(|(token, _)| fitting.binary_search(token).is_err()).collect();
         self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
     }
 
@@ -326,15 +333,17 @@ impl Search {
         let budget = (step.joint + step.lift + f64::from(most) - floor.least) as f32;
         let text = Arc::clone(&self.text);
         let is_whole = step.aligned == step.prefix.text.len();
-        tokens.sort_unstable_by_key(|&(token, _)| text.place(TokenId(token)));
+        tokens.sort_unstable_by_key(|&(token, _)| text.place(token));
         let mut walk = TokenWalk::new(typing, step.alignment, budget);
         for (token, log_prob) in tokens {
-            let extension = Extension { token: TokenId(token), log_prob, is_exact };
+            let extension = Extension { token, log_prob, is_exact };
             let Some(bytes) = self.token_bytes(step.node == Paths::ROOT, extension.token) else { continue };
+            let joined;
             let aligned = if is_whole {
                 walk.align(bytes).map(|(alignment, length)| (alignment, step.aligned + length))
             } else {
-                self.align(typing, step, bytes, budget)
+                joined = self.align(typing, step, bytes, budget);
+                joined.as_ref().map(|(alignment, aligned)| (alignment, *aligned))
             };
             if let Some((alignment, aligned)) = aligned {
                 self.extend_step(corrections, typing, step, extension, Aligned { alignment, aligned });
@@ -371,7 +380,7 @@ impl Search {
         typing: &Typed,
         step: &Step,
         extension: Extension,
-        aligned: Aligned,
+        aligned: Aligned<'_>,
     ) {
         let Extension { token, log_prob, is_exact } = extension;
         let Aligned { alignment: longer, aligned } = aligned;
@@ -388,22 +397,30 @@ impl Search {
         if before == b' ' && bytes.first() == Some(&b' ') {
             return;
         }
-        let Some(rule) = self.text.follow(&prefix.rule, token) else { return };
         let joint = step.joint + f64::from(log_prob);
-        if longer.finished().is_some() && self.has_reading(&prefix.text, bytes) {
+        let is_repeated = longer.finished().is_some() && self.has_reading(&prefix.text, bytes);
+        let lift = match exact {
+            Some(exact) if !is_repeated => corrections.exact[exact].lift(prefix.text.len() + bytes.len(), joint),
+            _ => step.lift,
+        };
+        let (cost, level) = longer.cheapest(typing);
+        let score = joint + lift - f64::from(cost);
+        let level = level.max(corrections.level);
+        let is_low = score < corrections.levels.floor(level);
+        if is_low && !is_repeated && score <= self.best_dropped {
+            return;
+        }
+        let Some(rule) = self.text.follow(&prefix.rule, token) else { return };
+        if is_repeated {
             // The covering set has it, and a step before it may have been a reading.
             corrections.repeated.extend(alignment.finished().map(|before| joint + step.lift - f64::from(before.cost)));
             return;
         }
-        let text = [&prefix.text[..], bytes].concat();
-        let lift = exact.map_or(step.lift, |exact| corrections.exact[exact].lift(text.len(), joint));
-        let (cost, level) = longer.cheapest(typing);
-        let score = joint + lift - f64::from(cost);
-        let level = level.max(corrections.level);
-        if score < corrections.levels.floor(level) {
+        if is_low {
             self.best_dropped = self.best_dropped.max(score);
             return;
         }
+        let text = [&prefix.text[..], bytes].concat();
         if let Some(finished) = longer.finished() {
             // What this path has more than the one before it.
             let before = alignment.finished().map_or(0.0, |before| f64::from(-before.cost).exp());
@@ -413,6 +430,6 @@ impl Search {
         corrections.levels.add(level, score);
         let node = self.paths.child(step.node, token);
         let prefix = Prefix { rule, text, new_tokens: 0, reading: None };
-        corrections.steps[level].push(Step { node, joint, lift, prefix, alignment: longer, aligned });
+        corrections.steps[level].push(Step { node, joint, lift, prefix, alignment: *longer, aligned, score });
     }
 }

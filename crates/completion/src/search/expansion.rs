@@ -13,19 +13,23 @@ impl Search {
         let beam = &self.beams[beam_index];
         // Every extension is new: a beam's text covers what was typed.
         let level = beam.prefix.new_tokens + 1;
+        let reading = beam.prefix.reading;
+        // What is no more probable than this can't be expanded, or changes nothing.
+        let full = if self.has_room_at(level, reading) { f64::NEG_INFINITY } else { self.best_dropped };
+        let least = self.completed.threshold().map_or(full, |kth| full.max(kth));
         let mut ending = f64::NEG_INFINITY;
-        self.frontier.reserve(level, next.best().len());
+        let mut candidates = Vec::with_capacity(next.best().len());
         for (id, log_prob) in next.best() {
             let joint = beam.joint + f64::from(log_prob);
             match self.text.role(TokenId(id)) {
                 Role::End => ending = log_add(ending, joint),
-                Role::Text if self.completed.threshold().is_none_or(|kth| joint > kth) => {
-                    let candidate = Candidate { joint, beam: beam_index, token: Some(TokenId(id)) };
-                    self.frontier.push(level, candidate);
+                Role::Text if joint > least => {
+                    candidates.push(Candidate { joint, beam: beam_index, token: Some(TokenId(id)) });
                 }
                 Role::Text | Role::Never => {}
             }
         }
+        self.frontier.push_list(Self::slot(level, reading), candidates);
         if let Some(bound) = next.unlisted_bound() {
             self.best_dropped = self.best_dropped.max(beam.joint + f64::from(bound));
         }

@@ -126,7 +126,7 @@ impl Search {
             let raise = lift - cost;
             for mut candidate in candidates {
                 candidate.joint += raise;
-                self.frontier.push(self.level(&candidate), candidate);
+                self.frontier.push(Self::slot(self.level(&candidate), Some(index)), candidate);
             }
         }
     }

@@ -130,12 +130,11 @@ impl Search {
         count: usize,
         likely: impl Fn(usize, &Candidate) -> bool,
     ) -> Vec<NodeIndex> {
-        let mut examined = Vec::new();
+        let mut heads = self.frontier.heads();
         let mut nodes = Vec::new();
-        while nodes.len() < count && examined.len() < EXAMINED_PER_REQUEST * count {
-            let Some((level, candidate)) = self.frontier.pop(order) else { break };
-            examined.push((level, candidate));
-            if !likely(level, &candidate) || self.completed.threshold().is_some_and(|kth| candidate.joint <= kth) {
+        for _ in 0..EXAMINED_PER_REQUEST * count {
+            let Some((slot, candidate)) = self.frontier.next(&mut heads, order) else { break };
+            if !likely(slot.level, &candidate) || self.completed.threshold().is_some_and(|kth| candidate.joint <= kth) {
                 break;
             }
             let Some(prefix) = self.extended_prefix(&candidate) else { continue };
@@ -143,11 +142,13 @@ impl Search {
                 continue;
             }
             let node = self.node(&candidate);
-            if !nodes.contains(&node) && self.has_room_at(level, prefix.reading) && self.is_unknown(node) {
+            if !nodes.contains(&node) && self.has_room_at(slot.level, prefix.reading) && self.is_unknown(node) {
                 nodes.push(node);
+                if nodes.len() == count {
+                    break;
+                }
             }
         }
-        examined.into_iter().for_each(|(level, candidate)| self.frontier.push(level, candidate));
         nodes
     }
 }

@@ -1,20 +1,28 @@
-//! Which tokens are worth an alignment: those that are probable enough for where they lead, and that aren't made of
-//! characters that nobody typed.
+//! Which tokens are worth an alignment: those that are probable enough for where one more edit leads.
 
+use std::ops::RangeInclusive;
+
+use super::edit_automaton::{EditAutomaton, LONGEST};
 use super::levels::Levels;
 use crate::text::TokenId;
-use crate::text::folded_tokens::{CharacterSet, FIRST, FoldedTokens, character_set};
+use crate::text::folded_tokens::{ClassSet, FoldedTokens, Letters, set_of};
 use crate::typing::Typed;
+use crate::typing::alignment::{Alignment, MOST_EDITS};
 
-/// A token may end so many characters before or behind where its length says.
-const MOST_EDITS: usize = 2;
 /// Token lengths, in characters, that are told apart.
-pub(super) const LENGTHS: usize = 32;
+const LENGTHS: usize = 32;
+
+/// Most levels between those of a step's cheapest way and of its furthest one.
+const SPREAD: usize = 2 * MOST_EDITS;
+/// Levels from the step's on that are told apart.
+const LEVELS: usize = LENGTHS + SPREAD + MOST_EDITS;
 
 /// The log-probabilities that a step's tokens must reach to be followed.
 pub(super) struct Floor {
-    /// By a token's length in characters: the log-probability of the path that it leads to, less the cost of its edits.
-    pub(super) by_length: [f64; LENGTHS],
+    /// By levels from the step's on: the log-probability of the path that leads there, less the cost of its edits.
+    levels: [f64; LEVELS],
+    /// By a token's length in characters: the lowest of the levels that it may lead to.
+    by_length: [f64; LENGTHS],
     /// The lowest of them.
     pub(super) least: f64,
     /// The highest of them.
@@ -22,47 +30,138 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// The floor for steps at `level`.
-    pub(super) fn new(levels: &Levels, level: usize) -> Self {
-        let last = levels.last();
-        let lowest = |from: usize, to: usize| (from..=to).map(|at| levels.floor(at)).fold(f64::INFINITY, f64::min);
+    /// The floor for steps at `level` whose ways have reached the levels of `reach`.
+    pub(super) fn new(levels: &Levels, level: usize, reach: &RangeInclusive<usize>) -> Self {
+        let left = levels.last() - level;
+        let floors: [f64; LEVELS] = std::array::from_fn(|behind| levels.floor(level + behind.min(left)));
+        let lowest = |floors: &[f64]| floors.iter().copied().fold(f64::INFINITY, f64::min);
+        let beyond = (level + LEVELS..=levels.last()).map(|at| levels.floor(at)).fold(f64::INFINITY, f64::min);
         let by_length = std::array::from_fn(|length| {
-            let from = (level + length).saturating_sub(MOST_EDITS).clamp(level, last);
-            let to = if length + 1 == LENGTHS { last } else { (level + length + MOST_EDITS).min(last) };
-            lowest(from, to)
+            let from = (reach.start() + length).saturating_sub(MOST_EDITS + level);
+            match length + 1 {
+                LENGTHS => lowest(&floors[from..]).min(beyond),
+                _ => lowest(&floors[from..=reach.end() + length + MOST_EDITS - level]),
+            }
         });
-        let least = by_length.iter().copied().fold(f64::INFINITY, f64::min);
         let most = by_length.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        Self { by_length, least, most }
+        Self { levels: floors, by_length, least: lowest(&by_length), most }
     }
 }
 
-/// The characters that were typed behind a level: what a token without them costs at least.
-pub(super) struct Windows {
+/// Finds the tokens that may follow a step with one more edit. See the module's documentation.
+pub(super) struct TokenFilter<'a> {
+    folded: &'a FoldedTokens,
+    automaton: EditAutomaton,
+    /// The step's level.
+    level: usize,
+    /// The step's log-probability.
+    score: f64,
+    least_edit: f64,
     /// By a token's length in characters: the typed characters that it may stand for; all where it may reach beyond
     /// what was typed.
-    by_length: [CharacterSet; LENGTHS],
-    /// The typed characters that a token's first characters may stand for.
-    first: CharacterSet,
-    /// The cheapest edit that leaves out or replaces a character.
-    least_loss: f64,
+    windows: [ClassSet; LENGTHS],
+    /// Whether the tokenizer put a space before the text, which a first token has and which wasn't typed.
+    skips_space: bool,
+    /// Whether the characters of the typed text fold to one each. If not, they can't be counted.
+    is_simple: bool,
 }
 
-impl Windows {
-    pub(super) fn new(typing: &Typed, level: usize, least_loss: f64) -> Self {
-        let from = level.saturating_sub(MOST_EDITS);
-        let window = |length: usize| {
-            let to = level + length + MOST_EDITS;
-            let typed = typing.folded.characters.get(from..to);
-            typed.map_or(CharacterSet::MAX, |typed| typed.iter().fold(0, |set, &c| set | character_set(c)))
+/// The step whose tokens are looked for.
+pub(super) struct From<'a> {
+    pub(super) alignment: &'a Alignment,
+    pub(super) level: usize,
+    /// The levels that its ways have reached.
+    pub(super) reach: RangeInclusive<usize>,
+    pub(super) score: f64,
+    pub(super) skips_space: bool,
+}
+
+impl<'a> TokenFilter<'a> {
+    pub(super) fn new(folded: &'a FoldedTokens, typed: &Typed, from: &From<'_>) -> Self {
+        let From { alignment, level, ref reach, score, skips_space } = *from;
+        let characters = &typed.folded.characters[reach.start().saturating_sub(MOST_EDITS)..];
+        let ahead = MOST_EDITS + reach.end() - (typed.len() - characters.len());
+        let mut window = characters.get(..ahead).map_or(ClassSet::MAX, set_of);
+        let windows = std::array::from_fn(|length| {
+            let before = window;
+            window |= characters.get(ahead + length).map_or(ClassSet::MAX, |&next| set_of(&[next]));
+            before
+        });
+        let automaton = EditAutomaton::new(typed, alignment);
+        let (least_edit, is_simple) = (f64::from(typed.costs.least_edit()), typed.is_simple);
+        Self { folded, automaton, level, score, least_edit, windows, skips_space, is_simple }
+    }
+
+    /// Adds the tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range.
+    /// `row` has the log-probabilities of the whole vocabulary.
+    pub(super) fn find(
+        &self,
+        floor: &Floor,
+        row: &[f32],
+        probable: RangeInclusive<f32>,
+        found: &mut Vec<(TokenId, f32)>,
+    ) {
+        const CHUNK: usize = 256;
+        for (first, chunk) in (0..).step_by(CHUNK).zip(row.chunks(CHUNK)) {
+            // Without a branch: about as many are probable enough as are not.
+            let (mut places, mut count) = ([0u8; CHUNK], 0);
+            for (place, log_prob) in chunk.iter().enumerate() {
+                places[count] = place as u8;
+                count += usize::from(probable.contains(log_prob));
+            }
+            for &place in &places[..count] {
+                let (token, log_prob) = (TokenId(first + u32::from(place)), chunk[usize::from(place)]);
+                if self.may_reach(floor, token, log_prob) {
+                    found.push((token, log_prob));
+                }
+            }
+        }
+    }
+
+    /// Whether a token may lead to a step that reaches the floor. Tokens that need no edit may be among them.
+    pub(super) fn may_reach(&self, floor: &Floor, token: TokenId, log_prob: f32) -> bool {
+        let joint = self.score + f64::from(log_prob);
+        let Some(letters) = self.folded.letters(token).filter(|_| self.is_simple) else {
+            return joint - self.least_edit >= floor.least;
         };
-        Self { by_length: std::array::from_fn(window), first: window(FIRST), least_loss }
+        let length = letters.classes.len().min(LENGTHS - 1);
+        let nats = joint - floor.by_length[length];
+        if nats < self.least_edit {
+            return false;
+        }
+        let edits = if nats < 2.0 * self.least_edit { 1 } else { MOST_EDITS };
+        // Each edit accounts for one character that wasn't typed.
+        let mut missing = letters.set & !self.windows[length];
+        for _ in 0..edits {
+            missing &= missing.wrapping_sub(1);
+        }
+        (missing == 0 || self.skips_space) && self.may_be_typed(floor, joint, letters, edits)
     }
 
-    /// What the characters of a token that were not typed cost at least.
-    pub(super) fn loss(&self, folded: &FoldedTokens, token: TokenId, length: usize) -> f64 {
-        let missing = (folded.letters(token) & !self.by_length[length]).count_ones();
-        let first = (folded.first_letters(token) & !self.first).count_ones();
-        f64::from(missing.max(first)) * self.least_loss
+    /// Whether some way to have typed a token with so many edits leads to a level whose floor is reached.
+    fn may_be_typed(&self, floor: &Floor, joint: f64, letters: Letters<'_>, edits: usize) -> bool {
+        let Letters { mut classes, starts_with_space, .. } = letters;
+        if classes.len() > LONGEST {
+            return true;
+        }
+        if self.skips_space && starts_with_space {
+            classes = &classes[1..];
+        }
+        let states = self.automaton.run(classes, edits);
+        states.into_iter().zip(self.automaton.costs()).any(|(mut states, &cost)| {
+            let joint = joint - f64::from(cost);
+            while states != 0 {
+                let behind = self.automaton.level(states.trailing_zeros()).saturating_sub(self.level);
+                if joint >= floor.levels.get(behind).copied().unwrap_or(floor.least) {
+                    return true;
+                }
+                states &= states - 1;
+            }
+            false
+        })
     }
 }
+
+#[cfg(test)]
+#[path = "token_filter_tests.rs"]
+mod tests;

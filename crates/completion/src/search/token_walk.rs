@@ -25,7 +25,7 @@ impl<'a> TokenWalk<'a> {
 
     /// The alignment behind a token and the bytes of the token's whole characters; `None` if no alignment is left.
     /// Fastest if tokens come in the order of their bytes.
-    pub(super) fn align(&mut self, bytes: &[u8]) -> Option<(Alignment, usize)> {
+    pub(super) fn align(&mut self, bytes: &[u8]) -> Option<(&Alignment, usize)> {
         let common = bytes.iter().zip(&self.last).take_while(|(a, b)| a == b).count();
         if self.dead.is_some_and(|dead| dead <= common) {
             return None;
@@ -36,9 +36,10 @@ impl<'a> TokenWalk<'a> {
         }
         self.last.clear();
         self.last.extend_from_slice(bytes);
-        let (mut length, mut alignment) = self.prefixes.last().copied().unwrap_or((0, self.start));
+        let mut length = self.prefixes.last().map_or(0, |(length, _)| *length);
         let whole = bytes[length..].utf8_chunks().next().map_or("", |chunk| chunk.valid());
         for character in whole.chars() {
+            let mut alignment = self.prefixes.last().map_or(self.start, |(_, alignment)| *alignment);
             alignment.push(self.typed, character, self.budget);
             length += character.len_utf8();
             if alignment.is_dead() {
@@ -47,7 +48,7 @@ impl<'a> TokenWalk<'a> {
             }
             self.prefixes.push((length, alignment));
         }
-        Some((alignment, length))
+        Some((self.prefixes.last().map_or(&self.start, |(_, alignment)| alignment), length))
     }
 }
 
@@ -68,7 +69,12 @@ mod tests {
             let mut alone = Alignment::start(&typed);
             let whole = alone.push_bytes(&typed, &[], token, 16.0);
             let expected = (!alone.is_dead()).then_some((alone, whole));
-            assert_eq!(walk.align(token), expected, "{}", String::from_utf8_lossy(token));
+            assert_eq!(
+                walk.align(token).map(|(alignment, whole)| (*alignment, whole)),
+                expected,
+                "{}",
+                String::from_utf8_lossy(token)
+            );
         }
     }
 }

@@ -1,24 +1,48 @@
-//! The tokens by their folded forms: which of them spell a part of a folded text, and which can't within a given cost.
+//! The tokens by their folded forms: which of them spell a part of a folded text, and which characters each has.
 //!
 //! This module knows nothing of alignments: it only says which tokens are worth one.
 
 use super::vocabulary::{TokenId, Vocabulary};
-use crate::typing::fold::fold;
+use crate::typing::fold::{fold, folded};
 
-/// Characters at a token's beginning that [`FoldedTokens::first_letters`] covers.
-pub const FIRST: usize = 4;
+/// Number of classes of characters.
+pub const CLASSES: usize = 64;
 
-/// A set of characters: a bit for each letter and digit, and some that other characters share.
-pub type CharacterSet = u64;
+/// A set of classes of characters: a bit for each.
+pub type ClassSet = u64;
 
-/// The set of one folded character.
-pub fn character_set(character: char) -> CharacterSet {
-    let bit = match character {
-        'a'..='z' => u32::from(character) - u32::from('a'),
-        '0'..='9' => 26 + u32::from(character) - u32::from('0'),
-        other => 36 + u32::from(other) % 28,
-    };
-    1 << bit
+/// The class of a folded character, below [`CLASSES`]: letters and digits have one each, others share some.
+pub fn class_of(character: char) -> u8 {
+    match character {
+        'a'..='z' => character as u8 - b'a',
+        '0'..='9' => 26 + (character as u8 - b'0'),
+        other => 36 + (u32::from(other) % 28) as u8,
+    }
+}
+
+/// The set of some folded characters' classes.
+pub fn set_of(characters: &[char]) -> ClassSet {
+    characters.iter().fold(0, |set, &character| set | 1 << class_of(character))
+}
+
+/// The characters of a token of which each folds to one character.
+#[derive(Clone, Copy, Debug)]
+pub struct Letters<'a> {
+    /// The class of each folded character.
+    pub classes: &'a [u8],
+    /// The set of them.
+    pub set: ClassSet,
+    /// Whether the first character is a space.
+    pub starts_with_space: bool,
+}
+
+/// Where [`FoldedTokens::classes`] has a token.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    set: ClassSet,
+    start: u32,
+    length: u16,
+    starts_with_space: bool,
 }
 
 /// A vocabulary's tokens in folded form, sorted, so that tokens that fit a typed text are found without a scan.
@@ -28,28 +52,34 @@ pub struct FoldedTokens {
     sorted: Vec<(Box<[u8]>, TokenId)>,
     /// Tokens that begin or end inside a character.
     parts: Vec<TokenId>,
-    /// Each token's folded characters, and those of its first [`FIRST`] characters. `[vocab]`
-    letters: Vec<(CharacterSet, CharacterSet)>,
+    /// The classes of all tokens' characters.
+    classes: Vec<u8>,
+    /// Where each token's classes are; none if a character doesn't fold to one. `[vocab]`
+    places: Vec<Option<Place>>,
 }
 
 impl FoldedTokens {
     /// Folds every token of a vocabulary.
     pub fn new(vocabulary: &Vocabulary) -> Self {
-        let (mut sorted, mut parts) = (Vec::new(), Vec::new());
-        let mut letters = vec![(0, 0); vocabulary.len()];
+        let (mut sorted, mut parts, mut classes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut places = vec![None; vocabulary.len()];
         for token in (0..vocabulary.len() as u32).map(TokenId) {
             let Some(bytes) = vocabulary.bytes(token) else { continue };
             let Ok(text) = std::str::from_utf8(bytes) else {
                 parts.push(token);
                 continue;
             };
-            let folded = fold(text);
-            let set = |characters: &mut dyn Iterator<Item = char>| characters.fold(0, |set, c| set | character_set(c));
-            letters[token.0 as usize] = (set(&mut folded.chars()), set(&mut folded.chars().take(FIRST)));
-            sorted.push((folded.into_bytes().into_boxed_slice(), token));
+            if text.chars().all(|character| folded(character).count() == 1) {
+                let start = classes.len();
+                classes.extend(text.chars().flat_map(folded).map(class_of));
+                let set = classes[start..].iter().fold(0, |set, class| set | 1 << class);
+                let (length, starts_with_space) = ((classes.len() - start) as u16, text.starts_with(' '));
+                places[token.0 as usize] = Some(Place { set, start: start as u32, length, starts_with_space });
+            }
+            sorted.push((fold(text).into_bytes().into_boxed_slice(), token));
         }
         sorted.sort_unstable();
-        Self { sorted, parts, letters }
+        Self { sorted, parts, classes, places }
     }
 
     /// The tokens whose folded form `text` begins with, or that begin with `text`.
@@ -84,14 +114,11 @@ impl FoldedTokens {
         &self.parts
     }
 
-    /// The folded characters of a token; none of one that begins or ends inside a character.
-    pub fn letters(&self, token: TokenId) -> CharacterSet {
-        self.letters.get(token.0 as usize).map_or(0, |letters| letters.0)
-    }
-
-    /// The folded characters among the token's first [`FIRST`].
-    pub fn first_letters(&self, token: TokenId) -> CharacterSet {
-        self.letters.get(token.0 as usize).map_or(0, |letters| letters.1)
+    /// The characters of a token; `None` if one of them doesn't fold to one character, or isn't whole.
+    pub fn letters(&self, token: TokenId) -> Option<Letters<'_>> {
+        let Place { set, start, length, starts_with_space } = (*self.places.get(token.0 as usize)?)?;
+        let classes = &self.classes[start as usize..start as usize + usize::from(length)];
+        Some(Letters { classes, set, starts_with_space })
     }
 }
 
@@ -115,8 +142,12 @@ mod tests {
         assert_eq!(fitting("e"), [4, 5]);
         assert_eq!(fitting("y"), [] as [u32; 0]);
         assert_eq!(folded.parts(), [TokenId(7)]);
-        let set = |text: &str| text.chars().fold(0, |set, c| set | character_set(c));
-        assert_eq!(folded.letters(TokenId(3)), set("heatr"));
-        assert_eq!(folded.first_letters(TokenId(3)), set("heat"));
+        let letters = |token: u32| folded.letters(TokenId(token));
+        let heater = letters(3).unwrap();
+        assert_eq!(heater.classes, "heater".chars().map(class_of).collect::<Vec<_>>());
+        assert_eq!(heater.set, set_of(&['a', 'e', 'h', 'r', 't']));
+        assert!(letters(4).is_some() && letters(7).is_none());
+        let ligature = Vocabulary::from_tokens(std::iter::once((TokenId(0), Some("ﬁ".into()))));
+        assert!(FoldedTokens::new(&ligature).letters(TokenId(0)).is_none());
     }
 }

@@ -107,8 +107,6 @@ pub struct Text {
     tokenizer: Tokenizer,
     /// The role of each token. `[vocab]`
     roles: Vec<Role>,
-    /// Number of characters of each token. `[vocab]`
-    lengths: Vec<u16>,
     prompt: Vec<TokenId>,
     blocklist: Option<Blocklist>,
     channel: Channel,
@@ -181,13 +179,9 @@ impl Text {
         };
         let tokens = (0..vocabulary.len() as u32).map(TokenId);
         let roles = tokens.map(|token| role(vocabulary.bytes(token), ends.contains(&token))).collect();
-        let characters = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte & 0xc0 != 0x80).count() as u16;
-        let tokens = (0..vocabulary.len() as u32).map(TokenId);
-        let lengths = tokens.map(|token| vocabulary.bytes(token).map_or(0, characters)).collect();
         let (prompt, channel) = (vec![start], Channel::default());
         let mut text = Self {
             roles,
-            lengths,
             vocabulary,
             tokenizer,
             prompt,
@@ -228,11 +222,6 @@ impl Text {
         self.vocabulary.place(token)
     }
 
-    /// The tokens that have bytes, in the order of these.
-    pub fn tokens_in_order(&self) -> impl Iterator<Item = TokenId> {
-        self.vocabulary.in_order().map(|(token, _)| token)
-    }
-
     /// How words are spelled that the model doesn't know.
     pub fn unknown_words(&self) -> &UnknownWords {
         self.unknown_words.get_or_init(|| UnknownWords::new(&self.vocabulary))
@@ -246,11 +235,6 @@ impl Text {
     /// The tokens by their folded forms.
     pub fn folded(&self) -> &FoldedTokens {
         self.folded.get_or_init(|| FoldedTokens::new(&self.vocabulary))
-    }
-
-    /// Characters of a token; one that a token begins inside of doesn't count.
-    pub fn token_length(&self, token: TokenId) -> usize {
-        self.lengths.get(token.0 as usize).map_or(0, |&length| length.into())
     }
 
     /// The tokens that `text` begins with, shortest first, each with its length in bytes.

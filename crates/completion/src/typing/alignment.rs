@@ -7,17 +7,26 @@
 //! typed ones as they are, one with the plain form of these, and one compares folded forms. The second and the third
 //! have paid for a style from the start: see [`Typed`].
 
+use std::ops::RangeInclusive;
+
 use super::channel::Costs;
 use super::fold::{folded, is_folded};
 use super::words::may_be_edited;
 use super::{Line, Typed};
 
+/// Most edits that a typed text may have.
+pub const MOST_EDITS: usize = 2;
 /// Cells of a row: by edits `e` and by how many characters more were typed than meant, from `-e` to `e`.
-const CELLS: usize = 9;
+const CELLS: usize = (MOST_EDITS + 1) * (MOST_EDITS + 1);
 
 /// The cell of so many edits and so many characters more typed than meant.
 fn cell(edits: usize, offset: isize) -> usize {
     (edits * (edits + 1)).saturating_add_signed(offset)
+}
+
+/// The edits and offsets of all cells.
+fn offsets() -> impl Iterator<Item = (usize, isize)> {
+    (0..=MOST_EDITS).flat_map(|edits| (-(edits as isize)..=edits as isize).map(move |offset| (edits, offset)))
 }
 
 /// Everything typed was used up: what that cost.
@@ -188,12 +197,20 @@ impl Row {
 
     /// The ways that go on: the typed characters that each has used up, and its cost.
     fn reached(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
-        let cells =
-            (0..=2usize).flat_map(|edits| (-(edits as isize)..=edits as isize).map(move |offset| (edits, offset)));
-        cells.filter_map(|(edits, offset)| {
+        offsets().filter_map(|(edits, offset)| {
             let cost = self.cells[cell(edits, offset)];
             cost.is_finite().then(|| (self.read.saturating_add_signed(offset), cost))
         })
+    }
+
+    /// The ways that end before the last character and go on if that was swapped with the next one: the typed
+    /// characters that each has used up, and its cost.
+    fn swappable(&self, typed: &Line) -> impl Iterator<Item = (usize, f32)> {
+        let ways = offsets().filter_map(|(edits, offset)| {
+            let (cost, before) = (self.before[cell(edits, offset)], self.read.checked_sub(1)?);
+            Some((before.checked_add_signed(offset).filter(|_| cost.is_finite())?, cost))
+        });
+        ways.filter(|&(at, _)| typed.characters.get(at + 1) == Some(&self.last))
     }
 
     /// The cheapest way that goes on, with the typed characters it has used up.
@@ -333,6 +350,21 @@ impl Alignment {
             }
         }
         reached.into_iter().take(count)
+    }
+
+    /// The ways in which the text's last character may have been swapped with the next one: the level before both, and
+    /// the cost so far.
+    pub fn swappable<'a>(&'a self, typed: &'a Typed) -> impl Iterator<Item = (usize, f32)> + 'a {
+        let raw = self.raw.swappable(&typed.raw);
+        let plain = self.plain.iter().zip(&typed.plain).flat_map(|(row, line)| row.swappable(line));
+        let unfolded = raw.chain(plain).map(|(at, cost)| (typed.level(at), cost));
+        unfolded.chain(self.folded.iter().flat_map(|row| row.swappable(&typed.folded)))
+    }
+
+    /// The lowest and the highest level of all ways that go on; none if every way was dropped or has finished.
+    pub fn reach(&self, typed: &Typed) -> Option<RangeInclusive<usize>> {
+        let levels = || self.reached(typed).chain(self.swappable(typed)).map(|(level, _)| level);
+        Some(levels().min()?..=levels().max()?)
     }
 
     /// Whether a way that goes on may have one more edit.

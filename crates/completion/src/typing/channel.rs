@@ -184,15 +184,19 @@ impl Costs {
         self.style
     }
 
-    /// The cheapest edit of a character.
-    pub fn least_edit(&self) -> f32 {
-        let edits = [self.extra, self.doubled, self.swapped, self.neighbour, self.substituted];
-        edits.into_iter().fold(self.omitted, f32::min)
+    /// Leaving a character out.
+    pub fn omitted(&self) -> f32 {
+        self.omitted
     }
 
-    /// The cheapest edit that leaves out or replaces a character of what was meant.
-    pub fn least_loss(&self) -> f32 {
-        self.omitted.min(self.neighbour).min(self.substituted)
+    /// The cheapest edit that leaves no character out.
+    pub fn least_but_omitted(&self) -> f32 {
+        [self.doubled, self.swapped, self.neighbour, self.substituted].into_iter().fold(self.extra, f32::min)
+    }
+
+    /// The cheapest edit of a character.
+    pub fn least_edit(&self) -> f32 {
+        self.omitted.min(self.least_but_omitted())
     }
 
     /// The cheapest way to differ from the text that was meant.

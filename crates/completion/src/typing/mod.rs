@@ -114,6 +114,8 @@ pub struct Typed {
     pub folded: Line,
     /// By number of characters of `raw`: the number of characters of `folded` that they became. `[raw + 1]`
     folded_before: Vec<usize>,
+    /// Whether each character folds to one character.
+    pub is_simple: bool,
     /// Whether its plain form is its folded form, in every character's case.
     pub is_folded: bool,
     /// Whether the style of the whole text may be another one than that of what was meant.
@@ -146,8 +148,11 @@ impl Typed {
         };
         let (has_style, costs) = (words.has_style, Arc::clone(costs));
         let is_folded = plain.characters == line.characters && line.cased.iter().all(Option::is_none);
+        let is_simple = folded_before.iter().enumerate().all(|(before, &folded)| before == folded);
         let plain = (plain.characters != raw.characters).then_some(plain);
-        Self { raw, raw_has_edits: true, plain, folded: line, folded_before, is_folded, has_style, max_edits, costs }
+        let raw_has_edits = true;
+        let folded = line;
+        Self { raw, raw_has_edits, plain, folded, folded_before, is_simple, is_folded, has_style, max_edits, costs }
     }
 
     /// The plain form of the text, if that is another text.

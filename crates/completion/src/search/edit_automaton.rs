@@ -1,0 +1,132 @@
+//! How many edits turn the beginning of what was typed behind a place into the characters of a token: at least so
+//! many.
+//!
+//! An automaton whose states are numbers of typed characters, held as the bits of a word, one word for each number of
+//! edits (Wu and Manber 1992, with swaps after Hyyrö 2003). It knows classes of characters only, and takes every edit
+//! for allowed: what it rules out has no alignment, and what it doesn't rule out has to be aligned.
+
+use crate::text::folded_tokens::{CLASSES, class_of};
+use crate::typing::Typed;
+use crate::typing::alignment::{Alignment, MOST_EDITS};
+
+/// Typed characters that the automaton sees.
+const WINDOW: usize = 60;
+/// Characters of the longest token that can't reach beyond the window.
+pub(super) const LONGEST: usize = WINDOW - 2 * MOST_EDITS - 2;
+
+/// Kinds of ways to have typed a text, told apart by what they cost at least: without an edit, with a character left
+/// out, with another edit, with two edits.
+const KINDS: usize = 4;
+
+/// States by kind: bit `i` of `[kind]` says that `i` typed characters behind the base may be used up.
+pub(super) type States = [u64; KINDS];
+
+/// The automaton. See the module's documentation.
+pub(super) struct EditAutomaton {
+    /// By class: the places of the typed characters of this class.
+    places: [u64; CLASSES],
+    /// The state in which all that was typed is used up: what follows is new.
+    end: u64,
+    /// Typed characters before the first state.
+    base: usize,
+    start: States,
+    /// States before the last character of the text, for a swap with the first one of a token.
+    swappable: States,
+    /// What each kind costs at least, in nats.
+    costs: [f32; KINDS],
+}
+
+impl EditAutomaton {
+    /// Goes on from an alignment. Ways that cost more than its cheapest one count as if they had edits more.
+    pub(super) fn new(typed: &Typed, alignment: &Alignment) -> Self {
+        let cheapest = alignment.cheapest(typed).0;
+        let costs = [0.0, typed.costs.omitted(), typed.costs.least_but_omitted(), 2.0 * typed.costs.least_edit()];
+        let base = alignment.reach(typed).map_or(0, |reach| *reach.start());
+        let states = |ways: &mut dyn Iterator<Item = (usize, f32)>| {
+            let mut states = States::default();
+            for (level, cost) in ways {
+                let kind = costs.iter().rposition(|&least| least <= cost - cheapest).unwrap_or(0);
+                states[kind] |= 1 << (level - base);
+            }
+            states
+        };
+        let start = states(&mut alignment.reached(typed));
+        let swappable = states(&mut alignment.swappable(typed));
+        let characters = &typed.folded.characters[base..];
+        let window = &characters[..characters.len().min(WINDOW)];
+        let mut places = [0; CLASSES];
+        for (place, &character) in window.iter().enumerate() {
+            places[usize::from(class_of(character))] |= 1 << place;
+        }
+        let end = if window.len() == characters.len() { 1 << window.len() } else { 0 };
+        Self { places, end, base, start, swappable, costs }
+    }
+
+    /// The states behind a token's characters, with at most `edits` edits more; none if none is left.
+    pub(super) fn run(&self, classes: &[u8], edits: usize) -> States {
+        let ([mut none, mut left_out, mut other, mut two], mut swapped) = (self.start, self.swappable);
+        for &class in classes {
+            let places = self.places[usize::from(class)];
+            let matched = |states: u64| ((states & places) << 1) | (states & self.end);
+            let going_on = |states: u64| states & !self.end;
+            let (none_before, one_before) = (none, left_out | other);
+            none = matched(none);
+            left_out = matched(left_out) | going_on(none_before);
+            // The character was replaced, or swapped with the one before it, or another one was typed behind it.
+            other = matched(other) | ((going_on(none_before) | going_on(none)) << 1) | ((swapped[0] & places) << 2);
+            if edits > 1 {
+                let one = going_on(one_before);
+                let swaps = ((swapped[1] | swapped[2]) & places) << 2;
+                two = matched(two) | one | ((one | going_on(left_out | other)) << 1) | swaps;
+            }
+            if none | left_out | other | two == 0 {
+                return States::default();
+            }
+            swapped = [none_before & (places >> 1), one_before & (places >> 1), 0, 0];
+        }
+        [none, left_out, other, two]
+    }
+
+    /// What each kind of states costs at least, in nats.
+    pub(super) fn costs(&self) -> &[f32; KINDS] {
+        &self.costs
+    }
+
+    /// The level of a state.
+    pub(super) fn level(&self, state: u32) -> usize {
+        self.base + state as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::typing::Tolerance;
+    use crate::typing::channel::Channel;
+
+    #[test]
+    fn tokens_need_as_many_edits_as_they_differ_by() {
+        let typed = Typed::new("wirless char", Tolerance::Auto, &Arc::new(Channel::default().costs()));
+        let automaton = EditAutomaton::new(&typed, &Alignment::start(&typed));
+        let edits = |token: &str| {
+            let classes: Vec<u8> = token.chars().map(class_of).collect();
+            let kind = automaton.run(&classes, MOST_EDITS).iter().position(|&states| states != 0);
+            kind.map(|kind| [0, 1, 1, 2][kind])
+        };
+        for (token, expected) in [
+            ("wir", Some(0)),
+            ("wireless", Some(1)),
+            ("iwr", Some(1)),
+            ("wix", Some(1)),
+            ("irless", Some(1)),
+            ("iwrlses", Some(2)),
+            ("xyless", None),
+            ("wirless charger", Some(0)),
+            ("wireless charger", Some(1)),
+        ] {
+            assert_eq!(edits(token), expected, "{token}");
+        }
+    }
+}

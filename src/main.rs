@@ -2,11 +2,10 @@
 
 use std::io::Write;
 
-use clap::Parser;
 use foretype::cli::{Cli, telemetry};
 
 fn main() {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     let done = telemetry::start(cli.log_format).and_then(|telemetry| {
         let done = cli.run();
         drop(telemetry);

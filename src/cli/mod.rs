@@ -8,6 +8,7 @@ mod complete;
 mod evaluate;
 pub mod gpu;
 mod listen;
+mod lmi;
 mod loading;
 #[cfg(feature = "workbench")]
 mod local_endpoint;
@@ -19,7 +20,10 @@ mod replicas;
 mod serve;
 pub mod telemetry;
 
-use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::telemetry::LogFormat;
 
@@ -62,7 +66,34 @@ pub enum Command {
     },
 }
 
+/// The command that takes the options of LMI containers.
+const SERVE: &str = "serve";
+
 impl Cli {
+    /// Reads the command line; ends the process if it can't be understood, or has been answered.
+    ///
+    /// `serve` takes the options of AWS's LMI containers, too: see [`lmi`].
+    pub fn read() -> Self {
+        let read = |matches: &ArgMatches| Self::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
+        let mut command = Self::command();
+        let matches = command.get_matches_mut();
+        let Some(serve) = matches.subcommand_matches(SERVE) else { return read(&matches) };
+        let model = serve.get_one::<PathBuf>("model");
+        let options = lmi::read(std::env::vars(), model.map(PathBuf::as_path));
+        let options = options.unwrap_or_else(|refused| command.error(ErrorKind::InvalidValue, refused).exit());
+        let command = Self::command().mut_subcommand(SERVE, |serve| {
+            options.defaults.into_iter().fold(serve, |serve, (flag, value)| {
+                // Read once in the process's life.
+                serve.mut_arg(flag, |arg| arg.default_value(&*value.leak()))
+            })
+        });
+        let mut cli = read(&command.get_matches());
+        if let Command::Serve(args) = &mut cli.command {
+            args.take_options(options.model, options.unused);
+        }
+        cli
+    }
+
     /// Runs the command.
     ///
     /// # Errors

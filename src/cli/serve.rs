@@ -97,9 +97,21 @@ pub struct ServeArgs {
     /// Serve a page at / on which people can try the model.
     #[arg(long, env = "FORETYPE_PAGE")]
     page: bool,
+    /// Options of LMI containers that change nothing.
+    #[arg(skip)]
+    unused_options: Vec<String>,
 }
 
 impl ServeArgs {
+    /// Takes what options of LMI containers say beside defaults: the model, which replaces the one that is named, and
+    /// what changes nothing.
+    pub(super) fn take_options(&mut self, model: Option<String>, unused: Vec<String>) {
+        if let Some(model) = model {
+            self.model.model = Some(model.into());
+        }
+        self.unused_options = unused;
+    }
+
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let model = (!self.multi_model).then(|| self.model.named().map_err(|e| e.to_string()));
         // To a person, what can be told at once is told before anything listens.
@@ -110,6 +122,9 @@ impl ServeArgs {
     }
 
     async fn serve(self, named: Option<Result<Named, String>>) -> Result<(), Box<dyn Error>> {
+        for option in &self.unused_options {
+            tracing::info!(%option, "an option that changes nothing here");
+        }
         // Both are caught before anyone can connect, and so before anyone can know that there is a server to stop.
         let stops = Stops { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
         let (listener, url) = self.listen()?;

@@ -140,3 +140,28 @@ fn a_broken_model_leaves_an_unhealthy_server_that_answers() {
     Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();
     assert!(server.wait().unwrap().success());
 }
+
+#[test]
+fn serve_takes_the_options_of_lmi_containers_or_refuses_them_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let properties = folder.path().join("serving.properties");
+    let model = folder.path().to_str().unwrap();
+    // The folder has no model of its own: the file names one.
+    std::fs::write(&properties, "engine=Python\noption.model_id=/nowhere/of/all\noption.dtype=fp16\n").unwrap();
+    let refused = run(&["serve", "--model", model]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("there is no folder /nowhere/of/all"), "{refused:?}");
+    std::fs::write(&properties, "option.tensor_parallel_degree=4\n").unwrap();
+    let refused = run(&["serve", "--model", model]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let words = "option.tensor_parallel_degree of serving.properties is '4': a model isn't split over devices";
+    assert!(String::from_utf8_lossy(&refused.stderr).contains(words), "{refused:?}");
+    // Flags come first, and the options are those of `serve` alone.
+    std::fs::write(&properties, "option.max_model_len=64\n").unwrap();
+    let help = foretype(&["serve", "--model", model, "--context", "32", "--max-batch", "0"])
+        .env("OPTION_MAX_ROLLING_BATCH_SIZE", "8")
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&help.stderr).contains("'0' for '--max-batch"), "{help:?}");
+    let complete = foretype(&["complete", "--model", "/nowhere", "x"]).env("OPTION_DTYPE", "fp8").output().unwrap();
+    assert!(String::from_utf8_lossy(&complete.stderr).contains("there is no folder /nowhere"), "{complete:?}");
+}

@@ -84,6 +84,15 @@ pub enum IntakeError {
     #[cfg(feature = "remote")]
     #[error(transparent)]
     Source(#[from] sources::SourceError),
+    /// The text may name a folder or a model of the Hub, and is neither.
+    #[cfg(feature = "remote")]
+    #[error("{error}. There is no folder {id} on this machine either")]
+    NeitherFolderNorHub {
+        /// The name of both.
+        id: String,
+        /// What the Hub says.
+        error: sources::SourceError,
+    },
     /// The text may name a model elsewhere, and this build has no downloads.
     #[cfg(not(feature = "remote"))]
     #[error(

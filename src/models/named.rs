@@ -4,7 +4,7 @@
 use std::path::Path;
 
 #[cfg(feature = "remote")]
-use sources::{Options, Progress, Source};
+use sources::{Options, Progress, Source, SourceError};
 
 use super::folder::{self, IntakeError, ModelFolder};
 
@@ -50,9 +50,26 @@ fn elsewhere(text: &str) -> Result<Option<Named>, IntakeError> {
 #[cfg(feature = "remote")]
 pub fn download(source: &Source, cache: &Path, progress: &dyn Progress) -> Result<ModelFolder, IntakeError> {
     tracing::info!(%source, "looking for the model's files");
-    let folder = sources::fetch(source, &Options::new(cache.join("downloads")), progress)?;
+    let fetched = sources::fetch(source, &Options::new(cache.join("downloads")), progress);
+    let folder = fetched.map_err(|error| not_there(source, error))?;
     tracing::info!(folder = %folder.display(), "the model's files are here");
     folder::identify(&folder)
+}
+
+/// A mistyped path of a folder looks like a name of the Hub, so that its error names both.
+#[cfg(feature = "remote")]
+fn not_there(source: &Source, error: SourceError) -> IntakeError {
+    let is_unknown = matches!(
+        error,
+        SourceError::Absent { .. }
+            | SourceError::Denied { .. }
+            | SourceError::Transfer { .. }
+            | SourceError::Offline(_)
+    );
+    match source {
+        Source::Hub(model) if is_unknown => IntakeError::NeitherFolderNorHub { id: model.id.clone(), error },
+        _ => error.into(),
+    }
 }
 
 #[cfg(test)]
@@ -76,6 +93,18 @@ mod tests {
             assert!(matches!(find(Path::new(text)), Ok(Named::Elsewhere(_))), "{text}");
         }
         assert!(find(Path::new("ftp://host/a")).unwrap_err().to_string().contains("should begin with s3://"));
+    }
+
+    #[cfg(feature = "remote")]
+    #[test]
+    fn a_mistyped_folder_is_told_from_a_model_of_the_hub() {
+        let source = Source::parse("models/dmeo").unwrap().unwrap();
+        let error = not_there(&source, SourceError::Absent { what: "model models/dmeo@main".into() }).to_string();
+        let expected = "there is no model models/dmeo@main; compare the name and the revision. There is no folder \
+                        models/dmeo on this machine either";
+        assert_eq!(error, expected);
+        let full = SourceError::Disk { folder: "/x".into(), needed_mib: 2, free_mib: 1 };
+        assert!(matches!(not_there(&source, full), IntakeError::Source(SourceError::Disk { .. })));
     }
 
     #[cfg(not(feature = "remote"))]

@@ -58,6 +58,8 @@ test:
 	tools/check_graphs.sh $(TARGET)
 	tests/e2e/run.sh $(TARGET)/checked
 	tests/deploy/run.sh $(TARGET)
+	tests/popular/run.sh $(TARGET)/checked
+	tests/balance/run.sh $(TARGET)/checked
 	tests/docs/run.sh $(TARGET)/checked
 	tests/page/run.sh $(TARGET)
 	@sort -u $(FORETYPE_SKIPPED) | sed 's/^/skipped: /'

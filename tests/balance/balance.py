@@ -1,0 +1,174 @@
+"""Affinity by deploy/balance, with real servers: what they remember, beside one server and round robin; a server that
+is killed, and one that is added.
+
+usage: balance.py FORETYPE SCRATCH [nginx|haproxy...]     prints a line for each figure; the last line is JSON
+"""
+
+import collections
+import concurrent.futures
+import http.client
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from servers import Balancer, Server
+
+SERVERS = 4
+# Half of the defaults: enough for what the people of a trial share and type. Where it is not, affinity saves less.
+CACHE_MIB = 64
+PEOPLE = int(os.environ.get("BALANCE_PEOPLE", "60"))
+KEYS = int(os.environ.get("BALANCE_KEYS", "16"))
+AT_ONCE = 8
+# Sessions whose server is looked up before and after a change.
+LOOKED_UP = 400
+QUERIES = [line for line in Path("models/demo/queries/seen.txt").read_text().splitlines() if len(line) >= KEYS]
+
+
+def key(port, body, headers):
+    """Sends one key; the answer's usage, and the server that answered."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    try:
+        headers = {"Content-Type": "application/json"} | headers
+        connection.request("POST", "/invocations", json.dumps(body, ensure_ascii=False).encode(), headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        assert answer.status == 200, f"{answer.status}: {text[:200]}"
+        return json.loads(text)["usage"], answer.headers.get("X-Served-By", "").rsplit(":", 1)[-1]
+    finally:
+        connection.close()
+
+
+def person(number, typed, salt):
+    """A person's key. A session is named in each of the three ways."""
+    body, headers, session = {"input": typed, "salt": salt, "deadline_ms": 60_000}, {}, f"person-{number}"
+    match number % 3:
+        case 0:
+            headers["X-Amzn-SageMaker-Session-Id"] = session
+        case 1:
+            headers["Cookie"] = f"theme=dark; foretype_session={session}"
+        case _:
+            body["session"] = session
+    return body, headers
+
+
+def type_queries(port, salt):
+    """Everybody types a query, all at about the same speed; positions saved, and the servers that each one met."""
+    saved, met = 0, collections.defaultdict(set)
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for length in range(1, KEYS + 1):
+            keys = [person(number, QUERIES[number][:length], salt) for number in range(PEOPLE)]
+            answers = pool.map(lambda body_headers: key(port, *body_headers), keys)
+            for number, (usage, server) in enumerate(answers):
+                saved += usage["positions_saved"]
+                met[number].add(server)
+    return saved, met
+
+
+def without_session(port):
+    """One address: a first character stays on one server, and all of them together don't."""
+    servers = collections.defaultdict(set)
+    for first in "abcdefghijklmnopqrst":
+        for rest in ("", "b", "bc"):
+            servers[first].add(key(port, {"input": first + rest, "suggestions": 1}, {})[1])
+    # HAProxy counts a request a moment longer than its client does, so that bounded load moves one now and then.
+    assert sum(len(found) - 1 for found in servers.values()) <= 4, servers
+    assert len(set.union(*servers.values())) > 1, servers
+
+
+def kill(balancer, servers):
+    """The share of sessions that move when a server is killed among keys, none of which fails."""
+    before = balancer.assignments(range(LOOKED_UP))
+    failed, stop, typed = [], threading.Event(), 0
+
+    def type_on(worker):
+        count = 0
+        while not stop.is_set():
+            body, headers = person(worker, QUERIES[worker][: 1 + count % KEYS], "killed")
+            try:
+                key(balancer.port, body, headers)
+            except Exception as error:  # whatever it is, a key has failed
+                failed.append(repr(error))
+            count += 1
+        return count
+
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        workers = [pool.submit(type_on, worker) for worker in range(AT_ONCE)]
+        # Some keys before, and more after, however slow the machine is.
+        type_queries_briefly(balancer.port, "before")
+        servers[2].end(signal.SIGKILL)
+        type_queries_briefly(balancer.port, "after")
+        stop.set()
+        typed = sum(worker.result() for worker in workers)
+    assert not failed, f"{len(failed)} of {typed} keys failed: {failed[:3]}"
+    after = balancer.assignments(range(LOOKED_UP))
+    moved = [session for session in before if before[session] != after[session]]
+    lost = [session for session in before if before[session] == servers[2].port]
+    assert sorted(moved) == sorted(lost), f"{len(moved)} sessions moved, and {len(lost)} had to"
+    return len(moved) / LOOKED_UP, typed
+
+
+def type_queries_briefly(port, salt):
+    for number in range(AT_ONCE):
+        key(port, *person(100 + number, QUERIES[number][:3], salt))
+
+
+def add(balancer, servers, another):
+    """The share of sessions that move when a server is added."""
+    before = balancer.assignments(range(LOOKED_UP))
+    balancer.run([*servers, another])
+    after = balancer.assignments(range(LOOKED_UP))
+    return sum(before[session] != after[session] for session in before) / LOOKED_UP
+
+
+def trial(kind, servers, another, alone, scratch):
+    balancer = Balancer(kind, scratch)
+    try:
+        balancer.run(servers)
+        # Each trial has a salt of its own, so that no other one's keys help it.
+        saved, met = type_queries(balancer.port, f"{kind}-hash")
+        wandering = sum(len(found) > 1 for found in met.values())
+        without_session(balancer.port)
+        killed, typed = kill(balancer, servers)
+        servers[2].start()
+        balancer.settled(servers)
+        added = add(balancer, servers, another)
+        balancer.run(servers, round_robin=True)
+        round_robin, _ = type_queries(balancer.port, f"{kind}-robin")
+    finally:
+        balancer.end()
+    found = {
+        "balancer": kind,
+        "saved": saved / alone,
+        "saved_round_robin": round_robin / alone,
+        "wandering": wandering,
+        "killed_moved": killed,
+        "keys_while_killed": typed,
+        "added_moved": added,
+    }
+    print(found, flush=True)
+    assert found["saved"] >= 0.95, found
+    assert found["saved_round_robin"] < found["saved"] - 0.05, f"the trial can't tell affinity from none: {found}"
+    assert 0.15 <= killed <= 0.35, found
+    assert 0 < added <= 0.30, found
+    return found
+
+
+def main():
+    foretype, scratch, *kinds = sys.argv[1:]
+    servers = []
+    try:
+        one = Server(foretype, scratch, SERVERS * CACHE_MIB)
+        servers.append(one)
+        servers += [Server(foretype, scratch, CACHE_MIB) for _ in range(SERVERS + 1)]
+        alone, _ = type_queries(one.port, "alone")
+        found = [trial(kind, servers[1:-1], servers[-1], alone, scratch) for kind in kinds or ("nginx", "haproxy")]
+    finally:
+        for server in servers:
+            server.end()
+    print(json.dumps({"people": PEOPLE, "keys": PEOPLE * KEYS, "saved_by_one_server": alone, "rows": found}))
+
+
+main()

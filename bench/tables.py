@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench/results"
 MEASURED = [ROOT / "README.md", ROOT / "docs/benchmarks.md"]
-DOCUMENTS = [*MEASURED, ROOT / "docs/operations.md"]
+DOCUMENTS = [*MEASURED, ROOT / "docs/operations.md", ROOT / "docs/deploy.md"]
 MARK = re.compile(r"(<!-- table: ([a-z0-9-]+) -->\n).*?(<!-- /table -->)", re.S)
 # A figure that somebody measured: a time, a rate, a share, a size. Not the bound that a trial keeps to.
 FIGURE = re.compile(r"\b\d[\d.,]* ?(?:ns|us|µs|ms|s|seconds?|minutes?|QPS|x|%|[KMG]i?B)(?!\w)")
@@ -185,7 +185,23 @@ def mistyped(group):
     )
 
 
+def balance():
+    """Shares and counts, which don't depend on the machine's speed."""
+    result = json.loads((RESULTS / "balance.json").read_text())
+
+    def share(part):
+        return f"{100 * part:.0f} %"
+
+    lines = [
+        (r["balancer"], *(share(r[key]) for key in ("saved", "saved_round_robin", "killed_moved", "added_moved")), r["keys_while_killed"], 0)
+        for r in result["rows"]
+    ]  # fmt: skip
+    head = ("balancer", "saved", "... with round robin", "people moved by a killed server", "... by an added one", "keys meanwhile", "failed")
+    return table(head, *lines) + f"\n`bench/results/balance.json`, commit `{result['machine']['commit']}`, `{result['command']}`.\n"
+
+
 TABLES = {
+    "balance": balance,
     "mistyped-unseen": lambda: mistyped("heldout_unseen"),
     "mistyped-seen": lambda: mistyped("seen"),
     "results": results,

@@ -1,7 +1,7 @@
 """Affinity by deploy/balance, with real servers: what they remember, beside one server and round robin; a server that
 is killed, and one that is added.
 
-usage: balance.py FORETYPE SCRATCH [nginx|haproxy...]     prints a line for each figure; the last line is JSON
+usage: balance.py FORETYPE SCRATCH [nginx|haproxy...]     prints the figures of each
 """
 
 import collections
@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -168,7 +169,18 @@ def main():
     finally:
         for server in servers:
             server.end()
-    print(json.dumps({"people": PEOPLE, "keys": PEOPLE * KEYS, "saved_by_one_server": alone, "rows": found}))
+    write_result({"people": PEOPLE, "keys": PEOPLE * KEYS, "saved_by_one_server": alone, "rows": found})
+
+
+def write_result(figures):
+    """For bench/tables.py: with the machine, and the commit that was tried."""
+    if not (path := os.environ.get("BALANCE_RESULT")):
+        return
+    cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True, text=True)
+    machine = {"cpu": cpu.split(":")[1].strip(), "cores": os.cpu_count(), "commit": commit.stdout.strip()}
+    command = "BALANCE_RESULT=bench/results/balance.json tests/balance/run.sh target/checked"
+    Path(path).write_text(json.dumps({"machine": machine, "command": command} | figures, indent=1) + "\n")
 
 
 main()

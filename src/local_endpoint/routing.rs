@@ -42,13 +42,14 @@ impl Routing {
     /// Keeps a session on the instance that opened it.
     pub fn opened(&self, session: &str, index: usize) {
         let mut state = self.state();
-        if state.opened.len() == MAX_SESSIONS
+        if state.sessions.insert(session.to_owned(), index).is_some() {
+            return;
+        }
+        state.opened.push_back(session.to_owned());
+        if state.opened.len() > MAX_SESSIONS
             && let Some(oldest) = state.opened.pop_front()
         {
             state.sessions.remove(&oldest);
-        }
-        if state.sessions.insert(session.to_owned(), index).is_none() {
-            state.opened.push_back(session.to_owned());
         }
     }
 

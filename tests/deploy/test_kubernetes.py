@@ -1,4 +1,4 @@
-"""deploy/kubernetes: every overlay is built and valid for three versions of Kubernetes, and says what the server needs."""
+"""deploy/kubernetes: every overlay is valid for three versions of Kubernetes, and says what the server needs."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ KUBERNETES = ROOT / "deploy/kubernetes"
 NAMES = sorted(folder.name for folder in manifest.OVERLAYS.iterdir())
 # The newest that kubernetes-validate knows, and the oldest that is still maintained beside it.
 VERSIONS = ["1.35", "1.36", "1.37"]
-# What operators define has no schema in Kubernetes: the group and version that they serve, and fields without which nothing works.
+# What operators define has no schema in Kubernetes: the group and version that they serve, and fields that they need.
 OTHERS = {
     ("monitoring.coreos.com/v1", "ServiceMonitor"): {"selector", "endpoints"},
     ("monitoring.coreos.com/v1", "PrometheusRule"): {"groups"},
@@ -93,8 +93,9 @@ def test_metrics_are_those_of_the_server(overlays):
     texts = [path.read_text() for path in (KUBERNETES / "components").rglob("*.yaml")]
     asked = {name for text in texts for name in re.findall(r"\bforetype_\w+", text)}
     assert {"foretype_queue_seconds_bucket", "foretype_engine_healthy"} <= asked
-    assert asked - known == {"foretype_queue_wait_p90"}, "of these, only the adapter's own metric is none of the server's"
-    values = yaml.safe_load((KUBERNETES / "components/autoscaling-adapter/adapter-values.yaml").read_text())
+    assert asked - known == {"foretype_queue_wait_p90"}, "only the adapter's own metric is none of the server's"
+    adapter = KUBERNETES / "components/autoscaling-adapter"
+    values = yaml.safe_load((adapter / "adapter-values.yaml").read_text())
     autoscaler = manifest.only(overlays["cpu-adapter"], "HorizontalPodAutoscaler")["spec"]
     metric = autoscaler["metrics"][0]["object"]
     assert metric["metric"]["name"] == values["rules"]["custom"][0]["name"]["as"]

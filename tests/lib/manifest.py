@@ -11,7 +11,7 @@ OVERLAYS = ROOT / "deploy/kubernetes/overlays"
 
 
 def objects(overlay):
-    """What an overlay makes, by kind; its name may not be there twice."""
+    """What an overlay makes, as Kubernetes would get it."""
     built = subprocess.run(
         ["kubectl", "kustomize", str(OVERLAYS / overlay)], check=True, capture_output=True, text=True
     )
@@ -19,6 +19,7 @@ def objects(overlay):
 
 
 def only(found, kind):
+    """The one object of a kind."""
     (one,) = [each for each in found if each["kind"] == kind]
     return one
 

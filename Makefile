@@ -24,6 +24,7 @@
 #   make fairness      the time of a key beside clients who flood the server
 #   make bench-check   instructions of the hot paths against bench/check.txt (RENEW=--renew writes it anew)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
+#   make day           a simulated day: instances, times and cost of what was measured, into bench/results/day.json and the documents
 #   make page-picture  a new screenshot of the page for the README, docs/page.png
 #   make demo-model    rebuild the demo model from its corpus
 
@@ -208,6 +209,12 @@ soak:
 SECONDS ?= 60
 fuzz:
 	tools/fuzz.sh $(SECONDS) $(TARGET)
+
+# After a change of bench/prices.json, or of what was measured.
+.PHONY: day
+day:
+	python3 bench/day.py
+	bench/tables.py
 
 page-picture:
 	tools/setup.sh $(TARGET)/checked

@@ -200,8 +200,42 @@ def balance():
     return table(head, *lines) + f"\n`bench/results/balance.json`, commit `{result['machine']['commit']}`, `{result['command']}`.\n"
 
 
+def day():
+    """The simulated day, and what a million keys cost on what was measured."""
+    result, measured = load("day"), load("peers-typeahead-gpt2")
+    assert result["machine"] == measured["machine"], "day.json is of other measurements; run make day"
+    prices = json.loads((ROOT / "bench/prices.json").read_text())
+    assert result["prices"] == prices, "bench/prices.json has changed; run make day"
+    (name,) = [name for name, each in prices["instances"].items() if each["measured"]]
+    usd = prices["instances"][name]["usd_per_hour"]
+    lines = [
+        (
+            r["policy"],
+            f"{r['least']} to {r['most']}",
+            number(r["hours"]),
+            f"{number(r['p99_ms'])} ms",
+            f"{100 * r['slow_share']:.2f} %",
+            f"{100 * r['refused_share']:.2f} %",
+            f"${r['hours'] * usd / r['keys'] * 1e6:.2f}",
+        )
+        for r in result["rows"]
+    ]
+    head = ("what the number of instances follows", "instances", "instance hours", "p99", "keys over 100 ms", "refused", "a million keys")
+    others = ", ".join(
+        f"`{other}` (${each['usd_per_hour']}) from {each['usd_per_hour'] / usd:.2f}x of its keys"
+        for other, each in prices["instances"].items()
+        if not each["measured"]
+    )
+    return table(head, *lines) + (
+        f"\n`bench/results/day.json`: {result['rows'][0]['keys'] / 1e6:.0f} million keys of up to {result['peak_people']:,} people at once; "
+        f"`{name}` at ${usd} an hour, `bench/prices.json` of {prices['date']}. An instance is at 100 ms, p99, when it is "
+        f"{100 * result['utilisation_at_100_ms']:.0f} % busy. No other instance was measured. They are cheaper from these speeds on: {others}.\n"
+    )
+
+
 TABLES = {
     "balance": balance,
+    "day": day,
     "mistyped-unseen": lambda: mistyped("heldout_unseen"),
     "mistyped-seen": lambda: mistyped("seen"),
     "results": results,

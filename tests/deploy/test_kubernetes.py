@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/lib"))
+sys.path[:0] = [str(ROOT / "tests/lib"), str(ROOT / "bench")]
 
+import day  # noqa: E402
 import manifest  # noqa: E402
 
 KUBERNETES = ROOT / "deploy/kubernetes"
@@ -101,10 +102,16 @@ def test_metrics_are_those_of_the_server(overlays):
     assert metric["metric"]["name"] == values["rules"]["custom"][0]["name"]["as"]
     services = [found["metadata"]["name"] for found in overlays["cpu-adapter"] if found["kind"] == "Service"]
     assert metric["describedObject"]["name"] in services
-    # Both ways to scale have the same bounds and the same threshold.
+    # Both ways to scale have the same bounds and the same thresholds, and they are what bench/day.py simulates.
     keda = manifest.only(overlays["cpu-keda"], "ScaledObject")["spec"]
     assert metric["target"]["value"] == f"{float(keda['triggers'][0]['metadata']['threshold']) * 1000:.0f}m"
     assert (autoscaler["minReplicas"], autoscaler["maxReplicas"]) == (keda["minReplicaCount"], keda["maxReplicaCount"])
+    seconds = float(keda["triggers"][0]["metadata"]["threshold"])
+    percent = int(keda["triggers"][1]["metadata"]["value"])
+    assert percent == autoscaler["metrics"][1]["resource"]["target"]["averageUtilization"]
+    assert (seconds, percent / 100, keda["minReplicaCount"]) == (day.WAIT_P90_S, day.UTILISATION, day.LEAST)
+    down = autoscaler["behavior"]["scaleDown"]
+    assert (down["stabilizationWindowSeconds"], down["policies"][0]["periodSeconds"]) == (day.QUIET_S, day.DOWN_EVERY_S)
     assert autoscaler["behavior"] == keda["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
 
 

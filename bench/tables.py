@@ -192,11 +192,10 @@ def balance():
     def share(part):
         return f"{100 * part:.0f} %"
 
-    lines = [
-        (r["balancer"], *(share(r[key]) for key in ("saved", "saved_round_robin", "killed_moved", "added_moved")), r["keys_while_killed"], 0)
-        for r in result["rows"]
-    ]  # fmt: skip
-    head = ("balancer", "saved", "... with round robin", "people moved by a killed server", "... by an added one", "keys meanwhile", "failed")
+    shares = ("saved", "saved_round_robin", "computed", "computed_round_robin", "killed_moved", "added_moved")
+    lines = [(r["balancer"], *(share(r[key]) for key in shares), r["keys_while_killed"]) for r in result["rows"]]
+    head = ("balancer", "positions saved", "... with round robin", "positions computed", "... with round robin")
+    head += ("people moved by a killed server", "... by an added one", "keys meanwhile, none failed")
     return table(head, *lines) + f"\n`bench/results/balance.json`, commit `{result['machine']['commit']}`, `{result['command']}`.\n"
 
 

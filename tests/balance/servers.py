@@ -53,6 +53,8 @@ class Server:
             f"{scratch}/cache",
         ]
         self.command += ["--threads", "1", "--replicas", "1", "--no-lookahead", "--log-requests", "errors"]
+        # On a machine whose cores others use a step may take seconds.
+        self.command += ["--hang-after-ms", "60000"]
         self.command += ["--prefix-cache-mib", str(cache_mib), "--kv-pool-mib", str(cache_mib)]
         self.log = Path(scratch, f"server-{self.port}.log")
         self.start()

@@ -56,7 +56,7 @@ def person(number, typed, salt):
 
 
 def type_queries(port, salt):
-    """Everybody types a query, all at about the same speed; positions saved and computed, and the servers of each one."""
+    """Everybody types a query, all at about the same speed: positions saved and computed, and whom each one met."""
     work, met = collections.Counter(), collections.defaultdict(set)
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         for length in range(1, KEYS + 1):

@@ -15,7 +15,7 @@ import sys
 import threading
 from pathlib import Path
 
-from servers import Balancer, Server
+from servers import Balancer, Server, answers, free_port, wait_for
 
 SERVERS = 4
 # Half of the defaults: enough for what the people of a trial share and type. Where it is not, affinity saves less.
@@ -28,18 +28,23 @@ LOOKED_UP = 400
 QUERIES = [line for line in Path("models/demo/queries/seen.txt").read_text().splitlines() if len(line) >= KEYS]
 
 
-def key(port, body, headers):
-    """Sends one key; the answer's usage, and the server that answered."""
+def post(port, path, body, headers):
+    """The answer and its body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         headers = {"Content-Type": "application/json"} | headers
-        connection.request("POST", "/invocations", json.dumps(body, ensure_ascii=False).encode(), headers)
+        connection.request("POST", path, json.dumps(body, ensure_ascii=False).encode(), headers)
         answer = connection.getresponse()
-        text = answer.read()
-        assert answer.status == 200, f"{answer.status}: {text[:200]}"
-        return json.loads(text)["usage"], answer.headers.get("X-Served-By", "").rsplit(":", 1)[-1]
+        return answer, answer.read()
     finally:
         connection.close()
+
+
+def key(port, body, headers):
+    """Sends one key; the answer's usage, and the server that answered."""
+    answer, text = post(port, "/invocations", body, headers)
+    assert answer.status == 200, f"{answer.status}: {text[:200]}"
+    return json.loads(text)["usage"], answer.headers.get("X-Served-By", "").rsplit(":", 1)[-1]
 
 
 def person(number, typed, salt):
@@ -168,11 +173,41 @@ def main():
         servers.append(one)
         servers += [Server(foretype, scratch, CACHE_MIB) for _ in range(SERVERS + 1)]
         alone, _ = type_queries(one.port, "alone")
+        local_endpoint(foretype, servers[1:-1])
         found = [trial(kind, servers[1:-1], servers[-1], alone, scratch) for kind in kinds or ("nginx", "haproxy")]
     finally:
         for server in servers:
             server.end()
     write_result({"people": PEOPLE, "keys": PEOPLE * KEYS, "one_server": alone, "rows": found})
+
+
+def local_endpoint(foretype, servers):
+    """`foretype local-endpoint` with several targets: turns without a session; a session stays where it was opened."""
+    port = free_port()
+    targets = [word for server in servers for word in ("--target", f"http://127.0.0.1:{server.port}")]
+    process = subprocess.Popen([foretype, "local-endpoint", "--port", str(port), *targets], stdout=subprocess.DEVNULL)
+    try:
+        wait_for("the local endpoint", lambda: answers(port))
+
+        def invoked(count, body, headers):
+            """What each server got of so many requests, and the last answer's headers."""
+            before = [server.invocations() for server in servers]
+            for _ in range(count):
+                answer, found = post(port, "/endpoints/demo/invocations", body, headers)
+                assert answer.status == 200, found
+            return [server.invocations() - asked for server, asked in zip(servers, before, strict=True)], answer.headers
+
+        key = {"input": "heat", "suggestions": 1}
+        assert invoked(8, key, {})[0] == [2, 2, 2, 2]
+        session = "X-Amzn-SageMaker-Session-Id"
+        opened_by, headers = invoked(1, {"requestType": "NEW_SESSION"}, {session: "NEW_SESSION"})
+        name = {session: headers["X-Amzn-SageMaker-New-Session-Id"].split(";")[0]}
+        assert invoked(6, key, name)[0] == [6 * one for one in opened_by], "a session has left its server"
+        assert invoked(1, {"requestType": "CLOSE_SESSION"}, name)[0] == opened_by
+    finally:
+        process.terminate()
+        process.wait()
+    print("local-endpoint: sessions stay on their instance", flush=True)
 
 
 def write_result(figures):

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from pathlib import Path
 
 BALANCE = Path(__file__).resolve().parents[2] / "deploy/balance"
@@ -63,6 +64,12 @@ class Server:
         with self.log.open("a") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
         wait_for(f"a ready server ({self.log.read_text()})", lambda: answers(self.port))
+
+    def invocations(self):
+        """Requests of people that it has answered."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
+            counts = re.findall(r'foretype_http_requests_total\{.*"/invocations".*\} (\d+)', answer.read().decode())
+        return sum(map(int, counts))
 
     def end(self, how=signal.SIGTERM):
         self.process.send_signal(how)

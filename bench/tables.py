@@ -193,7 +193,8 @@ def balance():
         return f"{100 * part:.0f} %"
 
     shares = ("saved", "saved_round_robin", "computed", "computed_round_robin", "killed_moved", "added_moved")
-    lines = [(r["balancer"], *(share(r[key]) for key in shares), r["keys_while_killed"]) for r in result["rows"]]
+    names = {"nginx": "nginx", "haproxy": "HAProxy"}
+    lines = [(names[r["balancer"]], *(share(r[key]) for key in shares), r["keys_while_killed"]) for r in result["rows"]]
     head = ("balancer", "positions saved", "... with round robin", "positions computed", "... with round robin")
     head += ("people moved by a killed server", "... by an added one", "keys meanwhile, none failed")
     return table(head, *lines) + f"\n`bench/results/balance.json`, commit `{result['machine']['commit']}`, `{result['command']}`.\n"

@@ -36,7 +36,7 @@ pub struct PopularArgs {
     /// Most queries that are written.
     #[arg(long, env = "FORETYPE_MAX_QUERIES", value_name = "N", default_value_t = 1_000_000)]
     max_queries: usize,
-    /// Memory for counts, in MiB. More of them are kept in files in the folder that TMPDIR names.
+    /// Memory for counts, in MiB. More of them are kept in files in the folder that `TMPDIR` names.
     #[arg(long, env = "FORETYPE_COUNTS_MIB", value_name = "MIB", default_value_t = 128,
           value_parser = clap::value_parser!(u32).range(1..))]
     memory_mib: u32,

@@ -106,7 +106,7 @@ impl Tally {
     }
 }
 
-/// No count is larger than SQL's BIGINT can tell.
+/// No count is larger than a `BIGINT` of SQL can tell.
 fn sum(a: u64, b: u64) -> u64 {
     a.saturating_add(b).min(i64::MAX as u64)
 }

@@ -24,6 +24,7 @@
 #   make fairness      the time of a key beside clients who flood the server
 #   make bench-check   instructions of the hot paths against bench/check.txt (RENEW=--renew writes it anew)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
+#   make day           a simulated day: instances, times and cost of what was measured, into bench/results/day.json and the documents
 #   make page-picture  a new screenshot of the page for the README, docs/page.png
 #   make demo-model    rebuild the demo model from its corpus
 
@@ -58,6 +59,8 @@ test:
 	tools/check_graphs.sh $(TARGET)
 	tests/e2e/run.sh $(TARGET)/checked
 	tests/deploy/run.sh $(TARGET)
+	tests/popular/run.sh $(TARGET)/checked
+	tests/balance/run.sh $(TARGET)/checked
 	tests/docs/run.sh $(TARGET)/checked
 	tests/page/run.sh $(TARGET)
 	@sort -u $(FORETYPE_SKIPPED) | sed 's/^/skipped: /'
@@ -206,6 +209,12 @@ soak:
 SECONDS ?= 60
 fuzz:
 	tools/fuzz.sh $(SECONDS) $(TARGET)
+
+# After a change of bench/prices.json, or of what was measured.
+.PHONY: day
+day:
+	python3 bench/day.py
+	bench/tables.py
 
 page-picture:
 	tools/setup.sh $(TARGET)/checked

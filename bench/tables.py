@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench/results"
 MEASURED = [ROOT / "README.md", ROOT / "docs/benchmarks.md"]
-DOCUMENTS = [*MEASURED, ROOT / "docs/operations.md"]
+DOCUMENTS = [*MEASURED, ROOT / "docs/operations.md", ROOT / "docs/deploy.md"]
 MARK = re.compile(r"(<!-- table: ([a-z0-9-]+) -->\n).*?(<!-- /table -->)", re.S)
 # A figure that somebody measured: a time, a rate, a share, a size. Not the bound that a trial keeps to.
 FIGURE = re.compile(r"\b\d[\d.,]* ?(?:ns|us|µs|ms|s|seconds?|minutes?|QPS|x|%|[KMG]i?B)(?!\w)")
@@ -185,7 +185,57 @@ def mistyped(group):
     )
 
 
+def balance():
+    """Shares and counts, which don't depend on the machine's speed."""
+    result = json.loads((RESULTS / "balance.json").read_text())
+
+    def share(part):
+        return f"{100 * part:.0f} %"
+
+    shares = ("saved", "saved_round_robin", "computed", "computed_round_robin", "killed_moved", "added_moved")
+    names = {"nginx": "nginx", "haproxy": "HAProxy"}
+    lines = [(names[r["balancer"]], *(share(r[key]) for key in shares), r["keys_while_killed"]) for r in result["rows"]]
+    head = ("balancer", "positions saved", "... with round robin", "positions computed", "... with round robin")
+    head += ("people moved by a killed server", "... by an added one", "keys meanwhile, none failed")
+    return table(head, *lines) + f"\n`bench/results/balance.json`, commit `{result['machine']['commit']}`, `{result['command']}`.\n"
+
+
+def day():
+    """The simulated day, and what a million keys cost on what was measured."""
+    result, measured = load("day"), load("peers-typeahead-gpt2")
+    assert result["machine"] == measured["machine"], "day.json is of other measurements; run make day"
+    prices = json.loads((ROOT / "bench/prices.json").read_text())
+    assert result["prices"] == prices, "bench/prices.json has changed; run make day"
+    (name,) = [name for name, each in prices["instances"].items() if each["measured"]]
+    usd = prices["instances"][name]["usd_per_hour"]
+    lines = [
+        (
+            r["policy"],
+            f"{r['least']} to {r['most']}",
+            number(r["hours"]),
+            f"{number(r['p99_ms'])} ms",
+            f"{100 * r['slow_share']:.2f} %",
+            f"{100 * r['refused_share']:.2f} %",
+            f"${r['hours'] * usd / r['keys'] * 1e6:.2f}",
+        )
+        for r in result["rows"]
+    ]
+    head = ("what the number of instances follows", "instances", "instance hours", "p99", "keys over 100 ms", "refused", "a million keys")
+    others = ", ".join(
+        f"`{other}` (${each['usd_per_hour']}) from {each['usd_per_hour'] / usd:.2f}x of its keys"
+        for other, each in prices["instances"].items()
+        if not each["measured"]
+    )
+    return table(head, *lines) + (
+        f"\n`bench/results/day.json`: {result['rows'][0]['keys'] / 1e6:.0f} million keys of up to {result['peak_people']:,} people at once; "
+        f"`{name}` at ${usd} an hour, `bench/prices.json` of {prices['date']}. An instance is at 100 ms, p99, when it is "
+        f"{100 * result['utilisation_at_100_ms']:.0f} % busy. No other instance was measured. They are cheaper from these speeds on: {others}.\n"
+    )
+
+
 TABLES = {
+    "balance": balance,
+    "day": day,
     "mistyped-unseen": lambda: mistyped("heldout_unseen"),
     "mistyped-seen": lambda: mistyped("seen"),
     "results": results,

@@ -18,7 +18,7 @@
 //!
 //! Beside that path: [`metrics`] is everything that is counted, [`models`] what a server holds and how `--model`
 //! becomes a bundle. [`access`] has the keys that clients need, [`error`] what clients see, [`cli`] the commands,
-//! [`popular`] the most frequent queries. [`evaluate`] types queries at a model and measures, [`quality`] compares an
+//! [`popular`] the most frequent queries, [`query_log`] how they are counted. [`evaluate`] types queries at a model and measures, [`quality`] compares an
 //! int8 model with the f32 one, [`local_endpoint`] stands in for SageMaker.
 //!
 //! # Invariants
@@ -46,3 +46,4 @@ pub mod metrics;
 pub mod models;
 pub mod popular;
 pub mod quality;
+pub mod query_log;

@@ -11,9 +11,16 @@ use crate::local_endpoint::{self, Options};
 /// Arguments of `local-endpoint`.
 #[derive(Clone, Debug, Args)]
 pub struct LocalEndpointArgs {
-    /// The server or container to stand in front of.
-    #[arg(long, env = "FORETYPE_TARGET", value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    target: String,
+    /// The server or container to stand in front of. Repeat it, or separate URLs by commas, for an endpoint of several
+    /// instances: a session stays on the one that opened it.
+    #[arg(
+        long,
+        env = "FORETYPE_TARGET",
+        value_name = "URL",
+        value_delimiter = ',',
+        default_value = "http://127.0.0.1:8080"
+    )]
+    target: Vec<String>,
     /// Address to listen on.
     #[arg(long, env = "FORETYPE_ENDPOINT_HOST", value_name = "IP", default_value = "127.0.0.1")]
     host: IpAddr,
@@ -35,11 +42,11 @@ impl LocalEndpointArgs {
             TcpListener::bind(address).map_err(|e| format!("can't listen on {address}: {e}; name another --port"))?;
         let url = format!("http://{}", listener.local_addr()?);
         let options = Options {
-            target: self.target,
+            targets: self.target,
             endpoint: self.endpoint,
             timeout: Duration::from_secs(self.timeout_seconds),
         };
-        println!("{url} speaks the SageMaker runtime API for {}. In Python:\n", options.target);
+        println!("{url} speaks the SageMaker runtime API for {}. In Python:\n", options.targets.join(", "));
         println!("  boto3.client(\"sagemaker-runtime\", endpoint_url=\"{url}\", region_name=\"us-east-1\")\n");
         actix_web::rt::System::new().block_on(async move { local_endpoint::start(listener, &options)?.await })?;
         Ok(())

@@ -15,6 +15,7 @@ mod local_endpoint;
 mod model_args;
 mod pack;
 mod plan;
+mod popular;
 mod progress;
 mod replicas;
 mod serve;
@@ -53,6 +54,8 @@ pub enum Command {
     Evaluate(Box<evaluate::EvaluateArgs>),
     /// Make the model.tar.gz that Amazon SageMaker unpacks for a container, from a bundle.
     Pack(pack::PackArgs),
+    /// Fold logs of queries into the popular queries that `build --popular` takes.
+    Popular(popular::PopularArgs),
     /// Speak Amazon SageMaker's runtime API in front of a server or container, to try client code without AWS.
     #[cfg(feature = "workbench")]
     LocalEndpoint(local_endpoint::LocalEndpointArgs),
@@ -106,6 +109,7 @@ impl Cli {
             #[cfg(feature = "workbench")]
             Command::Evaluate(args) => args.run(),
             Command::Pack(args) => args.run(),
+            Command::Popular(args) => args.run(),
             #[cfg(feature = "workbench")]
             Command::LocalEndpoint(args) => args.run(),
             #[cfg(not(feature = "workbench"))]

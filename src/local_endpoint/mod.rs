@@ -1,8 +1,9 @@
-//! Amazon SageMaker's runtime API in front of a server or container on this machine. Client code written with an AWS
+//! Amazon SageMaker's runtime API in front of servers or containers on this machine. Client code written with an AWS
 //! SDK runs against it once its endpoint URL is changed. For development only: it checks no signatures, and no request
 //! to a deployed model passes through here.
 
 pub mod event_stream;
+pub mod routing;
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -17,6 +18,8 @@ use awc::{Client, ClientResponse};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 
+use self::routing::Routing;
+
 /// Most bytes of a request's body, SageMaker's limit.
 const MAX_BODY_BYTES: usize = 6_291_456;
 /// Most bytes of an answer that isn't streamed.
@@ -30,12 +33,14 @@ const PASSED_ON: [&str; 8] = [
     "x-amzn-sagemaker-target-variant",
     "x-amzn-sagemaker-target-container-hostname",
     "x-amzn-sagemaker-inference-component",
-    "x-amzn-sagemaker-session-id",
+    SESSION,
     "x-amzn-sagemaker-enable-explanations",
 ];
 /// What of a container's answer reaches the client.
-const PASSED_BACK: [&str; 3] =
-    ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemaker-new-session-id", "x-amzn-sagemaker-closed-session-id"];
+const PASSED_BACK: [&str; 3] = ["x-amzn-sagemaker-custom-attributes", NEW_SESSION, CLOSED_SESSION];
+const SESSION: &str = "x-amzn-sagemaker-session-id";
+const NEW_SESSION: &str = "x-amzn-sagemaker-new-session-id";
+const CLOSED_SESSION: &str = "x-amzn-sagemaker-closed-session-id";
 const TARGET_MODEL: &str = "x-amzn-sagemaker-target-model";
 /// How a client that wants a stream says what it accepts.
 const STREAM_ACCEPT: &str = "x-amzn-sagemaker-accept";
@@ -44,8 +49,8 @@ const STREAM_CONTENT_TYPE: &str = "x-amzn-sagemaker-content-type";
 /// Settings of the runtime API.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The server or container, such as `http://127.0.0.1:8080`.
-    pub target: String,
+    /// Servers or containers, such as `http://127.0.0.1:8080`: the endpoint's instances, one at least.
+    pub targets: Vec<String>,
     /// The only endpoint that there is; any name will do if absent.
     pub endpoint: Option<String>,
     /// Time for a container's answer to begin.
@@ -58,8 +63,10 @@ pub struct Options {
 /// The operating system's.
 pub fn start(listener: TcpListener, options: &Options) -> std::io::Result<Server> {
     let options = options.clone();
+    let routing = Data::new(Routing::new(options.targets.clone()));
     let server = HttpServer::new(move || {
         App::new()
+            .app_data(routing.clone())
             .app_data(Data::new(options.clone()))
             .app_data(Data::new(Client::builder().timeout(options.timeout).finish()))
             .app_data(PayloadConfig::new(MAX_BODY_BYTES))
@@ -131,7 +138,8 @@ async fn call(
     body: actix_web::Result<Bytes>,
     accept: &str,
 ) -> Result<ClientResponse, HttpResponse> {
-    let (Some(options), Some(client)) = (request.app_data::<Data<Options>>(), request.app_data::<Data<Client>>())
+    let (Some(options), Some(client), Some(routing)) =
+        (request.app_data::<Data<Options>>(), request.app_data::<Data<Client>>(), request.app_data::<Data<Routing>>())
     else {
         return Err(HttpResponse::InternalServerError().finish());
     };
@@ -143,8 +151,8 @@ async fn call(
         let message = format!("the body can't be taken (at most {MAX_BODY_BYTES} bytes): {error}");
         refusal(StatusCode::BAD_REQUEST, "ValidationError", &message)
     })?;
-    let url = format!("{}{}", options.target.trim_end_matches('/'), path(request.headers()));
-    let mut onward = client.post(&url);
+    let (instance, target) = routing.choose(text(request.headers(), SESSION));
+    let mut onward = client.post(format!("{}{}", target.trim_end_matches('/'), path(request.headers())));
     for (name, value) in PASSED_ON.iter().filter_map(|name| Some((*name, request.headers().get(*name)?))) {
         onward = onward.insert_header((name, value.clone()));
     }
@@ -158,12 +166,19 @@ async fn call(
             model_error(0, "Your invocation timed out while waiting for a response from container primary.", endpoint)
         }
         SendRequestError::Connect(_) | SendRequestError::Url(_) => {
-            let message = format!("the container at {} can't be reached: {error}", options.target);
+            let message = format!("the container at {target} can't be reached: {error}");
             refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", &message)
         }
         error => model_error(0, &format!("the container's answer can't be read: {error}"), endpoint),
     })?;
     if answer.status().is_success() {
+        if let Some(opened) = text(answer.headers(), NEW_SESSION) {
+            // Behind the name stands when it expires.
+            routing.opened(opened.split(';').next().unwrap_or(opened), instance);
+        }
+        if let Some(closed) = text(answer.headers(), CLOSED_SESSION) {
+            routing.closed(closed);
+        }
         return Ok(answer);
     }
     let message = answer.body().limit(MAX_ANSWER_BYTES).await.unwrap_or_default();
@@ -172,10 +187,14 @@ async fn call(
 
 /// A model by name has a path of its own; SageMaker loads it first, here the client has to.
 fn path(headers: &HeaderMap) -> String {
-    match headers.get(TARGET_MODEL).and_then(|name| name.to_str().ok()) {
+    match text(headers, TARGET_MODEL) {
         Some(name) => format!("/models/{}/invoke", name.trim_end_matches(".tar.gz")),
         None => "/invocations".into(),
     }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
 }
 
 fn passed_back(headers: &HeaderMap) -> impl Iterator<Item = (HeaderName, HeaderValue)> {

@@ -23,6 +23,7 @@ needs python3-venv python3 -c 'import ensurepip, venv'
 needs docker-registry command -v docker-registry
 needs shellcheck command -v shellcheck
 needs docker.io command -v docker
+needs kubernetes-client command -v kubectl
 
 # ---- an engine
 engine=

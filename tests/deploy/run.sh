@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What brings foretype to SageMaker, without AWS, Docker or the binary: the program `deploy` against a stand-in with AWS's constraints
-# and against moto, the CloudFormation template, build_and_push.sh with programs that only note what they are asked, nginx/serve with a
+# and against moto, the CloudFormation template, the manifests of deploy/kubernetes, build_and_push.sh with programs that only note what they are asked, nginx/serve with a
 # real nginx, the locks of Python requirements, and the SBOM.
 #
 # usage: tests/deploy/run.sh TARGET_DIR [pytest arguments]
@@ -14,6 +14,14 @@ cd "$(dirname "$0")/../.."
 . tools/install.sh
 needs python3-venv python3 -c 'import ensurepip, venv'
 needs nginx-light test -x /usr/sbin/nginx
+needs kubernetes-client command -v kubectl
+# shellcheck source=tests/lib/require.sh
+. tests/lib/require.sh
+left_out=()
+if ! kubectl kustomize deploy/kubernetes/overlays/cpu-keda >/dev/null 2>&1; then
+    skip "deploy/kubernetes" "this kubectl can't build an overlay with components; install 1.27 or a later one"
+    left_out=(--ignore tests/deploy/test_kubernetes.py)
+fi
 # shellcheck source=tools/venv.sh
 . tools/venv.sh
 venv=${DEPLOY_VENV:-$target/deploy-venv}
@@ -22,7 +30,10 @@ requirements_venv "$venv" tests/deploy/requirements.txt
 python=(deploy tests/deploy tools/sbom.py)
 "$venv/bin/ruff" check --quiet --no-cache --config tests/deploy/ruff.toml "${python[@]}"
 "$venv/bin/ruff" format --check --quiet --no-cache --config tests/deploy/ruff.toml "${python[@]}"
-PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/deploy "$@"
+python=(tests/popular tests/balance tests/lib bench/day.py tests/deploy/test_kubernetes.py tests/deploy/test_day.py)
+"$venv/bin/ruff" check --quiet --no-cache --config tests/lib/ruff.toml "${python[@]}"
+"$venv/bin/ruff" format --check --quiet --no-cache --config tests/lib/ruff.toml "${python[@]}"
+PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/deploy "${left_out[@]}" "$@"
 
 # The list of what the binary is made of, twice: the same commit gives the same bytes.
 scratch=$(mktemp -d)

@@ -86,13 +86,7 @@ impl GpuArgs {
         Ok(ChosenEngine { backend, for_gpu: engine != Chosen::OnnxRuntime(Device::Cpu), gpu_unused })
     }
 
-    fn options(
-        &self,
-        chosen: Chosen,
-        gpus: usize,
-        cache: &Path,
-        onnxruntime: onnxruntime::Options,
-    ) -> BackendOptions {
+    fn options(&self, chosen: Chosen, gpus: usize, cache: &Path, onnxruntime: onnxruntime::Options) -> BackendOptions {
         let on = |device| match device {
             Device::Cuda(number) => (number, 1),
             Device::AllCuda => (0, gpus),

@@ -1,5 +1,5 @@
-//! What the stand-in for the CUDA driver refuses because the order of work isn't known, because a device is another's, or
-//! because it can't be captured: its rules are what the engines' tests rely on.
+//! What the stand-in for the CUDA driver refuses: work whose order isn't known, memory of another device, and what
+//! can't be captured. The engines' tests rely on these rules.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A GPU that can't be used, in a server of its own process: `auto` serves on the CPU and says so, and an engine that was
+//! A GPU that can't be used, in a server of its own process: `auto` serves on the CPU and says so. An engine that was
 //! asked for by name leaves the server unhealthy, with the reason.
 
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! Replicas on all GPUs of a machine, on the stand-in with two devices: each has its memory on its own, and they answer alike.
+//! Replicas on all GPUs of a machine, on the stand-in with two devices: each has its memory on its own device, and all
+//! answer alike.
 
 use backends::options::BackendOptions;
 use backends::tensorrt::Options;

@@ -1,5 +1,5 @@
-//! What steps cost on the backend `tensorrt` once it is prepared, on the simulator: replays of graphs, few copies, nothing
-//! new; and what preparing takes.
+//! What steps cost on the backend `tensorrt` once it is prepared, on the simulator: replays of graphs, few copies,
+//! nothing new. And what preparing takes.
 
 use std::sync::Arc;
 
@@ -46,6 +46,7 @@ impl Crowd {
                 batch.selected.extend((first..len).map(|offset| Selected { row: lane, offset, full }));
             }
         }
+        batch.selected.truncate(limits.selected);
         batch
     }
 
@@ -193,7 +194,10 @@ fn keystrokes_have_the_answers_of_the_cpu_and_make_nothing_new() {
     println!(
         "keystrokes: {equal} of {keystrokes} equal the CPU's; a keystroke has {:.1} steps, {:.1} copies of results, \
          {:.1} of keys and values, {:.1} replays",
-        each(0), each(1), each(2), each(3),
+        each(0),
+        each(1),
+        each(2),
+        each(3),
     );
     assert!(equal * 1000 >= keystrokes * 999, "{equal} of {keystrokes}");
     assert_eq!(made(&simulator), before);

@@ -355,7 +355,10 @@ mod tests {
             choose(wanted, Some(Device::Cpu), &facts()).unwrap_err();
         }
         let gpu = Some(Device::Cuda(1));
-        assert_eq!(choose(Wanted::TensorRtRtx, gpu, &facts()).unwrap().engine, Chosen::TensorRt(Flavour::Rtx, Device::Cuda(1)));
+        assert_eq!(
+            choose(Wanted::TensorRtRtx, gpu, &facts()).unwrap().engine,
+            Chosen::TensorRt(Flavour::Rtx, Device::Cuda(1))
+        );
         assert_eq!(choose(Wanted::OnnxRuntime, None, &none).unwrap().engine, Chosen::OnnxRuntime(Device::Cpu));
         // Never silently on the CPU: loading on the GPU that was asked for says what is wrong.
         assert_eq!(choose(Wanted::Auto, gpu, &none).unwrap().engine, Chosen::OnnxRuntime(Device::Cuda(1)));
@@ -363,7 +366,12 @@ mod tests {
 
     #[test]
     fn devices_are_read_and_written() {
-        for (text, device) in [("cpu", Device::Cpu), ("cuda", Device::Cuda(0)), ("cuda:3", Device::Cuda(3)), ("cuda:all", Device::AllCuda)] {
+        for (text, device) in [
+            ("cpu", Device::Cpu),
+            ("cuda", Device::Cuda(0)),
+            ("cuda:3", Device::Cuda(3)),
+            ("cuda:all", Device::AllCuda),
+        ] {
             assert_eq!(text.parse(), Ok(device));
         }
         assert_eq!(Device::Cuda(2).to_string(), "cuda:2");

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::library::Library;
 use crate::network::Network;
 use crate::profile::{OptimizationProfile, Selector};
-use crate::sys::{made, TrtBuilder, TrtConfig, TrtMemory, TrtMonitor, TrtMonitorFns, TrtNetwork, call};
+use crate::sys::{TrtBuilder, TrtConfig, TrtMemory, TrtMonitor, TrtMonitorFns, TrtNetwork, call, made};
 use crate::types::Sm;
 
 /// Held while a builder builds: of two builds of TensorRT-RTX at once, one has failed with "Target SM 80 is not found

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use crate::error::Error;
 use crate::network::Network;
-use crate::sys::{made, TrtParser, TrtParserError, call};
+use crate::sys::{TrtParser, TrtParserError, call, made};
 use crate::types::text;
 
 /// Reads one ONNX file into a network.

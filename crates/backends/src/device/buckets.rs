@@ -28,9 +28,8 @@ pub struct Buckets {
 impl Buckets {
     /// Buckets for steps within these bounds. `widths` are those of the sources, in models with an encoder.
     pub fn new(sizes: &Sizes, widths: &[usize]) -> Self {
-        let decode = |width| {
-            decode_rows(sizes.lanes).map(move |rows| Shapes { rows, longest: 1, selected: rows, width })
-        };
+        let decode =
+            |width| decode_rows(sizes.lanes).map(move |rows| Shapes { rows, longest: 1, selected: rows, width });
         let mut shapes: Vec<Shapes> = match widths {
             [] => decode(0).chain(prefill(sizes)).collect(),
             widths => widths

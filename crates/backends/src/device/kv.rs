@@ -94,7 +94,7 @@ pub struct DeviceKv {
     /// `[2 * layers, lanes, heads, context, head_dim]`, in the order k0, v0, k1, v1, ...; each tensor begins aligned.
     /// A prefix of the lanes is a prefix of each tensor, so a forward of fewer rows needs no copy.
     lanes: DeviceMemory,
-    /// `[2 * layers, heads, pages, head_dim]`: pages that follow each other are side by side, as positions of a lane are.
+    /// `[2 * layers, heads, pages, head_dim]`: pages that follow each other lie side by side, as a lane's positions do.
     pages: DeviceMemory,
 }
 

@@ -32,11 +32,7 @@ impl EncoderRunner {
     }
 
     /// Puts a reading on the stream.
-    pub fn run(
-        &mut self,
-        (slot, len): (SourceSlot, usize),
-        sources: &DeviceSources,
-    ) -> Result<(), BackendError> {
+    pub fn run(&mut self, (slot, len): (SourceSlot, usize), sources: &DeviceSources) -> Result<(), BackendError> {
         let Some(context) = &mut self.context else {
             return Err(BackendError::Contract("a reading before the encoder was prepared".into()));
         };

@@ -1,9 +1,10 @@
 //! TensorRT: a plan of the bundle's graph, run on a CUDA device.
 //!
-//! `plan` finds or builds the plan for this machine, and `kernels` keeps what TensorRT-RTX compiles. `runner` holds the decoder's contexts and CUDA graphs, `encoder`
-//! the encoder's context. `tensors` lists the tensors that an engine must have; `memory` checks what fits. Caches,
-//! staging and the step itself are in [`crate::device`]. The crate `tensorrt-rs` loads either flavour of the library at
-//! run time. A build without TensorRT's headers reports that it has no TensorRT.
+//! `plan` finds or builds the plan for this machine, and `kernels` keeps what TensorRT-RTX compiles. `runner` holds the
+//! decoder's contexts and CUDA graphs, `encoder` the encoder's context. `tensors` lists the tensors that an engine must
+//! have; `memory` checks what fits. Caches, staging and the step itself are in [`crate::device`]. The crate
+//! `tensorrt-rs` loads either flavour of the library at run time. A build without TensorRT's headers reports that it
+//! has no TensorRT.
 //!
 //! `unsafe` is where addresses and streams are given to TensorRT (`runner`, `encoder`), and where a plan is
 //! deserialized (`plan`).
@@ -94,8 +95,8 @@ impl From<tensorrt::LoadError> for LoadError {
     }
 }
 
-/// Replicas load one after the other: the first one builds plans and compiles kernels, which the others find, and memory
-/// that one measures is not taken by another meanwhile.
+/// Replicas load one after the other. The first one builds plans and compiles kernels, which the others find. Nobody
+/// takes memory while another one measures it.
 static LOADING: Mutex<()> = Mutex::new(());
 
 /// Loads a bundle's plans, building them first where there is none that fits.

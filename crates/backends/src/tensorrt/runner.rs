@@ -2,10 +2,10 @@
 //! `encoder`.
 //!
 //! Each bucket of shapes has a context and a CUDA graph, made before the first request: one plain run, which compiles
-//! and chooses kernels, then a capture. Only the contents of a context's memory change from run to run. One context more
-//! is for steps that no bucket holds; its shapes change from run to run, and it is enqueued kernel by kernel. So are
-//! engines that can't be captured, which is slower and gives the same results. All contexts share their scratch memory,
-//! because they run one after the other on one stream.
+//! and chooses kernels, then a capture. Only the contents of a context's memory change from run to run. Steps that no
+//! bucket holds have one context, whose shapes change; it is enqueued kernel by kernel. So are engines that can't be
+//! captured, which is slower and gives the same results. All contexts share their scratch memory, because they run one
+//! after the other on one stream.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,6 +1,7 @@
 //! Replicas on all GPUs of a machine, on the stand-in with two devices: each has its memory on its own device, and all
 //! answer alike.
 
+use backends::choice::{Device, LibraryPaths, Wanted, find};
 use backends::options::BackendOptions;
 use backends::tensorrt::Options;
 use foretype::engine::{Completion, Engine, EngineOptions, RequestOptions};
@@ -17,6 +18,21 @@ fn suggest(engine: &Engine, input: &str) -> Vec<String> {
     let completion = Completion { input: input.into(), ..Completion::default() };
     let answer = runtime.block_on(engine.complete(&completion)).unwrap();
     answer.result.suggestions.into_iter().map(|suggestion| suggestion.text).collect()
+}
+
+#[test]
+fn all_gpus_are_counted_for_every_engine_that_runs_on_one() {
+    let simulator = Simulator::new(Flavour::Rtx);
+    simulator.stand_in.device(2, 86, 1 << 30);
+    let paths = LibraryPaths { driver: Some(&simulator.stand_in.cuda), library: Some(&simulator.path) };
+    let found = |wanted, device| find(paths, (wanted, device), (None, false));
+    for wanted in [Wanted::OnnxRuntime, Wanted::TensorRtRtx, Wanted::Auto] {
+        assert_eq!(found(wanted, Some(Device::AllCuda)).devices, 2, "{wanted:?}");
+    }
+    assert!(found(Wanted::Auto, None).tensorrt_rtx.is_ok());
+    assert!(found(Wanted::OnnxRuntime, Some(Device::AllCuda)).tensorrt_rtx.is_err(), "nobody asked for it");
+    assert_eq!(found(Wanted::OnnxRuntime, None).devices, 0, "on the CPU nothing is looked for");
+    assert_eq!(found(Wanted::Auto, Some(Device::Cpu)).devices, 0);
 }
 
 #[test]

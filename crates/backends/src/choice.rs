@@ -233,7 +233,7 @@ pub fn find(
     (wanted, device): (Wanted, Option<Device>),
     (dtype, encoder_decoder): (Option<Dtype>, bool),
 ) -> Facts {
-    let is_for_cpu = wanted == Wanted::OnnxRuntime || device == Some(Device::Cpu);
+    let is_for_cpu = device == Some(Device::Cpu) || (wanted == Wanted::OnnxRuntime && device.is_none());
     let number = if let Some(Device::Cuda(number)) = device { number } else { 0 };
     let opened = if is_for_cpu {
         Err(NoGpu { reason: "none was asked for".into(), is_there: false })
@@ -245,6 +245,7 @@ pub fn find(
         Err(none) => (Err(none.clone()), 0),
     };
     let library = |flavour| match &opened {
+        Ok(_) if wanted == Wanted::OnnxRuntime => Err("ONNX Runtime was asked for".to_owned()),
         Ok((device, ..)) => tried(flavour, paths.library, device),
         // Loading takes a while; without a GPU nobody asks.
         Err(_) => Err("no GPU can be used".to_owned()),

@@ -87,6 +87,7 @@ pub struct Metrics {
     prefix_cache_evicted: IntCounterVec,
     prefix_cache_holds: IntGaugeVec,
     cpu_info: IntGaugeVec,
+    gpu_unused: IntGaugeVec,
     /// The engines of each name. There are two for a moment when a model is loaded again while the old one answers its
     /// last requests.
     models: Mutex<HashMap<String, usize>>,
@@ -170,6 +171,8 @@ impl Metrics {
                 "Nodes of the prefix cache that lost a page or a distribution to eviction",
             ),
             cpu_info: of(&["level"]).gauge("foretype_cpu_info", "The CPU level of foretype's kernels"),
+            gpu_unused: of(&["reason"])
+                .gauge("foretype_gpu_unused", "1 if a model runs on the CPU although the machine has a GPU"),
             models: Mutex::default(),
             registry: registry.clone(),
         };
@@ -201,6 +204,11 @@ impl Metrics {
     /// Says that a model is computed at a CPU level.
     pub fn cpu_level(&self, level: &str) {
         self.cpu_info.with_label_values(&[level]).set(1);
+    }
+
+    /// Says that a model runs on the CPU of a machine with a GPU, and what keeps the GPU from being used.
+    pub fn gpu_unused(&self, reason: &str) {
+        self.gpu_unused.with_label_values(&[reason]).set(1);
     }
 
     /// Counts an HTTP request. `route` is the pattern, not the path, so that there are few.

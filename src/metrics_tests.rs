@@ -12,6 +12,7 @@ fn sampled() -> String {
     model.replica(0).stepped(StepReport { took: Duration::ZERO, rows: 3, positions: 7, lookahead: false });
     metrics.http_request("/ping", 200, 0.001);
     metrics.cpu_level("avx2");
+    metrics.gpu_unused("driver");
     metrics.connections(2);
     metrics.render()
 }

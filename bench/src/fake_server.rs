@@ -75,7 +75,7 @@ impl FakeServer {
     ) -> Result<Self> {
         let text = text(tokenizer)?;
         let vocab = text.vocab();
-        let load: Loader = Arc::new(move || Ok(Box::new(change(backend(vocab)))));
+        let load: Loader = Arc::new(move |_| Ok(Box::new(change(backend(vocab)))));
         let metrics = Metrics::new();
         let engine = Engine::start(EngineParts::new("fake", text, load)?, options, &metrics)?;
         let (state, model) = watch::channel(ModelState::Ready(Arc::new(engine)));

@@ -6,7 +6,7 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::choices::MethodChoice;
-use super::model_args::ModelArgs;
+use super::model_args::{ModelArgs, Setup};
 use super::progress::Bar;
 use crate::engine::{Caller, Completion, Engine};
 use crate::http::suggest::Suggestions;
@@ -39,7 +39,7 @@ pub struct CompleteArgs {
 impl CompleteArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let folder = self.model.folder()?;
-        let (intake, options) = self.model.setup(&folder)?;
+        let Setup { intake, engine: options, .. } = self.model.setup(&folder)?;
         let (path, manifest) = folder::open(&folder, &intake, &Bar::default())?;
         let engine = Engine::load(&path, &manifest, &options, &Metrics::new())?;
         let completion = Completion {

@@ -9,7 +9,7 @@ use bundle::manifest::Manifest;
 use clap::Args;
 use indicatif::ProgressBar;
 
-use super::model_args::ModelArgs;
+use super::model_args::{ModelArgs, Setup};
 use super::progress::Bar;
 use crate::engine::{DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS};
 use crate::engine::{read_text, with_channel};
@@ -55,7 +55,7 @@ pub struct EvaluateArgs {
 impl EvaluateArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let folder = self.model.folder()?;
-        let (intake, options) = self.model.setup(&folder)?;
+        let Setup { intake, engine: options, .. } = self.model.setup(&folder)?;
         let (path, manifest) = folder::open(&folder, &intake, &Bar::default())?;
         let text = Arc::new(with_channel(read_text(&path, &manifest)?, &path)?);
         let backend = options::load(&path, &manifest, &options.backend)?;

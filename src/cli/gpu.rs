@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::choices::BackendChoice;
 use crate::models::folder::ModelFolder;
-use backends::choice::{Chosen, Device, LibraryPaths, choose, find};
+use backends::choice::{Choice, Chosen, Device, GpuUnused, LibraryPaths, choose, find};
 use backends::onnxruntime::cuda::CudaOptions;
 use backends::options::BackendOptions;
 use backends::{onnxruntime, tensorrt};
@@ -19,7 +19,7 @@ pub struct GpuArgs {
     /// The engine that runs the model.
     #[arg(long, env = "FORETYPE_BACKEND", value_enum, default_value = "auto")]
     backend: BackendChoice,
-    /// The device: `cpu`, `cuda` or `cuda:N`. Default: what the backend needs.
+    /// The device: `cpu`, `cuda`, `cuda:N`, or `cuda:all` for a replica on each GPU. Default: what the backend needs.
     #[arg(long, env = "FORETYPE_DEVICE", value_name = "DEVICE")]
     device: Option<Device>,
     /// The folder or file of TensorRT's library. Default: beside this binary, or where the system's loader looks.
@@ -44,8 +44,18 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// The engine that was chosen, with its options.
+pub struct ChosenEngine {
+    /// The engine and its options.
+    pub backend: BackendOptions,
+    /// Whether the graph has to be for a GPU.
+    pub for_gpu: bool,
+    /// What keeps the machine's GPU from being used, if it has one.
+    pub gpu_unused: Option<GpuUnused>,
+}
+
 impl GpuArgs {
-    /// The engine and its options, said in the log with the reason; and whether the graph has to be for a GPU.
+    /// The engine and its options, said in the log with the reason.
     ///
     /// # Errors
     /// What was asked for can't be had, and why.
@@ -54,7 +64,7 @@ impl GpuArgs {
         folder: &ModelFolder,
         cache: &Path,
         onnxruntime: onnxruntime::Options,
-    ) -> Result<(BackendOptions, bool), String> {
+    ) -> Result<ChosenEngine, String> {
         // Whatever is wrong with the bundle is said when it is opened.
         let about: (Option<Dtype>, bool) = match folder {
             ModelFolder::Bundle(path) => {
@@ -64,33 +74,50 @@ impl GpuArgs {
             ModelFolder::Checkpoint(path) => (None, engine_build::is_encoder_decoder(path)),
         };
         let paths = LibraryPaths { driver: self.cuda_driver.as_deref(), library: self.tensorrt.as_deref() };
-        let facts = find(paths, self.device, about);
-        let (chosen, why) = choose(self.backend.into(), self.device, &facts)?;
-        tracing::info!(backend = %chosen, why, "engine");
-        Ok(match chosen {
-            Chosen::OnnxRuntime(Device::Cpu) => (BackendOptions::OnnxRuntime(onnxruntime), false),
-            Chosen::OnnxRuntime(Device::Cuda(device)) => {
+        let wanted = self.backend.into();
+        let facts = find(paths, (wanted, self.device), about);
+        let Choice { engine, why, gpu_unused } = choose(wanted, self.device, &facts)?;
+        if gpu_unused.is_some() {
+            tracing::warn!(backend = %engine, why, "this machine's GPU is not used: the engine runs on the CPU");
+        } else {
+            tracing::info!(backend = %engine, why, "engine");
+        }
+        let backend = self.options(engine, facts.devices, cache, onnxruntime);
+        Ok(ChosenEngine { backend, for_gpu: engine != Chosen::OnnxRuntime(Device::Cpu), gpu_unused })
+    }
+
+    fn options(&self, chosen: Chosen, gpus: usize, cache: &Path, onnxruntime: onnxruntime::Options) -> BackendOptions {
+        let on = |device| match device {
+            Device::Cuda(number) => (number, 1),
+            Device::AllCuda => (0, gpus),
+            Device::Cpu => (0, 1),
+        };
+        match chosen {
+            Chosen::OnnxRuntime(Device::Cpu) => BackendOptions::OnnxRuntime(onnxruntime),
+            Chosen::OnnxRuntime(device) => {
+                let (device, devices) = on(device);
                 let driver = self.cuda_driver.clone();
                 let provider = self.cuda_options.clone();
-                let cuda = CudaOptions { device, driver, graphs: !self.no_cuda_graphs, provider };
-                (BackendOptions::OnnxRuntimeCuda(onnxruntime, cuda), true)
+                let cuda = CudaOptions { device, devices, driver, graphs: !self.no_cuda_graphs, provider };
+                BackendOptions::OnnxRuntimeCuda(onnxruntime, cuda)
             }
             Chosen::TensorRt(flavour, device) => {
+                let (device, devices) = on(device);
                 let onnxruntime::Options { lanes, chunk, pool_bytes, .. } = onnxruntime;
-                let options = tensorrt::Options {
+                BackendOptions::TensorRt(tensorrt::Options {
                     flavour,
                     library: self.tensorrt.clone(),
                     driver: self.cuda_driver.clone(),
                     device,
+                    devices,
                     lanes,
                     chunk,
                     pool_bytes,
                     graphs: !self.no_cuda_graphs,
                     engines: cache.join("engines"),
-                };
-                (BackendOptions::TensorRt(options), true)
+                })
             }
-        })
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use backends::onnxruntime::CpuLevel;
 use bundle::Manifest;
 use tokio::sync::watch;
 
-use super::model_args::ModelArgs;
+use super::model_args::{ModelArgs, Setup};
 use super::progress::Bar;
 use crate::engine::{Engine, EngineOptions, memory_bytes};
 use crate::metrics::Metrics;
@@ -30,7 +30,7 @@ pub(super) fn open_folder(
     metrics: &Arc<Metrics>,
 ) -> Result<Opened, LoadError> {
     let started = Instant::now();
-    let mut bundle = Bundle::open(args, &folder::identify(folder)?, &Bar::default())?;
+    let mut bundle = Bundle::open(args, &folder::identify(folder)?, metrics, &Bar::default())?;
     bundle.manifest.name = name.to_owned();
     let memory_bytes = memory_bytes(&bundle.path, &bundle.manifest, &bundle.options);
     let (metrics, folder) = (Arc::clone(metrics), folder.to_owned());
@@ -52,10 +52,13 @@ struct Bundle {
 
 impl Bundle {
     /// Builds the bundle if needed.
-    fn open(args: &ModelArgs, folder: &ModelFolder, bar: &Bar) -> Result<Self, LoadError> {
-        let (intake, options) = args.setup(folder).map_err(LoadError::Backend)?;
+    fn open(args: &ModelArgs, folder: &ModelFolder, metrics: &Metrics, bar: &Bar) -> Result<Self, LoadError> {
+        let Setup { intake, engine, gpu_unused } = args.setup(folder).map_err(LoadError::Backend)?;
+        if let Some(reason) = gpu_unused {
+            metrics.gpu_unused(reason.name());
+        }
         let (path, manifest) = folder::open(folder, &intake, bar)?;
-        let options = args.for_server(options, &path);
+        let options = args.for_server(engine, &path);
         Ok(Self { path, manifest, options })
     }
 
@@ -109,7 +112,7 @@ impl Loading {
         loop {
             let bar = Bar::cancelled_by(Arc::clone(&self.stopping));
             let folder = self.fetch(model, &bar, state);
-            let bundle = folder.and_then(|folder| Bundle::open(&self.args, &folder, &bar));
+            let bundle = folder.and_then(|folder| Bundle::open(&self.args, &folder, &self.metrics, &bar));
             match bundle.and_then(|bundle| bundle.load(&self.metrics)) {
                 Err(error) if error.is_full_disk() && !self.stopping.load(Ordering::Relaxed) => {
                     let retry_s = pause.as_secs();

@@ -4,6 +4,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use backends::choice::GpuUnused;
 use backends::onnxruntime::{self, CpuLevel};
 use backends::options::BackendOptions;
 use bundle::manifest::WEIGHTS_FILE;
@@ -11,7 +12,7 @@ use clap::Args;
 use scheduler::{PoolOptions, RESTART_EVERY};
 
 use super::choices::{OperatorsChoice, QuantizeChoice, ToleranceChoice, cpu_level};
-use super::gpu::GpuArgs;
+use super::gpu::{ChosenEngine, GpuArgs};
 use super::progress::Bar;
 use super::replicas;
 use crate::engine::{DEFAULT_MAX_REQUEST_TOKENS, EngineOptions, RequestOptions};
@@ -101,7 +102,8 @@ pub struct ModelArgs {
     #[arg(long, env = "FORETYPE_STEP_TOKENS", value_name = "TOKENS", default_value = "128")]
     step_tokens: NonZero<usize>,
     /// Copies of the model that work side by side, each with its share of the threads and caches. Default: one; in
-    /// `serve`, of a model of at most 16 MiB on a CPU, one for each core, 8 at most, unless --threads is given.
+    /// `serve`, with `--device cuda:all`, one for each GPU; of a model of at most 16 MiB on a CPU, one for each core, 8
+    /// at most, unless --threads is given.
     #[arg(long, env = "FORETYPE_REPLICAS", value_name = "N")]
     replicas: Option<NonZero<usize>>,
     /// Don't prepare, while idle, for the character that the first suggestion has next.
@@ -118,6 +120,16 @@ pub struct ModelArgs {
     hang_after_ms: u64,
     #[command(flatten)]
     gpu: GpuArgs,
+}
+
+/// How a folder is built and loaded.
+pub(super) struct Setup {
+    /// The build of a bundle, where the folder is none.
+    pub(super) intake: IntakeOptions,
+    /// The engine.
+    pub(super) engine: EngineOptions,
+    /// What keeps the machine's GPU from being used, if it has one.
+    pub(super) gpu_unused: Option<GpuUnused>,
 }
 
 /// SageMaker ends invocations after 60 s.
@@ -145,9 +157,9 @@ impl ModelArgs {
     }
 
     /// Chooses the backend for a folder, logs which and why, and returns how the folder is built and loaded for it.
-    pub(super) fn setup(&self, folder: &ModelFolder) -> Result<(IntakeOptions, EngineOptions), String> {
+    pub(super) fn setup(&self, folder: &ModelFolder) -> Result<Setup, String> {
         let cache = self.cache();
-        let (backend, for_gpu) = self.gpu.choose(folder, &cache, self.onnxruntime())?;
+        let ChosenEngine { backend, for_gpu, gpu_unused } = self.gpu.choose(folder, &cache, self.onnxruntime())?;
         let intake = IntakeOptions {
             context: self.context,
             for_gpu,
@@ -156,7 +168,7 @@ impl ModelArgs {
             gate: Gate { library: self.onnxruntime.clone(), ..Gate::default() },
             ..IntakeOptions::new(cache)
         };
-        Ok((intake, self.engine(backend)))
+        Ok(Setup { intake, engine: self.engine(backend), gpu_unused })
     }
 
     pub(super) fn onnxruntime(&self) -> onnxruntime::Options {
@@ -178,7 +190,8 @@ impl ModelArgs {
 
     /// The options with which a server loads a bundle: the default number of replicas depends on the model's size.
     pub(super) fn for_server(&self, options: EngineOptions, bundle: &Path) -> EngineOptions {
-        if self.replicas.is_some() || self.threads.is_some() {
+        let is_for_cpu = matches!(options.backend, BackendOptions::OnnxRuntime(_));
+        if self.replicas.is_some() || (is_for_cpu && self.threads.is_some()) {
             return options;
         }
         let weights = std::fs::metadata(bundle.join(WEIGHTS_FILE)).map_or(u64::MAX, |file| file.len());

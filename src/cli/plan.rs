@@ -74,6 +74,7 @@ impl PlanArgs {
             let started = Instant::now();
             let options = PlanOptions {
                 architectures: self.sm.0.clone(),
+                gpu: None,
                 part,
                 shapes: PlanShapes::new(self.prefill_batch, self.prefill_tokens, self.decode_batch),
                 workspace_bytes: self.workspace_mib << 20,

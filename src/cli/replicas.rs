@@ -12,25 +12,79 @@ pub(super) const SMALL_BYTES: u64 = 16 << 20;
 /// worth.
 const MAX_REPLICAS: usize = 8;
 
-/// Divides the memory of one replica among several.
+/// Divides the memory of one replica among several. Those on different devices share no memory for keys and values.
 pub(super) fn share(mut one: EngineOptions, replicas: usize) -> EngineOptions {
+    let devices = one.backend.devices();
     let pool_bytes = match &mut one.backend {
         BackendOptions::OnnxRuntime(engine) | BackendOptions::OnnxRuntimeCuda(engine, _) => &mut engine.pool_bytes,
         BackendOptions::TensorRt(engine) => &mut engine.pool_bytes,
     };
-    *pool_bytes /= replicas;
+    *pool_bytes /= replicas.div_ceil(devices);
     let pool = &mut one.requests.pool;
     pool.replicas = replicas;
     pool.prefix_cache_bytes /= replicas;
     one
 }
 
-/// Spreads a small model on a CPU over the cores: a replica for each, with one thread.
+/// Spreads a model on several GPUs over them, with a replica for each, and a small model on a CPU over the cores, with a
+/// replica of one thread for each.
 pub(super) fn spread(mut options: EngineOptions, weights_bytes: u64, cores: usize) -> EngineOptions {
-    let BackendOptions::OnnxRuntime(engine) = &mut options.backend else { return options };
+    let devices = options.backend.devices();
+    let BackendOptions::OnnxRuntime(engine) = &mut options.backend else { return share(options, devices) };
     if weights_bytes > SMALL_BYTES {
         return options;
     }
     engine.threads = 1;
     share(options, cores.clamp(1, MAX_REPLICAS))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use backends::tensorrt;
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::model_args::ModelArgs;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        model: ModelArgs,
+    }
+
+    #[test]
+    fn each_gpu_gets_a_replica_with_a_whole_pool_of_its_own() {
+        let Arguments { model } = Arguments::parse_from(["foretype"]);
+        let on_gpus = |devices| {
+            let options = tensorrt::Options {
+                flavour: ::tensorrt::Flavour::Rtx,
+                library: None,
+                driver: None,
+                device: 0,
+                devices,
+                lanes: 32,
+                chunk: 64,
+                pool_bytes: 240,
+                graphs: true,
+                engines: PathBuf::new(),
+            };
+            EngineOptions { backend: BackendOptions::TensorRt(options), ..model.engine(model.onnxruntime().into()) }
+        };
+        let shares = |options: &EngineOptions| {
+            let BackendOptions::TensorRt(engine) = &options.backend else { panic!("a GPU was asked for") };
+            (options.requests.pool.replicas, engine.pool_bytes, options.requests.pool.prefix_cache_bytes >> 20)
+        };
+        assert_eq!(shares(&spread(on_gpus(1), 1 << 30, 2)), (1, 240, 128));
+        assert_eq!(shares(&spread(on_gpus(4), 1 << 30, 2)), (4, 240, 32));
+        assert_eq!(shares(&share(on_gpus(4), 8)), (8, 120, 16), "two on each");
+        let devices: Vec<_> = (0..6)
+            .map(|replica| match on_gpus(4).backend.for_replica(replica) {
+                BackendOptions::TensorRt(own) => own.device,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(devices, [0, 1, 2, 3, 0, 1]);
+    }
 }

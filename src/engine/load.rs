@@ -84,7 +84,7 @@ impl EngineParts {
     /// # Errors
     /// The loader's.
     pub fn new(name: &str, text: Text, load: Loader) -> Result<Self, EngineError> {
-        let limits = load().map_err(PoolError::from)?.limits().clone();
+        let limits = load(0).map_err(PoolError::from)?.limits().clone();
         Ok(Self { name: name.to_owned(), text, popular: None, limits, load, cpu_level: None })
     }
 
@@ -95,7 +95,7 @@ impl EngineParts {
             tracing::warn!(reason, "half-typed tokens are healed, not treated exactly");
         }
         let (folder, owned, backend) = (bundle.to_owned(), manifest.clone(), options.backend.clone());
-        let load: Loader = Arc::new(move || options::load(&folder, &owned, &backend));
+        let load: Loader = Arc::new(move |replica| options::load(&folder, &owned, &backend.for_replica(replica)));
         let limits = options::limits(manifest, &options.backend);
         let (name, popular) = (manifest.name.clone(), popular::open(bundle)?);
         let cpu_level = options.backend.cpu_level(manifest);

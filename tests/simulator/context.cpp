@@ -10,6 +10,8 @@ namespace {
 
 // TensorRT documents that addresses are aligned to this.
 constexpr std::uintptr_t kAlignment = 256;
+// Memory that a context takes for itself.
+constexpr std::size_t kContextBytes = 64 << 10;
 
 bool outside(Shape const& shape, std::array<Shape, 3> const& allowed) {
     if (shape.size() != allowed[0].size()) return true;
@@ -21,9 +23,10 @@ bool outside(Shape const& shape, std::array<Shape, 3> const& allowed) {
 
 }  // namespace
 
-Context::Context(Engine& engine, ExecutionContextAllocationStrategy strategy) : m_engine(engine), m_strategy(strategy) {
+Context::Context(Engine& engine, RuntimeConfig const& config) : m_engine(engine), m_strategy(config.strategy), m_compiled(config.cache) {
     mImpl = this;
     ++engine.contexts;
+    ++settings().contexts;
 }
 
 Context::~Context() noexcept {
@@ -37,6 +40,8 @@ bool Context::setOptimizationProfileAsync(int32_t profile, cudaStream_t stream) 
     }
     if (!stream) return error(m_engine.logger, "an optimization profile is set on no stream");
     if (stream->spoil_capture()) return error(m_engine.logger, "an optimization profile is set while the stream is captured");
+    if (!m_memory) m_memory = stream->take(kContextBytes);
+    if (!m_memory) return error(m_engine.logger, "out of memory: a context needs " + std::to_string(kContextBytes) + " bytes");
     m_profile = profile;
     m_shapes.clear();
     m_warm.clear();
@@ -89,7 +94,14 @@ bool Context::setTensorAddress(char const* name, void* address) noexcept {
     return true;
 }
 
-void Context::setDeviceMemoryV2(void* memory, int64_t size) noexcept { m_scratch = {memory, {size}}; }
+void Context::setDeviceMemoryV2(void* memory, int64_t size) noexcept {
+    if (reinterpret_cast<std::uintptr_t>(memory) % kAlignment != 0) {
+        m_scratch = {};
+        error(m_engine.logger, "setDeviceMemoryV2: the address is not a multiple of 256");
+        return;
+    }
+    m_scratch = {memory, {size}};
+}
 
 size_t Context::updateDeviceMemorySizeForShapes() noexcept {
     if (!unspecified().empty()) return error(m_engine.logger, "updateDeviceMemorySizeForShapes: input shapes are missing");
@@ -124,6 +136,14 @@ bool Context::check_aliases(Launch const& launch) const {
     return true;
 }
 
+// TensorRT-RTX compiles kernels at the first run with new shapes, unless the cache has them.
+void Context::compile() {
+    std::string key = std::to_string(m_profile);
+    for (auto const& [name, shape] : m_shapes) key += " " + name + text(shape);
+    std::set<std::string>& kernels = m_compiled ? *m_compiled : m_own;
+    if (kernels.insert(key).second) ++settings().compiled;
+}
+
 bool Context::prepare(CUstream_st* stream, Launch& launch) {
     ILogger* logger = m_engine.logger;
     if (!stream) return error(logger, "enqueueV3: there is no stream");
@@ -146,7 +166,7 @@ bool Context::prepare(CUstream_st* stream, Launch& launch) {
     launch.logger = logger;
     launch.stream = stream;
     std::string wrong;
-    return launch.check_memory(wrong) || error(logger, "enqueueV3: " + wrong);
+    return (launch.check_memory(wrong) && launch.check_overlaps(m_engine, wrong)) || error(logger, "enqueueV3: " + wrong);
 }
 
 bool Context::enqueueV3(cudaStream_t stream) noexcept {
@@ -159,8 +179,11 @@ bool Context::enqueueV3(cudaStream_t stream) noexcept {
         if (!ready) stream->spoil_capture();
     } else if (ready) {
         m_warm = m_shapes;
+        compile();
     }
-    return ready && stream->submit([launch] { return launch.run(); }) == kSuccess;
+    if (!ready) return false;
+    bool ordered = stream->submit({[launch] { return launch.run(); }, launch.accesses()}) == kSuccess;
+    return ordered || error(m_engine.logger, "enqueueV3: another stream uses the memory, and nobody has waited for it");
 }
 
 bool Launch::check_memory(std::string& wrong) const {
@@ -173,6 +196,42 @@ bool Launch::check_memory(std::string& wrong) const {
     if (scratch.address && !stream->owns(scratch.address, static_cast<std::size_t>(scratch.shape[0]))) {
         wrong = "the scratch memory is not in the device's memory";
         return false;
+    }
+    return true;
+}
+
+std::vector<Access> Launch::accesses() const {
+    std::vector<Access> all;
+    for (auto const& [name, at] : bound) {
+        auto const* tensor = graph->find(name);
+        all.push_back({static_cast<char const*>(at.address), bytes_of(at.shape, tensor->type), !tensor->is_input});
+    }
+    if (scratch.address) all.push_back({static_cast<char const*>(scratch.address), static_cast<std::size_t>(scratch.shape[0]), true});
+    return all;
+}
+
+bool Launch::check_overlaps(Engine const& engine, std::string& wrong) const {
+    struct Stretch {
+        char const *start, *end;
+        std::string name;
+    };
+    std::vector<Stretch> all;
+    for (auto const& [name, at] : bound) {
+        // What is changed in place is one tensor.
+        if (engine.past_of(name)) continue;
+        auto const* start = static_cast<char const*>(at.address);
+        all.push_back({start, start + bytes_of(at.shape, graph->find(name)->type), name});
+    }
+    if (scratch.address) {
+        auto const* start = static_cast<char const*>(scratch.address);
+        all.push_back({start, start + scratch.shape[0], "the scratch memory"});
+    }
+    std::sort(all.begin(), all.end(), [](Stretch const& a, Stretch const& b) { return a.start < b.start; });
+    for (std::size_t i = 1; i < all.size(); ++i) {
+        if (all[i].start < all[i - 1].end) {
+            wrong = all[i - 1].name + " and " + all[i].name + " overlap";
+            return false;
+        }
     }
     return true;
 }

@@ -18,6 +18,7 @@ using CUgraphExec = CUgraphExec_st*;
 
 constexpr unsigned kMemoryHost = 1;
 constexpr unsigned kMemoryDevice = 2;
+constexpr int kAttributeMultiprocessors = 16;
 constexpr int kAttributeMajor = 75;
 constexpr int kAttributeMinor = 76;
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
 
 #define LIBRARY extern "C" __attribute__((visibility("default")))
@@ -88,15 +89,32 @@ namespace {
 class RuntimeCache final : public IRuntimeCache, public RefusingVRuntimeCache, Counted {
 public:
     RuntimeCache() { mImpl = this; }
-    IHostMemory* serialize() const noexcept override { return new Bytes("simulated cache"); }
-    bool deserialize(void const* blob, size_t size) noexcept override {
-        return std::string(static_cast<char const*>(blob), size) == "simulated cache";
+    IHostMemory* serialize() const noexcept override {
+        std::string text = kHead;
+        for (std::string const& kernel : *kernels) text += kernel + "\n";
+        return new Bytes(text);
     }
+    bool deserialize(void const* blob, size_t size) noexcept override {
+        std::istringstream lines(std::string(static_cast<char const*>(blob), size));
+        std::string line;
+        if (!std::getline(lines, line) || line + "\n" != kHead) return false;
+        while (std::getline(lines, line)) kernels->insert(line);
+        return true;
+    }
+    std::shared_ptr<std::set<std::string>> kernels = std::make_shared<std::set<std::string>>();
+
+private:
+    static constexpr char kHead[] = "simulated cache\n";
 };
 
 }  // namespace
 
 IRuntimeCache* RuntimeConfig::createRuntimeCache() const noexcept { return new RuntimeCache; }
+
+bool RuntimeConfig::setRuntimeCache(IRuntimeCache const& of) noexcept {
+    cache = static_cast<RuntimeCache const&>(of).kernels;
+    return true;
+}
 
 EngineValidity Runtime::getEngineValidity(void const* blob, int64_t size, uint64_t* diagnostics) const noexcept {
     Plan plan;
@@ -187,11 +205,13 @@ int64_t Engine::getDeviceMemorySizeForProfileV2(int32_t profile) const noexcept 
 int64_t Engine::getDeviceMemorySizeV2() const noexcept { return getDeviceMemorySizeForProfileV2(getNbOptimizationProfiles() - 1); }
 
 IExecutionContext* Engine::createExecutionContext(ExecutionContextAllocationStrategy strategy) noexcept {
-    return new Context(*this, strategy);
+    RuntimeConfig config;
+    config.strategy = strategy;
+    return new Context(*this, config);
 }
 
 IExecutionContext* Engine::createExecutionContextWithRuntimeConfig(IRuntimeConfig* config) noexcept {
-    return new Context(*this, static_cast<RuntimeConfig*>(config)->strategy);
+    return new Context(*this, *static_cast<RuntimeConfig*>(config));
 }
 
 }  // namespace simulator
@@ -201,6 +221,10 @@ LIBRARY void* createInferRuntime_INTERNAL(void* logger, int32_t version) noexcep
     if (version / 10000 != NV_TENSORRT_VERSION / 10000) {
         simulator::error(log, "the caller was compiled for another major version");
         return nullptr;
+    }
+    if (simulator::settings().broken) {
+        simulator::error(log, "CUDA initialization failure with error: 35");
+        return reinterpret_cast<void*>(0x228);
     }
     return static_cast<nvinfer1::IRuntime*>(new simulator::Runtime(log));
 }
@@ -213,4 +237,7 @@ LIBRARY int32_t getInferLibVersion() noexcept { return NV_TENSORRT_VERSION; }
 // ---- steering
 LIBRARY void simulator_architecture(int architecture) { simulator::settings().architecture = architecture; }
 LIBRARY void simulator_refuse_capture(int refuse) { simulator::settings().refuse_capture = refuse != 0; }
+LIBRARY void simulator_break(int broken) { simulator::settings().broken = broken != 0; }
+LIBRARY long simulator_contexts() { return simulator::settings().contexts; }
+LIBRARY long simulator_compiled() { return simulator::settings().compiled; }
 LIBRARY long simulator_alive() { return simulator::settings().alive; }

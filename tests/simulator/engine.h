@@ -15,11 +15,13 @@ public:
     void setExecutionContextAllocationStrategy(ExecutionContextAllocationStrategy chosen) noexcept override { strategy = chosen; }
 #ifdef SIMULATOR_RTX
     IRuntimeCache* createRuntimeCache() const noexcept override;
-    bool setRuntimeCache(IRuntimeCache const&) noexcept override { return true; }
+    bool setRuntimeCache(IRuntimeCache const& of) noexcept override;
     void setDynamicShapesKernelSpecializationStrategy(DynamicShapesKernelSpecializationStrategy) noexcept override {}
     bool setCudaGraphStrategy(CudaGraphStrategy) noexcept override { return true; }
 #endif
     ExecutionContextAllocationStrategy strategy = ExecutionContextAllocationStrategy::kSTATIC;
+    // The kernels of the cache, by profile and shapes; null without one.
+    std::shared_ptr<std::set<std::string>> cache;
 };
 
 // What an enqueue does with the shapes and addresses of that moment, now or from a captured graph.
@@ -34,11 +36,14 @@ struct Launch {
     int run() const;
     // Every buffer has to be the device's.
     bool check_memory(std::string& wrong) const;
+    // No tensor may lie in another's memory, but for a present in its past's.
+    bool check_overlaps(Engine const& engine, std::string& wrong) const;
+    std::vector<Access> accesses() const;
 };
 
 class Context final : public IExecutionContext, public RefusingVExecutionContext, Counted {
 public:
-    Context(Engine& engine, ExecutionContextAllocationStrategy strategy);
+    Context(Engine& engine, RuntimeConfig const& config);
     ~Context() noexcept override;
 
     bool setOptimizationProfileAsync(int32_t profile, cudaStream_t stream) noexcept override;
@@ -59,6 +64,7 @@ private:
     Shape shape(Graph::Tensor const& tensor) const;
     bool prepare(CUstream_st* stream, Launch& launch);
     bool check_aliases(Launch const& launch) const;
+    void compile();
     std::vector<std::string> unspecified() const;
 
     Engine& m_engine;
@@ -70,6 +76,9 @@ private:
     std::map<std::string, Shape> m_warm;
     Graph::Bound m_scratch{};
     std::shared_ptr<bool> m_alive = std::make_shared<bool>(true);
+    std::shared_ptr<std::set<std::string>> m_compiled;
+    std::set<std::string> m_own;
+    std::shared_ptr<void> m_memory;
 };
 
 class Engine final : public ICudaEngine, public RefusingVCudaEngine, Counted {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A thousand engines come and go on the simulator, under valgrind: none may leave memory behind.
+# Engines come and go on the simulator, under valgrind: none may leave memory behind.
 #
 # usage: tests/simulator/leaks.sh TARGET_DIR     with the tests of the profile FORETYPE_PROFILE (checked) in it
 set -euo pipefail
@@ -22,9 +22,9 @@ done < <(find "$target/${FORETYPE_PROFILE:-checked}/deps" -name 'suite-*' -type 
 [ -n "$suite" ] || { echo "leaks: the tests are not built: run make test" >&2; exit 1; }
 log=$target/leaks.log
 # Lost is what nothing points to any more. What libraries keep for good is still pointed to.
-FORETYPE_CYCLES=${FORETYPE_CYCLES:-1000} valgrind --quiet --leak-check=full --show-leak-kinds=definite \
+FORETYPE_CYCLES=${FORETYPE_CYCLES:-10} valgrind --quiet --leak-check=full --show-leak-kinds=definite \
     --errors-for-leak-kinds=definite --error-exitcode=9 --undef-value-errors=no --log-file="$log" \
     --suppressions=tests/simulator/leaks.supp "$suite" --exact "$test" \
     | tee "$target/leaks.out" || { cat "$log"; exit 1; }
 grep -q '^test result: ok. 1 passed' "$target/leaks.out"
-echo "leaks: ${FORETYPE_CYCLES:-1000} engines came and went, and nothing was lost"
+echo "leaks: ${FORETYPE_CYCLES:-10} engines came and went, and nothing was lost"

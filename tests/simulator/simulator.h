@@ -5,6 +5,8 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <set>
@@ -52,8 +54,12 @@ std::string version();
 struct Settings {
     int architecture = 86;
     bool refuse_capture = false;
+    // Whether no runtime can be made, as without a usable driver: the lean library then returns an address that is none.
+    bool broken = std::getenv("SIMULATOR_BROKEN") != nullptr;
     // Objects that somebody has yet to destroy.
-    long alive = 0;
+    std::atomic<long> alive{0};
+    // Contexts that were ever made, and kernels that were compiled.
+    std::atomic<long> contexts{0}, compiled{0};
 };
 Settings& settings();
 

@@ -30,6 +30,12 @@ fn a_machine_without_a_usable_driver_says_why() {
     let other = Driver::load(Some(&other)).err().unwrap().to_string();
     assert!(other.contains("has no cuInit"), "{other}");
     let stand_in = StandIn::new();
+    stand_in.version(11_040);
+    let old = Driver::load(Some(&stand_in.cuda)).err().unwrap();
+    let said = "supports CUDA 11.4, and CUDA 12.0 or later is needed: install NVIDIA's driver 525 or later";
+    assert!(old.to_string().ends_with(said) && !old.is_without_gpu(), "{old}");
+    stand_in.version(12_000);
+    Driver::load(Some(&stand_in.cuda)).unwrap();
     stand_in.device(0, 86, 1 << 20);
     let none = Driver::load(Some(&stand_in.cuda)).err().unwrap().to_string();
     assert_eq!(none, "the CUDA call cuInit failed with CUDA_ERROR_NO_DEVICE (100)");
@@ -45,6 +51,11 @@ fn a_device_says_what_it_is() {
     assert_eq!((device.ordinal(), device.capability()), (1, 75));
     let memory = device.memory().unwrap();
     assert_eq!((memory.free, memory.total), (5 << 20, 5 << 20));
+    let gpu = device.describe().unwrap();
+    assert_eq!((gpu.sm.0, gpu.multiprocessors, gpu.cuda), (75, 80, (13, 0)));
+    assert_eq!(::tensorrt::gpu(1, Some(&stand_in.cuda)).unwrap(), gpu);
+    let none = ::tensorrt::gpu(2, Some(&stand_in.cuda)).unwrap_err().to_string();
+    assert!(none.contains("cuDeviceGet failed with CUDA error 101"), "{none}");
     let none = driver.open(2).err().unwrap();
     assert_eq!((none.call, none.code), ("cuDeviceGet", 101));
     drop(device);

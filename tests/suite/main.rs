@@ -9,6 +9,7 @@ mod adapters;
 mod cli;
 mod connections;
 mod cuda;
+mod cuda_order;
 mod dashboard;
 mod demo;
 mod drain;
@@ -18,6 +19,10 @@ mod fairness;
 mod fuzz;
 mod generation;
 mod goldens;
+#[cfg(feature = "tensorrt")]
+mod gpu_unused;
+#[cfg(feature = "tensorrt")]
+mod gpus;
 mod http;
 mod http_batch;
 mod http_bodies;
@@ -54,6 +59,8 @@ mod tensorrt;
 mod tensorrt_refusals;
 #[cfg(feature = "tensorrt")]
 mod tensorrt_sources;
+#[cfg(feature = "tensorrt")]
+mod tensorrt_steps;
 mod tokenizers;
 mod tuning;
 mod wrong_bundles;

@@ -43,6 +43,7 @@ fn engine(bundle: &Path, graphs: bool) -> Option<BackendOptions> {
         library: std::env::var_os("FORETYPE_TENSORRT").map(PathBuf::from),
         driver: None,
         device: 0,
+        devices: 1,
         lanes: 16,
         chunk: 64,
         pool_bytes: 1 << 20,

@@ -104,10 +104,9 @@ fn compare(warm: &Completions, cold: &Completions) -> (bool, bool) {
 
 /// Types `keystrokes` characters at a scheduler that remembers and at one that forgets; returns how many answers were
 /// equal.
-fn replay(
+pub fn replay(
     text: &Arc<Text>,
-    mut warm: Scheduler,
-    mut cold: Scheduler,
+    (mut warm, mut cold): (Scheduler, Scheduler),
     context: usize,
     bound: usize,
     keystrokes: usize,
@@ -159,7 +158,7 @@ fn answers_from_memory_equal_cold_ones_on_the_fake_engine() {
         source: None,
     };
     let scheduler = || Scheduler::new(Box::new(FakeBackend::hashed(limits.clone(), 1, 5.0)), tree_bytes);
-    let equal = replay(&text, scheduler(), scheduler(), context, pages * 64 + tree_bytes, keystrokes);
+    let equal = replay(&text, (scheduler(), scheduler()), context, pages * 64 + tree_bytes, keystrokes);
     assert_eq!(equal, keystrokes);
 }
 
@@ -173,7 +172,7 @@ fn answers_from_memory_equal_cold_ones_on_onnxruntime() {
     let limits = backend().limits().clone();
     let bound = limits.pages * limits.page_bytes + tree_bytes;
     let (warm, cold) = (Scheduler::new(backend(), tree_bytes), Scheduler::new(backend(), tree_bytes));
-    let equal = replay(&text, warm, cold, limits.context, bound, keystrokes);
+    let equal = replay(&text, (warm, cold), limits.context, bound, keystrokes);
     println!("replay: {equal} of {keystrokes} answers equal a cold run's, the others but for ties within {TIE}");
     assert!(equal * 1000 >= keystrokes * 999, "{equal} of {keystrokes}");
 }

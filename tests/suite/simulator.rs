@@ -80,9 +80,31 @@ impl StandIn {
         }
     }
 
+    /// The devices' name and number of multiprocessors.
+    pub fn gpu(&self, name: &str, multiprocessors: i32) {
+        let name = CString::new(name).unwrap();
+        // SAFETY: as above.
+        unsafe {
+            let function = self.driver.get::<unsafe extern "C" fn(*const i8, i32)>(b"standin_name\0").unwrap();
+            function(name.as_ptr(), multiprocessors);
+        }
+    }
+
+    /// The CUDA version that the driver supports, such as 11040.
+    pub fn version(&self, version: i32) {
+        // SAFETY: as above.
+        unsafe { self.driver.get::<unsafe extern "C" fn(i32)>(b"standin_version\0").unwrap()(version) }
+    }
+
     /// Objects of the driver that were not destroyed.
     pub fn alive(&self) -> i64 {
         number(&self.driver, b"standin_alive\0")
+    }
+
+    /// Bytes in use on a device, what TensorRT took included.
+    pub fn used(&self, device: i32) -> i64 {
+        // SAFETY: as above.
+        unsafe { self.driver.get::<unsafe extern "C" fn(i32) -> i64>(b"standin_used\0").unwrap()(device) }
     }
 
     /// Holds calls of `cuStreamSynchronize` that have waited, or lets them return; how many are held.
@@ -135,13 +157,28 @@ impl Simulator {
         self.set(b"simulator_refuse_capture\0", 1);
     }
 
+    /// Execution contexts that were ever made.
+    pub fn contexts(&self) -> i64 {
+        number(&self.library, b"simulator_contexts\0")
+    }
+
+    /// Kernels that TensorRT-RTX has compiled.
+    pub fn compiled(&self) -> i64 {
+        number(&self.library, b"simulator_compiled\0")
+    }
+
+    /// Makes no runtime from now on, as TensorRT does without a usable driver.
+    pub fn break_down(&self) {
+        self.set(b"simulator_break\0", 1);
+    }
+
     /// The GPU's architecture, as TensorRT sees it.
     pub fn architecture(&self, architecture: i32) {
         self.set(b"simulator_architecture\0", architecture);
     }
 
     fn set(&self, name: &[u8], value: i32) {
-        // SAFETY: both functions take an int and return nothing, in engine.cpp.
+        // SAFETY: these functions take an int and return nothing, in engine.cpp.
         unsafe { self.library.get::<unsafe extern "C" fn(i32)>(name).unwrap()(value) }
     }
 

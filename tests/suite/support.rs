@@ -184,7 +184,7 @@ pub fn faulty_engine(
         page_bytes: 64,
         source: None,
     };
-    let load: Loader = Arc::new(move || {
+    let load: Loader = Arc::new(move |_| {
         let poison = poison.clone();
         // End of text is likely, so that searches end.
         let logit = move |path: &[u32], next: u32| {

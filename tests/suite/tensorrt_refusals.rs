@@ -100,6 +100,14 @@ fn each_mistake_is_refused_with_its_reason() {
         refused(switched.context.set_input_shape(&name("input_ids"), &[1, 2]), "is outside profile 1");
         // SAFETY: refused before anything is used.
         refused(unsafe { bench().context.enqueue(tensorrt::Stream(std::ptr::null_mut())) }, "there is no stream");
+        let mut over = bench();
+        over.place("logits", over.memory.address() + (62 << 20)).unwrap();
+        over.place("topv", over.memory.address() + (62 << 20) + 256).unwrap();
+        refused(over.enqueue(), "logits and topv overlap");
+        let mut crooked = bench();
+        // SAFETY: refused before anything is used.
+        unsafe { crooked.context.set_scratch(DevicePtr(crooked.memory.address() + 8), 1 << 20) };
+        refused(crooked.enqueue(), "no scratch memory");
         let mut bare = bench();
         // SAFETY: no scratch memory is what is refused.
         unsafe { bare.context.set_scratch(DevicePtr(0), 0) };
@@ -159,6 +167,15 @@ fn work_whose_context_or_memory_is_gone_fails_when_it_runs() {
     assert_eq!((error.call, error.code), ("cuStreamSynchronize", 700));
     simulator.stand_in.recover();
     drop(memory);
+}
+
+#[test]
+fn an_address_that_is_none_is_no_runtime() {
+    let simulator = Simulator::new(Flavour::Enterprise);
+    let library = Library::open(simulator.flavour, Some(&simulator.path)).unwrap();
+    Runtime::new(&library).unwrap();
+    simulator.break_down();
+    refused(Runtime::new(&library), "refused `createInferRuntime`: CUDA initialization failure with error: 35");
 }
 
 #[test]

@@ -27,6 +27,27 @@ impl From<onnxruntime::Options> for BackendOptions {
 }
 
 impl BackendOptions {
+    /// The same for one of several replicas, counted from 0: replicas on all GPUs take turns.
+    #[must_use]
+    pub fn for_replica(&self, replica: usize) -> Self {
+        let mut own = self.clone();
+        if let Self::OnnxRuntimeCuda(_, CudaOptions { device, devices, .. })
+        | Self::TensorRt(tensorrt::Options { device, devices, .. }) = &mut own
+        {
+            *device += replica % (*devices).max(1);
+        }
+        own
+    }
+
+    /// Number of devices, each with memory of its own.
+    pub fn devices(&self) -> usize {
+        match self {
+            Self::OnnxRuntime(_) => 1,
+            Self::OnnxRuntimeCuda(_, CudaOptions { devices, .. })
+            | Self::TensorRt(tensorrt::Options { devices, .. }) => (*devices).max(1),
+        }
+    }
+
     /// The CPU level of the kernels that compute a bundle, if foretype's kernels do.
     pub fn cpu_level(&self, manifest: &Manifest) -> Option<CpuLevel> {
         match self {

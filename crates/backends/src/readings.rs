@@ -56,6 +56,13 @@ impl SourceShape {
         (0..self.layers).flat_map(|layer| ['k', 'v'].map(|kind| format!("cross_{kind}_{layer}")))
     }
 
+    /// The widths that the lanes may have.
+    pub fn widths(&self) -> Vec<usize> {
+        let longest = self.limits.tokens;
+        let doubled = std::iter::successors(Some(MIN_WIDTH), |width| width.checked_mul(2));
+        doubled.take_while(|&width| width < longest).chain([longest]).collect()
+    }
+
     /// Elements of the longest source in one tensor.
     pub fn elements(&self) -> usize {
         self.heads * self.limits.tokens * self.head_dim
@@ -206,6 +213,10 @@ mod tests {
             readings.width()
         };
         assert_eq!([3, 16, 17, 9, 33, 48, 20, 2].map(&mut width), [16, 16, 32, 32, 48, 48, 48, 16]);
+        let limits = SourceLimits { slots: 0, tokens: 48, slot_bytes: 1 };
+        let shape = SourceShape { layers: 1, heads: 1, head_dim: 1, element_bytes: 2, lanes: 3, limits };
+        assert_eq!(shape.widths(), [16, 32, 48], "no other widths");
+        assert_eq!(SourceShape { limits: SourceLimits { tokens: 9, ..limits }, ..shape }.widths(), [9]);
         read(&mut readings, 1, 40);
         assert_eq!(fills(&mut readings, &[0, 1]), [(0, 0, 2), (1, 1, 40)], "both, for the width has changed");
     }

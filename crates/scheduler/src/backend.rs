@@ -275,8 +275,9 @@ impl LoadError {
     }
 }
 
-/// Makes an engine. Called on the thread that will own it, once for each replica and once more after a failure.
-pub type Loader = std::sync::Arc<dyn Fn() -> Result<Box<dyn Backend>, LoadError> + Send + Sync>;
+/// Makes the engine of a replica, counted from 0. Called on the thread that will own it, once for each replica and once
+/// more after a failure.
+pub type Loader = std::sync::Arc<dyn Fn(usize) -> Result<Box<dyn Backend>, LoadError> + Send + Sync>;
 
 /// An engine, as the scheduler sees it.
 pub trait Backend: Send {

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::library::Library;
 use crate::network::Network;
 use crate::profile::{OptimizationProfile, Selector};
-use crate::sys::{TrtBuilder, TrtConfig, TrtMemory, TrtMonitor, TrtMonitorFns, TrtNetwork, call};
+use crate::sys::{TrtBuilder, TrtConfig, TrtMemory, TrtMonitor, TrtMonitorFns, TrtNetwork, call, made};
 use crate::types::Sm;
 
 /// Held while a builder builds: of two builds of TensorRT-RTX at once, one has failed with "Target SM 80 is not found
@@ -55,7 +55,7 @@ impl Builder {
         let factory = library.builder_factory()?;
         let raw = library.attempt("createInferBuilder", |table| {
             // SAFETY: the factory is the library's own, and the logger lives for good.
-            NonNull::new(unsafe { call!(table, builder_create, factory.as_ptr(), library.logger()) })
+            made(unsafe { call!(table, builder_create, factory.as_ptr(), library.logger()) })
         })?;
         Ok(Self(Rc::new(Inner { raw, library: library.clone() })))
     }

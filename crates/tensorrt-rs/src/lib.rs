@@ -64,7 +64,7 @@ mod types;
 pub use builder::{Builder, BuilderConfig, HostMemory, Progress};
 pub use cache::RuntimeCache;
 pub use context::{Context, DevicePtr, Stream};
-pub use device::current_architecture;
+pub use device::{Gpu, gpu};
 pub use engine::{ContextOptions, Engine, IoTensor, ScratchMemory, Specialization};
 pub use error::{Error, LoadError};
 pub use library::Library;

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use crate::error::Error;
 use crate::network::Network;
-use crate::sys::{TrtParser, TrtParserError, call};
+use crate::sys::{TrtParser, TrtParserError, call, made};
 use crate::types::text;
 
 /// Reads one ONNX file into a network.
@@ -37,7 +37,7 @@ impl<'net> Parser<'net> {
         let factory = library.parser_factory()?;
         let raw = library.attempt("createParser", |table| {
             // SAFETY: the factory is the library's own, the network is alive, and the logger lives for good.
-            NonNull::new(unsafe { call!(table, parser_create, factory.as_ptr(), network.as_ptr(), library.logger()) })
+            made(unsafe { call!(table, parser_create, factory.as_ptr(), network.as_ptr(), library.logger()) })
         })?;
         network.keep(raw);
         Ok(Self { raw, network })

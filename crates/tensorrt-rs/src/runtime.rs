@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::library::Library;
-use crate::sys::{TrtRuntime, call};
+use crate::sys::{TrtRuntime, call, made};
 
 /// Makes engines of plans. Clones are the same one.
 #[doc(alias = "IRuntime")]
@@ -47,7 +47,7 @@ impl Runtime {
     pub fn new(library: &Library) -> Result<Self, Error> {
         let raw = library.attempt("createInferRuntime", |table| {
             // SAFETY: the factory is the library's own, and the logger lives for good.
-            NonNull::new(unsafe { call!(table, runtime_create, library.runtime_factory().as_ptr(), library.logger()) })
+            made(unsafe { call!(table, runtime_create, library.runtime_factory().as_ptr(), library.logger()) })
         })?;
         Ok(Self(Arc::new(Inner { raw, library: library.clone(), lock: Mutex::default() })))
     }

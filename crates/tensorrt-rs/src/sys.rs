@@ -12,7 +12,18 @@ pub(crate) use bindings::{
     TrtParser, TrtParserError, TrtRuntime, TrtRuntimeCache, TrtRuntimeConfig, TrtShim, TrtTensor,
 };
 
+use std::ptr::NonNull;
+
 use crate::types::Flavour;
+
+/// Nothing lies below this address: it is the system's first page.
+const FIRST_PAGE_BYTES: usize = 4096;
+
+/// An object that a library's factory made. Without a usable driver, `libnvinfer_lean.so.11` adds an offset to a null
+/// pointer and returns 0x228.
+pub(crate) fn made<T>(raw: *mut T) -> Option<NonNull<T>> {
+    NonNull::new(raw).filter(|raw| raw.addr().get() >= FIRST_PAGE_BYTES)
+}
 
 /// The flavour's table, if its headers were there when this was built.
 pub(crate) fn table(flavour: Flavour) -> Option<&'static TrtShim> {

@@ -1,20 +1,19 @@
 //! Builds a TensorRT plan from a bundle's graph.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prost::Message;
 use tensorrt::{
-    Builder, Flavour, HostMemory, Layer, LayerKind, Library, Network, OptimizationProfile, Parser, ShapeRange, Sm,
+    Builder, Flavour, Gpu, HostMemory, Layer, LayerKind, Library, Network, OptimizationProfile, Parser, ShapeRange, Sm,
     TensorName,
 };
 
 use super::error::PlanError;
 use super::part::Part;
 use super::record::{BuiltPlan, ENGINES, PlanRecord};
+use super::sealed::write_whole;
 use super::shapes::{PlanShapes, ProfileShapes, Range};
 use crate::onnx::proto::ModelProto;
 use crate::progress::Progress;
@@ -26,8 +25,10 @@ const LEAST_HIDDEN: u32 = 32;
 /// The options of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanOptions {
-    /// GPUs; none stands for the one in this machine. TensorRT knows no others.
+    /// Architectures; none stands for the GPU's. TensorRT knows no others.
     pub architectures: Vec<Sm>,
+    /// The GPU that TensorRT builds on, if the caller has made one current. Otherwise the machine's first.
+    pub gpu: Option<Gpu>,
     /// The graph to build it of.
     pub part: Part,
     /// What it takes. Rows are cut to the model's context, and sources are the model's.
@@ -42,6 +43,7 @@ impl Default for PlanOptions {
     fn default() -> Self {
         Self {
             architectures: Vec::new(),
+            gpu: None,
             part: Part::default(),
             shapes: PlanShapes::default(),
             workspace_bytes: 1 << 30,
@@ -66,7 +68,7 @@ pub fn build_plan(
     manifest.verify(bundle)?;
     let shapes = options.shapes.within(manifest.model.context).reading(manifest.model.source);
     check(&manifest.model, library, options.part, &shapes)?;
-    let architectures = architectures(library, &options.architectures)?;
+    let (architectures, gpu) = architectures(library, options)?;
     check_architectures(&manifest.model, library, &architectures)?;
     let model = &manifest.model;
     let job = Job { bundle, model, library, part: options.part, architectures: &architectures, shapes: &shapes };
@@ -75,6 +77,7 @@ pub fn build_plan(
         library,
         part: options.part,
         architectures: &architectures,
+        gpu: gpu.as_ref(),
         shapes,
         manifest: &manifest,
         bytes: &plan,
@@ -97,15 +100,17 @@ fn check(model: &ModelInfo, library: &Library, part: Part, shapes: &PlanShapes) 
     if shapes.is_ordered() { Ok(()) } else { Err(PlanError::Shapes) }
 }
 
-/// The architectures by their names: a record can't say "the one at hand".
-fn architectures(library: &Library, asked: &[Sm]) -> Result<Vec<Sm>, PlanError> {
-    if library.flavour() == Flavour::Rtx && !asked.is_empty() {
-        return Ok(asked.to_owned());
+/// The architectures by their names, because a record can't say "the one at hand"; and the GPU that kernels are timed
+/// on, if they are timed at all: TensorRT-RTX compiles them where they run.
+fn architectures(library: &Library, options: &PlanOptions) -> Result<(Vec<Sm>, Option<Gpu>), PlanError> {
+    let (asked, is_rtx) = (&options.architectures, library.flavour() == Flavour::Rtx);
+    if is_rtx && !asked.is_empty() {
+        return Ok((asked.clone(), None));
     }
-    let here = tensorrt::current_architecture()?;
-    match asked.iter().find(|sm| **sm != here) {
-        Some(other) => Err(PlanError::OtherGpu { here: here.to_string(), asked: other.to_string() }),
-        None => Ok(vec![here]),
+    let here = options.gpu.clone().map_or_else(|| tensorrt::gpu(0, None), Ok)?;
+    match asked.iter().find(|sm| **sm != here.sm) {
+        Some(other) => Err(PlanError::OtherGpu { here: here.sm.to_string(), asked: other.to_string() }),
+        None => Ok((vec![here.sm], (!is_rtx).then_some(here))),
     }
 }
 
@@ -255,11 +260,7 @@ fn write(engines: &Path, record: &PlanRecord, plan: &[u8]) -> Result<PathBuf, Pl
         return Err(io(&record_path)(source));
     }
     for (path, bytes) in [(&path, plan), (&record_path, json.as_slice())] {
-        // Readable as the bundle's other files are: temporary files are their owner's alone unless this is said.
-        let readable = fs::Permissions::from_mode(0o666);
-        let mut partial = tempfile::Builder::new().permissions(readable).tempfile_in(engines).map_err(io(engines))?;
-        partial.write_all(bytes).and_then(|()| partial.as_file().sync_all()).map_err(io(path))?;
-        partial.persist(path).map_err(|error| io(path)(error.error))?;
+        write_whole(path, &[bytes]).map_err(io(path))?;
     }
     Ok(record_path)
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tensorrt::{Flavour, Sm, Version};
+use tensorrt::{Flavour, Gpu, Version};
 
 use super::error::{Misfit, PlanError};
 use super::part::Part;
@@ -11,13 +11,13 @@ use bundle::manifest::Manifest;
 
 /// The requirements of a machine and a server on a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlanNeeds {
+pub struct PlanNeeds<'a> {
     /// The library that will run it.
     pub flavour: Flavour,
     /// Version of the library.
     pub version: Version,
-    /// Architecture of the GPU.
-    pub architecture: Sm,
+    /// The GPU that will run it.
+    pub gpu: &'a Gpu,
     /// The graph to run.
     pub part: Part,
     /// Rows in one step, if the server insists on a number; otherwise as many as the plan takes.
@@ -72,7 +72,7 @@ pub fn find_plan(engines: &Path, manifest: &Manifest, needs: &PlanNeeds) -> Resu
             plan: needs.part.plan(),
             engines: engines.to_owned(),
             builder: format!("{} {}", needs.flavour, needs.version),
-            gpu: needs.architecture.to_string(),
+            gpu: needs.gpu.sm.to_string(),
         }),
     }
 }
@@ -88,7 +88,7 @@ pub fn read_plan(found: &FoundPlan) -> Result<Vec<u8>, PlanError> {
 /// The first thing that doesn't fit, and how many did before it.
 fn fit(record: &PlanRecord, manifest: &Manifest, needs: &PlanNeeds) -> Result<(), (usize, Misfit)> {
     record.check_builder(needs.flavour, needs.version).map_err(|misfit| (1, misfit))?;
-    record.check_gpu(needs.architecture).map_err(|misfit| (2, misfit))?;
+    record.check_gpu(needs.gpu).map_err(|misfit| (2, misfit))?;
     record.check_graph(manifest).map_err(|misfit| (3, misfit))?;
     record.check_source(manifest.model.source).map_err(|misfit| (4, misfit))?;
     record.check_shapes(needs.lanes, needs.chunk).map_err(|misfit| (5, misfit))

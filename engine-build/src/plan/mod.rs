@@ -14,11 +14,13 @@ mod error;
 mod find;
 mod part;
 mod record;
+mod sealed;
 mod shapes;
 
 pub use build::{PlanOptions, build_plan};
 pub use error::{Misfit, PlanError};
 pub use find::{FoundPlan, PlanNeeds, find_plan, read_plan};
 pub use part::Part;
-pub use record::{ENGINES, PlanRecord, records};
+pub use record::{ENGINES, PlanGpu, PlanRecord, records};
+pub use sealed::{read_sealed, write_sealed};
 pub use shapes::{DECODE_PROFILE, PREFILL_PROFILE, PlanShapes, ProfileShapes, Range};

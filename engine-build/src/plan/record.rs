@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tensorrt::{Flavour, Library, Sm, Version};
+use tensorrt::{Flavour, Gpu, Library, Sm, Version};
 
 use super::error::{Misfit, PlanError};
 use super::part::Part;
@@ -33,6 +33,10 @@ pub struct PlanRecord {
     pub version: String,
     /// GPU architectures that the plan is for, such as 86, in ascending order.
     pub architectures: Vec<u32>,
+    /// The GPU on which TensorRT timed the kernels. Absent from plans of TensorRT-RTX, which compiles them where they
+    /// run, and from those of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<PlanGpu>,
     /// The shapes that the plan takes. For an encoder's plan only the length of the sources matters.
     pub shapes: PlanShapes,
     /// The plan, beside the record.
@@ -43,11 +47,31 @@ pub struct PlanRecord {
     pub tool: String,
 }
 
+/// The GPU that a plan was built on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanGpu {
+    /// The GPU's name, as the driver reports it.
+    pub name: String,
+    /// Number of its streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// The CUDA version that the driver supported, such as `13.0`.
+    pub cuda: String,
+}
+
+impl From<&Gpu> for PlanGpu {
+    fn from(gpu: &Gpu) -> Self {
+        let (major, minor) = gpu.cuda;
+        Self { name: gpu.name.clone(), multiprocessors: gpu.multiprocessors, cuda: format!("{major}.{minor}") }
+    }
+}
+
 /// A plan that was just built, and what it was built from.
 pub(super) struct BuiltPlan<'a> {
     pub(super) library: &'a Library,
     pub(super) part: Part,
     pub(super) architectures: &'a [Sm],
+    pub(super) gpu: Option<&'a Gpu>,
     pub(super) shapes: PlanShapes,
     pub(super) manifest: &'a Manifest,
     pub(super) bytes: &'a [u8],
@@ -55,7 +79,7 @@ pub(super) struct BuiltPlan<'a> {
 
 impl PlanRecord {
     pub(super) fn new(built: BuiltPlan) -> Self {
-        let BuiltPlan { library, part, architectures, shapes, manifest, bytes } = built;
+        let BuiltPlan { library, part, architectures, gpu, shapes, manifest, bytes } = built;
         let mut architectures: Vec<u32> = architectures.iter().map(|sm| sm.0).collect();
         architectures.sort_unstable();
         architectures.dedup();
@@ -69,6 +93,7 @@ impl PlanRecord {
             flavour,
             version,
             architectures,
+            gpu: gpu.map(PlanGpu::from),
             shapes,
             plan: FileEntry { path, bytes: bytes.len() as u64, sha256 },
             graph: part.files(manifest),
@@ -109,13 +134,17 @@ impl PlanRecord {
         })
     }
 
-    /// Whether it was built for this GPU.
-    pub(super) fn check_gpu(&self, here: Sm) -> Result<(), Misfit> {
-        if self.architectures.contains(&here.0) {
-            return Ok(());
+    /// Whether it was built for this GPU: of the same architecture, and if its kernels were timed, of the same kind.
+    pub(super) fn check_gpu(&self, here: &Gpu) -> Result<(), Misfit> {
+        if self.architectures.contains(&here.sm.0) {
+            let same = |gpu: &&PlanGpu| (&gpu.name, gpu.multiprocessors) == (&here.name, here.multiprocessors);
+            let Some(other) = self.gpu.as_ref().filter(|gpu| !same(gpu)) else { return Ok(()) };
+            let built_for =
+                format!("the {} with {} multiprocessors and CUDA {}", other.name, other.multiprocessors, other.cuda);
+            return Err(Misfit::Gpu { built_for, here: here.to_string() });
         }
         let built_for = self.architectures.iter().map(|number| Sm(*number).to_string()).collect::<Vec<_>>().join(", ");
-        Err(Misfit::Gpu { built_for, here: here.to_string() })
+        Err(Misfit::Gpu { built_for, here: here.sm.to_string() })
     }
 
     /// Whether it takes sources as long as the model does.

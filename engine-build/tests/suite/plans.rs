@@ -14,7 +14,7 @@ use engine_build::plan::{
 };
 use engine_build::{BuildOptions, build};
 use tempfile::TempDir;
-use tensorrt::{Builder, Flavour, Layer, LayerKind, Library, Network, Parser, Sm, Validity, Version};
+use tensorrt::{Builder, Flavour, Gpu, Layer, LayerKind, Library, Network, Parser, Sm, Validity, Version};
 
 /// The library, or `None` where it was not fetched. A library that is named must open.
 fn library() -> Option<Library> {
@@ -65,10 +65,15 @@ fn options(architectures: &[u32]) -> PlanOptions {
     PlanOptions { architectures: architectures.iter().map(|number| Sm(*number)).collect(), ..PlanOptions::default() }
 }
 
-fn needs(architecture: u32) -> PlanNeeds {
+fn gpu(name: &str, architecture: u32) -> &'static Gpu {
+    let gpu = Gpu { name: name.to_owned(), sm: Sm(architecture), multiprocessors: 72, cuda: (13, 0) };
+    Box::leak(Box::new(gpu))
+}
+
+fn needs(architecture: u32) -> PlanNeeds<'static> {
     let version = Version { major: 1, minor: 7, patch: 1 };
     let part = Part::Decoder;
-    PlanNeeds { flavour: Flavour::Rtx, version, architecture: Sm(architecture), part, lanes: None, chunk: None }
+    PlanNeeds { flavour: Flavour::Rtx, version, gpu: gpu("A10G", architecture), part, lanes: None, chunk: None }
 }
 
 #[test]

@@ -3,8 +3,11 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
 
+use tensorrt::{Gpu, Sm};
+
 use super::driver::{CudaError, Driver};
 
+const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
 const ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
 const NAME_BYTES: usize = 256;
@@ -26,6 +29,7 @@ pub struct Device {
     context: *mut c_void,
     name: String,
     capability: u32,
+    multiprocessors: u32,
 }
 
 // SAFETY: the driver's contexts may be used from any thread that makes them current, by several at once.
@@ -64,11 +68,13 @@ impl Device {
         };
         let major = attribute(ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let capability = 10 * major + attribute(ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let multiprocessors = attribute(ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let mut context = std::ptr::null_mut();
         // SAFETY: the pointer is valid for one pointer. Released once, in `drop`.
         let code = unsafe { (functions.cuDevicePrimaryCtxRetain)(&mut context, handle) };
         driver.check("cuDevicePrimaryCtxRetain", code)?;
-        Ok(Self { ordinal, handle, context, name: name.unwrap_or_default(), capability, driver })
+        let name = name.unwrap_or_default();
+        Ok(Self { ordinal, handle, context, name, capability, multiprocessors, driver })
     }
 
     /// Index of the GPU, from 0.
@@ -84,6 +90,15 @@ impl Device {
     /// The GPU's compute capability times ten, such as 86.
     pub fn capability(&self) -> u32 {
         self.capability
+    }
+
+    /// What TensorRT's choice of kernels depends on.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn describe(&self) -> Result<Gpu, CudaError> {
+        let (name, sm) = (self.name.clone(), Sm(self.capability));
+        Ok(Gpu { name, sm, multiprocessors: self.multiprocessors, cuda: self.driver.version()? })
     }
 
     /// Makes it the calling thread's: what every other call assumes.

@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// The driver's file on Linux: installed by the driver's package, or mounted into containers beside the devices.
 const LIBRARY: &str = "libcuda.so.1";
 
+/// The oldest CUDA version that a driver has to support, major and minor: engines are built with CUDA 12 and later.
+const OLDEST_CUDA: (i32, i32) = (12, 0);
+
 /// A call of the driver that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct CudaError {
@@ -60,9 +63,36 @@ pub enum DriverError {
         /// Name of the missing function.
         function: &'static str,
     },
+    /// The driver supports only old versions of CUDA.
+    #[error(
+        "the CUDA driver {} supports CUDA {major}.{minor}, and CUDA 12.0 or later is needed: install NVIDIA's driver \
+         525 or later",
+        path.display()
+    )]
+    OldCuda {
+        /// The library's file.
+        path: PathBuf,
+        /// Major number of the CUDA version that the driver supports.
+        major: i32,
+        /// Minor number of that version.
+        minor: i32,
+    },
     /// A call of the driver failed.
     #[error(transparent)]
     Call(#[from] CudaError),
+}
+
+impl DriverError {
+    /// Whether the machine has no GPU at all, as far as the driver or its absence can tell.
+    pub fn is_without_gpu(&self) -> bool {
+        const NO_DEVICE: i32 = 100;
+        match self {
+            // The kernel's part of the driver makes this file, also where the library is missing.
+            Self::Missing { .. } => !Path::new("/dev/nvidiactl").exists(),
+            Self::Call(error) => error.code == NO_DEVICE,
+            Self::TooOld { .. } | Self::OldCuda { .. } => false,
+        }
+    }
 }
 
 /// The layout of `CUDA_MEMCPY3D`; only memory of the device is copied, so arrays and host pointers stay null.
@@ -159,7 +189,8 @@ impl Driver {
     /// Loads the driver: the file that is named, or the system's.
     ///
     /// # Errors
-    /// See [`DriverError`]. A machine without a driver is one of them, and so is a driver that finds no device.
+    /// See [`DriverError`]. A machine without a driver is one of them, and so is a driver that finds no device or that
+    /// supports no CUDA 12.
     pub fn load(path: Option<&Path>) -> Result<Arc<Self>, DriverError> {
         let path = path.unwrap_or(Path::new(LIBRARY)).to_owned();
         // SAFETY: the file is the system's CUDA driver, or one that the operator named; its initialisers are trusted
@@ -168,6 +199,10 @@ impl Driver {
             .map_err(|error| DriverError::Missing { path: path.clone(), reason: error.to_string() })?;
         let functions = Functions::find(&library, &path)?;
         let driver = Self { functions, path, _library: ManuallyDrop::new(library) };
+        let (major, minor) = driver.version()?;
+        if (major, minor) < OLDEST_CUDA {
+            return Err(DriverError::OldCuda { path: driver.path, major, minor });
+        }
         // SAFETY: takes no pointers; may be called any number of times.
         driver.check("cuInit", unsafe { (driver.functions.cuInit)(0) })?;
         Ok(Arc::new(driver))

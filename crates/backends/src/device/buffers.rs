@@ -29,7 +29,7 @@ impl Shapes {
         Self { rows, longest, selected: if longest == 1 { selected.max(rows) } else { selected }, width }
     }
 
-    /// Whether this is a step of decoding: one token and one selected position a row.
+    /// The shapes of a step of decoding: one token and one selected position a row.
     pub fn is_decode(&self) -> bool {
         self.longest == 1 && self.selected == self.rows
     }
@@ -115,7 +115,7 @@ pub struct Results {
     full: usize,
 }
 
-/// The memory. Rows are right-padded with token 0.
+/// The memory. Rows are right-padded with token 0, and so are the rows of lanes that a step has no row for.
 pub struct Buffers {
     /// KV caches of the lanes, and the pool of KV pages.
     pub kv: DeviceKv,
@@ -208,8 +208,9 @@ impl Buffers {
         self.logits.address()
     }
 
-    /// Copies a batch's inputs to the device, in one copy on the stream.
-    pub(super) fn upload(&mut self, batch: &Batch, shapes: Shapes) -> Result<(), CudaError> {
+    /// Copies a batch's inputs to the device, in one copy on the stream. Rows that the batch lacks write behind what
+    /// their lanes hold, `filled` positions of each.
+    pub(super) fn upload(&mut self, batch: &Batch, shapes: Shapes, filled: &[usize]) -> Result<(), CudaError> {
         let Shapes { rows, longest, selected, .. } = shapes;
         let (select_at, ids_at) = (self.sizes.select_at(), self.sizes.ids_at());
         let source_len_at = self.sizes.source_len_at();
@@ -224,6 +225,12 @@ impl Buffers {
             for (id, token) in padded.iter_mut().zip(&batch.tokens[row.start..row.start + row.len]) {
                 *id = i64::from(token.0);
             }
+        }
+        for (r, &filled) in filled.iter().enumerate().take(rows).skip(batch.rows.len()) {
+            staged[r] = filled as i64;
+            // One position of whatever the lane has: nothing to attend to would be no number.
+            staged[source_len_at + r] = 1;
+            staged[ids_at + r * longest..ids_at + (r + 1) * longest].fill(0);
         }
         let select = &mut staged[select_at..select_at + selected];
         select.fill(0);

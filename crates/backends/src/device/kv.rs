@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::runs::runs;
 use crate::cuda::{CudaError, DeviceMemory, Extent, Region, Stream};
 use scheduler::backend::{BackendError, KvCopy};
 
@@ -63,18 +64,26 @@ impl KvShape {
         self.rows() * self.row_bytes()
     }
 
-    /// One position of one lane, and where it is in the lanes' memory.
+    /// Where a position of a lane is in the lanes' memory.
     fn in_lane(&self, lane: usize, position: usize) -> Region {
         let offset = lane * self.heads * self.row_bytes() + position * self.head_bytes();
         Region { offset, pitch: self.row_bytes(), rows: self.rows() }
     }
 
-    fn in_page(&self, page: usize) -> Region {
-        Region { offset: page * self.page_bytes(), pitch: self.head_bytes(), rows: self.heads }
+    /// The same for one page, in the pages' memory.
+    fn in_pages(&self, page: usize) -> Region {
+        Region { offset: page * self.head_bytes(), pitch: self.pages * self.head_bytes(), rows: self.heads }
     }
 
-    fn position(&self) -> Extent {
-        Extent { width: self.head_bytes(), height: self.heads, depth: self.tensors() }
+    /// Positions that follow each other, all layers and heads of them.
+    fn extent(&self, positions: usize) -> Extent {
+        Extent { width: positions * self.head_bytes(), height: self.heads, depth: self.tensors() }
+    }
+
+    /// Whether there are the lane, the position and the page of a copy.
+    fn has(&self, copy: &KvCopy) -> bool {
+        let (KvCopy::Load { page, lane, position } | KvCopy::Store { lane, position, page }) = *copy;
+        lane.0 < self.lanes && position < self.context && page.0 < self.pages
     }
 }
 
@@ -85,7 +94,7 @@ pub struct DeviceKv {
     /// `[2 * layers, lanes, heads, context, head_dim]`, in the order k0, v0, k1, v1, ...; each tensor begins aligned.
     /// A prefix of the lanes is a prefix of each tensor, so a forward of fewer rows needs no copy.
     lanes: DeviceMemory,
-    /// `[pages, 2 * layers, heads, head_dim]`
+    /// `[2 * layers, heads, pages, head_dim]`: pages that follow each other lie side by side, as a lane's positions do.
     pages: DeviceMemory,
 }
 
@@ -114,32 +123,25 @@ impl DeviceKv {
         self.lanes.address() + (tensor * self.shape.tensor_bytes()) as u64
     }
 
-    /// Puts the copies on the stream, in order: one call for each, whatever the number of layers and heads.
+    /// Puts the copies on the stream: one call for each run of positions, whatever the number of layers and heads.
     ///
     /// # Errors
     /// A copy that names something that doesn't exist, or the driver's.
     pub fn copy(&self, copies: &[KvCopy]) -> Result<(), BackendError> {
-        let shape = self.shape;
-        for copy in copies {
-            let (lane, position, page) = match *copy {
-                KvCopy::Load { page, lane, position } | KvCopy::Store { lane, position, page } => {
-                    (lane, position, page)
-                }
-            };
-            if lane.0 >= shape.lanes || position >= shape.context || page.0 >= shape.pages {
-                return Err(BackendError::Contract(format!("{copy:?} names something that does not exist")));
-            }
-            let (cached, paged) = (shape.in_lane(lane.0, position), shape.in_page(page.0));
-            match copy {
-                KvCopy::Load { .. } => {
-                    self.stream.copy((&self.lanes, cached), (&self.pages, paged), shape.position())?;
-                }
-                KvCopy::Store { .. } => {
-                    self.stream.copy((&self.pages, paged), (&self.lanes, cached), shape.position())?;
-                }
-            }
+        let wrong = copies.iter().position(|copy| !self.shape.has(copy));
+        for run in runs(&copies[..wrong.unwrap_or(copies.len())]) {
+            let extent = self.shape.extent(run.len);
+            let lane = (&self.lanes, self.shape.in_lane(run.lane, run.position));
+            let pages = (&self.pages, self.shape.in_pages(run.page));
+            let (to, from) = if run.is_load { (lane, pages) } else { (pages, lane) };
+            self.stream.copy(to, from, extent)?;
         }
-        Ok(())
+        match wrong {
+            Some(wrong) => {
+                Err(BackendError::Contract(format!("{:?} names something that does not exist", copies[wrong])))
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -2,16 +2,19 @@
 //! stream.
 //!
 //! A [`Runner`] is one engine: it enqueues one run on the stream, over [`Buffers`] at fixed addresses. A step is one
-//! upload, one run, one download of top-k and logsumexp, and one download of the requested logits rows. KV copies are
-//! only enqueued: the next step follows them on the same stream. Copies of encoder outputs into the lanes are enqueued
-//! too.
+//! upload, one run, one download of top-k and logsumexp, and one download of the requested logits rows. It is padded to
+//! one of the shapes of [`Buckets`], which the engine has prepared. KV copies are only enqueued: the next step follows
+//! them on the same stream. Copies of encoder outputs into the lanes are enqueued too.
 
+mod buckets;
 mod buffers;
 mod kv;
+mod runs;
 mod sources;
 
 use std::sync::Arc;
 
+pub use self::buckets::{Buckets, MAX_BUCKETS};
 pub use self::buffers::{Buffers, Results, Shapes, Sizes};
 pub use self::kv::{DeviceKv, KvShape};
 pub use self::sources::DeviceSources;
@@ -31,6 +34,15 @@ pub trait Runner: Send {
     /// The engine's. Nothing of the run is on the stream then, or the stream has failed, too.
     fn run(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError>;
 
+    /// Makes everything that steps of these shapes need, so that no request waits for it. The memory is zeroed, and may
+    /// be used for runs. The default is for engines that prepare nothing.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    fn prepare(&mut self, _buckets: &Buckets, _buffers: &Buffers) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// Enqueues one run of the encoder: it reads a source of `len` tokens at [`DeviceSources::ids`] and writes a slot.
     /// The default is for engines without an encoder.
     ///
@@ -47,14 +59,26 @@ pub struct DeviceBackend<R> {
     runner: R,
     limits: Limits,
     buffers: Buffers,
+    buckets: Buckets,
+    /// Positions of each lane that may hold something: padding is written behind them. `[lanes]`
+    filled: Vec<usize>,
     /// Whether a step ended early, so that staging memory may still be in use.
     is_unsettled: bool,
 }
 
 impl<R: Runner> DeviceBackend<R> {
-    /// Puts a runner together with its memory.
-    pub fn new(runner: R, limits: Limits, buffers: Buffers) -> Self {
-        Self { runner, limits, buffers, is_unsettled: false }
+    /// Puts a runner together with its memory, and prepares it for the shapes of the buckets.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn new(runner: R, limits: Limits, buffers: Buffers, buckets: Buckets) -> Result<Self, BackendError> {
+        let filled = vec![0; limits.lanes];
+        let mut backend = Self { runner, limits, buffers, buckets, filled, is_unsettled: false };
+        backend.settle()?;
+        backend.runner.prepare(&backend.buckets, &backend.buffers)?;
+        backend.stream().synchronize()?;
+        backend.is_unsettled = false;
+        Ok(backend)
     }
 
     fn stream(&self) -> &Arc<Stream> {
@@ -65,12 +89,23 @@ impl<R: Runner> DeviceBackend<R> {
         if let Some(sources) = &mut self.buffers.sources {
             sources.load(batch)?;
         }
-        let shapes = Shapes::of(batch, self.buffers.width());
-        self.buffers.upload(batch, shapes)?;
+        let exact = Shapes::of(batch, self.buffers.width());
+        let shapes = self.buckets.of(exact, |bucket| self.fits(batch, bucket)).unwrap_or(exact);
+        for (filled, row) in self.filled.iter_mut().zip(&batch.rows) {
+            *filled = row.past_len + row.len;
+        }
+        self.buffers.upload(batch, shapes, &self.filled)?;
         self.runner.run(shapes, &self.buffers)?;
         let results = self.buffers.download(batch, shapes)?;
         self.stream().synchronize()?;
         Ok(results)
+    }
+
+    /// Whether the lanes have room for the padding of these shapes.
+    fn fits(&self, batch: &Batch, shapes: Shapes) -> bool {
+        let of_rows = batch.rows.iter().map(|row| row.past_len);
+        let others = self.filled.iter().copied().take(shapes.rows).skip(batch.rows.len());
+        of_rows.chain(others).all(|filled| filled + shapes.longest <= self.limits.context)
     }
 
     fn read(&mut self, slot: SourceSlot, tokens: &[TokenId]) -> Result<(), BackendError> {
@@ -112,6 +147,13 @@ impl<R: Runner> Backend for DeviceBackend<R> {
 
     fn copy_kv(&mut self, copies: &[KvCopy]) -> Result<(), BackendError> {
         self.stream().device().make_current()?;
+        for copy in copies {
+            if let KvCopy::Load { lane, position, .. } = copy
+                && let Some(filled) = self.filled.get_mut(lane.0)
+            {
+                *filled = (*filled).max(position + 1);
+            }
+        }
         self.buffers.kv.copy(copies)
     }
 

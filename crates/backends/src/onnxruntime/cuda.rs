@@ -23,14 +23,16 @@ use rustc_hash::FxHashMap;
 use super::raw::{c_name, check};
 use super::{LoadError, MAX_BINDINGS, Options, library, limits};
 use crate::cuda::{CudaError, Driver, DriverError, Stream};
-use crate::device::{Buffers, DeviceBackend, DeviceKv, KvShape, Runner, Shapes, Sizes};
+use crate::device::{Buckets, Buffers, DeviceBackend, DeviceKv, KvShape, Runner, Shapes, Sizes};
 use scheduler::backend::{Backend, BackendError};
 
 /// The options that are particular to a CUDA device.
 #[derive(Clone, Debug, Default)]
 pub struct CudaOptions {
-    /// Index of the GPU, from 0.
+    /// Index of the GPU, from 0; with several, of the first.
     pub device: usize,
+    /// Number of GPUs that replicas take turns on.
+    pub devices: usize,
     /// The CUDA driver; the system's if absent.
     pub driver: Option<PathBuf>,
     /// Whether steps of decoding are captured as CUDA graphs, where that is possible.
@@ -60,6 +62,9 @@ pub enum CudaLoadError {
     /// The graph has operators of this program's own, which are for the CPU.
     #[error("the bundle's graph has operators that are only there for the CPU: build it with --dtype f16 for a GPU")]
     Operators,
+    /// The engine failed while it was put together.
+    #[error(transparent)]
+    Engine(#[from] BackendError),
     /// The model reads a source with an encoder.
     #[error(
         "the bundle's model reads a source with an encoder, which ONNX Runtime does on the CPU only: use --device \
@@ -126,7 +131,8 @@ pub fn load(
         graphs,
         session,
     };
-    Ok(Box::new(DeviceBackend::new(runner, limits, buffers)))
+    // Runs are bound, and captured, when they come.
+    Ok(Box::new(DeviceBackend::new(runner, limits, buffers, Buckets::default())?))
 }
 
 fn open(

@@ -1,6 +1,6 @@
 //! How much device memory an engine takes, and whether it fits.
 
-use crate::device::{KvShape, Sizes};
+use crate::device::{Buckets, KvShape, Sizes};
 use crate::readings::SourceShape;
 
 /// Memory of everything but the weights, which TensorRT has taken already.
@@ -12,8 +12,10 @@ pub struct Needs {
     pub sources: Option<SourceShape>,
     /// Inputs and results.
     pub sizes: Sizes,
-    /// Scratch memory of the contexts.
+    /// Scratch memory, which the contexts share.
     pub scratch_bytes: usize,
+    /// Memory that a context takes for itself.
+    pub context_bytes: usize,
 }
 
 /// Why it doesn't fit.
@@ -55,7 +57,18 @@ impl Needs {
 
     fn total(&self) -> usize {
         let sources = self.sources.map_or(0, |sources| sources.device_bytes());
-        self.kv.bytes() + sources + self.sizes.bytes() + self.scratch_bytes
+        let contexts = self.context_bytes.saturating_mul(self.contexts());
+        (self.kv.bytes() + sources + self.sizes.bytes() + self.scratch_bytes).saturating_add(contexts)
+    }
+
+    /// The shapes that are prepared.
+    pub fn buckets(&self) -> Buckets {
+        Buckets::new(&self.sizes, &self.sources.map_or_else(Vec::new, |shape| shape.widths()))
+    }
+
+    /// Contexts: one for each bucket, one for other steps, and the encoder's.
+    fn contexts(&self) -> usize {
+        self.buckets().all().len() + 1 + usize::from(self.sources.is_some())
     }
 
     /// Whether it fits into so many free bytes.
@@ -89,6 +102,7 @@ mod tests {
             sources: None,
             sizes: Sizes { lanes, chunk: 64, selected: lanes.max(64), top_k: 64, vocab: 50257, vocab_padded: 50264 },
             scratch_bytes: 10 << 20,
+            context_bytes: 64 << 10,
         }
     }
 
@@ -109,7 +123,9 @@ mod tests {
         let limits = SourceLimits { slots: 0, tokens: 512, slot_bytes: 0 };
         let sources = SourceShape { layers: 12, heads: 12, head_dim: 64, element_bytes: 2, lanes: 0, limits };
         let reading = Needs { sources: Some(sources.with_lanes(16)), ..needs(16) };
-        let (alone, more) = (needs(16).total(), reading.total() - needs(16).total());
+        let contexts = |needs: &Needs| needs.contexts() * needs.context_bytes;
+        let alone = needs(16).total();
+        let more = reading.total() - contexts(&reading) - (alone - contexts(&needs(16)));
         assert_eq!((more - 512 * 8) / (24 * 12 * 64 * 2 * 512), 16 + 17);
         let fits = reading.check(alone).unwrap_err().fits.unwrap();
         assert!(reading.bytes(fits) <= alone && reading.bytes(fits + 1) > alone && fits < 8, "{fits}");

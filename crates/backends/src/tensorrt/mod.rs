@@ -1,14 +1,16 @@
 //! TensorRT: a plan of the bundle's graph, run on a CUDA device.
 //!
-//! `plan` finds or builds the plan for this machine. `runner` holds the decoder's contexts and CUDA graphs, `encoder`
-//! the encoder's context. `tensors` lists the tensors that an engine must have; `memory` checks what fits. Caches,
-//! staging and the step itself are in [`crate::device`]. The crate `tensorrt-rs` loads either flavour of the library at
-//! run time. A build without TensorRT's headers reports that it has no TensorRT.
+//! `plan` finds or builds the plan for this machine, and `kernels` keeps what TensorRT-RTX compiles. `runner` holds the
+//! decoder's contexts and CUDA graphs, `encoder` the encoder's context. `tensors` lists the tensors that an engine must
+//! have; `memory` checks what fits. Caches, staging and the step itself are in [`crate::device`]. The crate
+//! `tensorrt-rs` loads either flavour of the library at run time. A build without TensorRT's headers reports that it
+//! has no TensorRT.
 //!
 //! `unsafe` is where addresses and streams are given to TensorRT (`runner`, `encoder`), and where a plan is
 //! deserialized (`plan`).
 
 mod encoder;
+mod kernels;
 mod memory;
 mod plan;
 mod runner;
@@ -22,6 +24,7 @@ use engine_build::plan::{Part, PlanError, PlanShapes};
 use tensorrt::{Engine, Flavour, Library};
 
 use self::encoder::EncoderRunner;
+use self::kernels::Kernels;
 pub use self::memory::{Needs, TooLarge};
 use self::plan::Plans;
 use self::runner::TensorRtRunner;
@@ -29,7 +32,7 @@ use self::tensors::check_tensors;
 use crate::cuda::{CudaError, Device, DeviceMemory, Driver, DriverError, Stream};
 use crate::device::{Buffers, DeviceBackend, DeviceKv, DeviceSources, KvShape, Sizes};
 use crate::readings::SourceShape;
-use scheduler::backend::{Backend, Limits};
+use scheduler::backend::{Backend, BackendError, Limits};
 
 /// The bundle to load, and the device for it.
 #[derive(Clone, Debug)]
@@ -41,8 +44,10 @@ pub struct Options {
     pub library: Option<PathBuf>,
     /// The CUDA driver; the system's if absent.
     pub driver: Option<PathBuf>,
-    /// The device, from 0.
+    /// The device, from 0; with several, the first.
     pub device: usize,
+    /// Number of devices that replicas take turns on.
+    pub devices: usize,
     /// Rows of one forward; fewer if the plan takes fewer.
     pub lanes: usize,
     /// Tokens of one row in one forward; fewer if the plan takes fewer.
@@ -76,6 +81,9 @@ pub enum LoadError {
     /// The plan is of another graph than its record says.
     #[error("the plan's {0}: build it again")]
     Tensor(String),
+    /// The engine failed while it was prepared.
+    #[error(transparent)]
+    Prepare(#[from] BackendError),
     /// The engine and its buffers don't fit into the device's memory.
     #[error(transparent)]
     Memory(#[from] TooLarge),
@@ -87,14 +95,19 @@ impl From<tensorrt::LoadError> for LoadError {
     }
 }
 
+/// Replicas load one after the other. The first one builds plans and compiles kernels, which the others find. Nobody
+/// takes memory while another one measures it.
+static LOADING: Mutex<()> = Mutex::new(());
+
 /// Loads a bundle's plans, building them first where there is none that fits.
 ///
 /// # Errors
 /// See [`LoadError`].
 pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box<dyn Backend>, LoadError> {
+    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
     let device = Driver::load(options.driver.as_deref())?.open(options.device)?;
     device.make_current()?;
-    let library = library(options)?;
+    let library = library(options.flavour, options.library.as_deref())?;
     let plans = Plans { bundle, manifest, library: &library, device: &device, options };
     let engine = |part| {
         let (engine, shapes) = plans.engine(part)?;
@@ -113,17 +126,15 @@ pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box
 }
 
 /// The library, opened once for each place: it stays, and so does its log.
-fn library(options: &Options) -> Result<Library, LoadError> {
+pub(crate) fn library(flavour: Flavour, place: Option<&Path>) -> Result<Library, tensorrt::LoadError> {
     static OPENED: Mutex<Vec<(Flavour, Option<PathBuf>, Library)>> = Mutex::new(Vec::new());
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    let same = |(flavour, place, _): &&(Flavour, Option<PathBuf>, Library)| {
-        *flavour == options.flavour && *place == options.library
-    };
+    let same = |known: &&(Flavour, Option<PathBuf>, Library)| known.0 == flavour && known.1.as_deref() == place;
     if let Some((_, _, library)) = opened.iter().find(same) {
         return Ok(library.clone());
     }
-    let library = Library::open(options.flavour, options.library.as_deref())?;
-    opened.push((options.flavour, options.library.clone(), library.clone()));
+    let library = Library::open(flavour, place)?;
+    opened.push((flavour, place.map(Path::to_owned), library.clone()));
     Ok(library)
 }
 
@@ -182,9 +193,10 @@ fn assemble(
     // The contexts run one after the other.
     let scratch_bytes = [Some(&engine), encoder.as_ref()].into_iter().flatten().map(|e| e.scratch_bytes(None)).max();
     let scratch_bytes = usize::try_from(scratch_bytes.unwrap_or(0)).unwrap_or(usize::MAX);
-    let needs = Needs { kv, sources, sizes, scratch_bytes };
-    needs.check(device.memory()?.free)?;
     let stream = device.stream()?;
+    let context_bytes = runner::context_bytes(&engine, &stream)?;
+    let needs = Needs { kv, sources, sizes, scratch_bytes, context_bytes };
+    needs.check(device.memory()?.free)?;
     let take = |stream: &Arc<Stream>| -> Result<_, CudaError> {
         let sources = sources.map(|shape| DeviceSources::new(stream, shape)).transpose()?;
         let buffers = Buffers::new(stream, sizes, DeviceKv::new(stream, kv)?, sources)?;
@@ -194,7 +206,13 @@ fn assemble(
         Err(error) if error.is_out_of_memory() => return Err(needs.refused(device.memory()?.free).into()),
         taken => taken?,
     };
-    let encoder = encoder.zip(sources.as_ref()).map(|(engine, shape)| EncoderRunner::new(engine, shape)).transpose()?;
-    let runner = TensorRtRunner::new((engine, encoder), kv.layers, scratch, options.graphs)?;
-    Ok(Box::new(DeviceBackend::new(runner, limits, buffers)))
+    let kept = plan::kept(options, manifest);
+    let kernels = |engine: &Engine, name: &str| Kernels::open(engine, kept.join(name));
+    let encoder = encoder.zip(sources.as_ref()).map(|(engine, shape)| {
+        let kernels = kernels(&engine, "kernels-encoder.bin");
+        EncoderRunner::new((engine, kernels), shape)
+    });
+    let kernels = kernels(&engine, "kernels.bin");
+    let runner = TensorRtRunner::new((engine, kernels, encoder.transpose()?), kv.layers, scratch, options.graphs)?;
+    Ok(Box::new(DeviceBackend::new(runner, limits, buffers, needs.buckets())?))
 }

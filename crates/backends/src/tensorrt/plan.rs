@@ -1,20 +1,17 @@
 //! The plan for this machine: the bundle's own, one that was built here before, or one that is built now.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bundle::manifest::{GRAPH_FILE, Manifest};
 use engine_build::Progress;
 use engine_build::plan::{
-    ENGINES, FoundPlan, Part, PlanError, PlanNeeds, PlanOptions, PlanShapes, build_plan, find_plan, read_plan,
+    ENGINES, FoundPlan, Part, PlanNeeds, PlanOptions, PlanShapes, build_plan, find_plan, read_plan,
 };
-use tensorrt::{Engine, Library, Runtime, Sm, Validity};
+use tensorrt::{Engine, Library, Runtime, Validity};
 
 use super::{LoadError, Options};
 use crate::cuda::Device;
-
-/// Replicas load side by side; one of them builds, and the others find what it built.
-static BUILDING: Mutex<()> = Mutex::new(());
 
 /// A bundle's plans, on a device.
 pub(super) struct Plans<'a> {
@@ -26,14 +23,48 @@ pub(super) struct Plans<'a> {
 }
 
 impl Plans<'_> {
-    /// An engine of one of the bundle's graphs on the device, which is the current one, and the shapes that it takes.
+    /// An engine of one of the bundle's graphs on the device, which is the current one, and the shapes that it takes. A
+    /// plan that doesn't load is built again, in the folder of this machine.
     ///
     /// # Errors
-    /// There is no plan that fits, and none can be built; or TensorRT refuses the one that fits.
+    /// There is no plan that fits and loads, and none can be built.
     pub(super) fn engine(&self, part: Part) -> Result<(Engine, PlanShapes), LoadError> {
-        let found = self.find_or_build(part)?;
+        let &Self { bundle, manifest, library, device, options } = self;
+        let (gpu, runtime) = (device.describe()?, Runtime::new(library)?);
+        let (flavour, version) = (library.flavour(), library.version());
+        let needs = PlanNeeds { flavour, version, gpu: &gpu, part, lanes: None, chunk: None };
+        let misfit = match Self::find(&runtime, &bundle.join(ENGINES), manifest, &needs) {
+            Ok(engine) => return Ok(engine),
+            Err(misfit) => misfit,
+        };
+        let engines = kept(options, manifest);
+        // What was built here was built for these options, or for others.
+        let shapes = wanted(options, manifest);
+        let exact = PlanNeeds { lanes: Some(shapes.lanes()), chunk: Some(shapes.chunk()), ..needs };
+        if let Ok(engine) = Self::find(&runtime, &engines, manifest, &exact) {
+            return Ok(engine);
+        }
+        tracing::warn!(reason = %misfit, "there is no plan for this machine: building one, which takes a while");
+        let (architectures, engines) = (vec![gpu.sm], Some(engines));
+        let build = PlanOptions { architectures, gpu: Some(gpu), part, shapes, engines, ..PlanOptions::default() };
+        let (path, record) = build_plan(bundle, library, &build, Arc::new(Announced))
+            .map_err(|error| LoadError::Unbuilt(format!("{misfit}; building one here failed: {error}")))?;
+        Self::load(&runtime, FoundPlan { path, record })
+    }
+
+    /// The engine of a plan in a folder, if one fits and loads.
+    fn find(
+        runtime: &Runtime,
+        engines: &Path,
+        manifest: &Manifest,
+        needs: &PlanNeeds<'_>,
+    ) -> Result<(Engine, PlanShapes), LoadError> {
+        Self::load(runtime, find_plan(engines, manifest, needs)?)
+    }
+
+    /// Reads a plan, which is the only time that it is read, and makes its engine.
+    fn load(runtime: &Runtime, found: FoundPlan) -> Result<(Engine, PlanShapes), LoadError> {
         let bytes = read_plan(&found)?;
-        let runtime = Runtime::new(self.library)?;
         if let Ok(Validity::Invalid(why)) = runtime.validity(&bytes) {
             let reason = format!("{} can't be used: {why}", found.path.display());
             return Err(tensorrt::Error::Argument(reason).into());
@@ -41,36 +72,6 @@ impl Plans<'_> {
         // SAFETY: the plan is, by its checksum, what TensorRT wrote.
         let engine = unsafe { runtime.deserialize(&bytes) }?;
         Ok((engine, found.record.shapes))
-    }
-
-    fn find_or_build(&self, part: Part) -> Result<FoundPlan, LoadError> {
-        let &Self { bundle, manifest, library, device, options } = self;
-        let architecture = Sm(device.capability());
-        let (flavour, version) = (library.flavour(), library.version());
-        let needs = PlanNeeds { flavour, version, architecture, part, lanes: None, chunk: None };
-        let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-        let misfit = match find_plan(&bundle.join(ENGINES), manifest, &needs) {
-            Ok(found) => match read_plan(&found) {
-                Ok(_) => return Ok(found),
-                Err(damaged) => damaged,
-            },
-            Err(misfit) => misfit,
-        };
-        let engines = kept(options, manifest);
-        // What was built here was built for these options, or for others.
-        let shapes = wanted(options, manifest);
-        let exact = PlanNeeds { lanes: Some(shapes.lanes()), chunk: Some(shapes.chunk()), ..needs };
-        if let Ok(found) = find_plan(&engines, manifest, &exact)
-            && read_plan(&found).is_ok()
-        {
-            return Ok(found);
-        }
-        tracing::warn!(reason = %misfit, "there is no plan for this machine: building one, which takes a while");
-        let architectures = vec![architecture];
-        let build = PlanOptions { architectures, part, shapes, engines: Some(engines), ..PlanOptions::default() };
-        let (path, record) =
-            build_plan(bundle, library, &build, Arc::new(Announced)).map_err(|error| Unbuilt { misfit, error })?;
-        Ok(FoundPlan { path, record })
     }
 }
 
@@ -82,24 +83,10 @@ pub(super) fn wanted(options: &Options, manifest: &Manifest) -> PlanShapes {
         .reading(manifest.model.source)
 }
 
-/// The folder of the plans of this graph that this machine has built.
-fn kept(options: &Options, manifest: &Manifest) -> PathBuf {
+/// The folder of the plans of this graph that this machine has built, and of the kernels that it has compiled.
+pub(super) fn kept(options: &Options, manifest: &Manifest) -> PathBuf {
     let graph = manifest.file(GRAPH_FILE).map_or("", |file| file.sha256.as_str());
     options.engines.join(format!("{}-{}", manifest.name, &graph[..graph.len().min(16)]))
-}
-
-/// A plan that was needed and couldn't be built.
-#[derive(Debug, thiserror::Error)]
-#[error("{misfit}; building one here failed: {error}")]
-struct Unbuilt {
-    misfit: PlanError,
-    error: PlanError,
-}
-
-impl From<Unbuilt> for LoadError {
-    fn from(unbuilt: Unbuilt) -> Self {
-        Self::Unbuilt(unbuilt.to_string())
-    }
 }
 
 /// Logs the progress of a build.

@@ -1,20 +1,24 @@
 //! The decoder's execution contexts, and the code that gives TensorRT addresses and streams. The encoder's is in
 //! `encoder`.
 //!
-//! Prefill has one context, whose shapes change from run to run. Decoding has one context for each number of rows, and
-//! for each width of the sources in an encoder-decoder. Only the contents of a decode context's memory change, so it
-//! replays a captured CUDA graph from its second run on. An engine that can't be captured is enqueued run by run, which
-//! is slower and gives the same results. All contexts share their scratch memory, because they run one after the other
-//! on one stream.
+//! Each bucket of shapes has a context and a CUDA graph, made before the first request: one plain run, which compiles
+//! and chooses kernels, then a capture. Only the contents of a context's memory change from run to run. Steps that no
+//! bucket holds have one context, whose shapes change; it is enqueued kernel by kernel. So are engines that can't be
+//! captured, which is slower and gives the same results. All contexts share their scratch memory, because they run one
+//! after the other on one stream.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
 
 use engine_build::plan::{DECODE_PROFILE, PREFILL_PROFILE};
+use rustc_hash::FxHashMap;
 use tensorrt::{Context, ContextOptions, DevicePtr, Engine, Error, ScratchMemory, Specialization, TensorName};
 
+use super::LoadError;
 use super::encoder::EncoderRunner;
-use crate::cuda::{CudaError, DeviceMemory, Graph};
-use crate::device::{Buffers, DeviceSources, Runner, Shapes};
+use super::kernels::Kernels;
+use crate::cuda::{CudaError, DeviceMemory, Graph, Stream};
+use crate::device::{Buckets, Buffers, DeviceSources, Runner, Shapes};
 use scheduler::backend::{BackendError, SourceSlot};
 
 /// Names of the graph's inputs and outputs.
@@ -55,20 +59,33 @@ struct Prepared {
     graph: Option<Graph>,
     context: Context,
     shapes: Option<Shapes>,
-    /// Number of runs so far.
-    runs: u64,
+}
+
+/// Memory of the device that a context takes for itself, measured on one.
+pub(super) fn context_bytes(engine: &Engine, stream: &Arc<Stream>) -> Result<usize, LoadError> {
+    let free = || stream.device().memory().map(|memory| memory.free);
+    let before = free()?;
+    let options = ContextOptions { scratch: ScratchMemory::UserManaged, ..ContextOptions::default() };
+    let mut context = engine.context(&options)?;
+    // SAFETY: the stream is of the engine's device, and outlives the context.
+    unsafe { context.set_profile(PREFILL_PROFILE, tensorrt::Stream(stream.raw())) }?;
+    stream.synchronize()?;
+    Ok(before.saturating_sub(free()?))
 }
 
 /// TensorRT's part of a step.
 pub struct TensorRtRunner {
-    /// The runs that are prepared for decoding, by their rows and the width of their sources.
-    decode: BTreeMap<(usize, usize), Prepared>,
-    prefill: Option<Prepared>,
+    /// Contexts that are prepared, each for one bucket.
+    prepared: FxHashMap<Shapes, Prepared>,
+    /// The context of other steps.
+    other: Option<Prepared>,
     engine: Engine,
     names: Names,
     /// The encoder's part, in models that read sources.
     encoder: Option<EncoderRunner>,
     scratch: DeviceMemory,
+    /// TensorRT-RTX's compiled kernels.
+    kernels: Option<Kernels>,
     /// Whether runs are captured; ends when one can't be.
     captures: bool,
 }
@@ -76,22 +93,28 @@ pub struct TensorRtRunner {
 impl TensorRtRunner {
     /// A runner of an engine that was checked to have the graph's inputs and outputs.
     pub fn new(
-        (engine, encoder): (Engine, Option<EncoderRunner>),
+        (engine, kernels, encoder): (Engine, Option<Kernels>, Option<EncoderRunner>),
         layers: usize,
         scratch: DeviceMemory,
         captures: bool,
     ) -> Result<Self, Error> {
         let names = Names::new(layers)?;
-        Ok(Self { decode: BTreeMap::new(), prefill: None, engine, names, encoder, scratch, captures })
+        let (prepared, other) = (FxHashMap::default(), None);
+        Ok(Self { prepared, other, engine, names, encoder, scratch, kernels, captures })
     }
 
     /// A context in a profile, with every address that stays.
-    fn prepare(&self, profile: usize, buffers: &Buffers) -> Result<Prepared, BackendError> {
+    fn context(
+        &self,
+        profile: usize,
+        specialization: Specialization,
+        buffers: &Buffers,
+    ) -> Result<Prepared, BackendError> {
         let is_rtx = self.engine.library().flavour() == tensorrt::Flavour::Rtx;
         let options = ContextOptions {
             scratch: ScratchMemory::UserManaged,
-            // A capture needs the final kernels; lengths of prefill are too many to compile for each.
-            specialization: (is_rtx && profile == DECODE_PROFILE).then_some(Specialization::Eager),
+            specialization: is_rtx.then_some(specialization),
+            cache: self.kernels.as_ref().map(Kernels::cache),
             ..ContextOptions::default()
         };
         let mut context = self.engine.context(&options).map_err(BackendError::engine)?;
@@ -126,16 +149,16 @@ impl TensorRtRunner {
                 }
             }
         }
-        Ok(Prepared { graph: None, context, shapes: None, runs: 0 })
+        Ok(Prepared { graph: None, context, shapes: None })
     }
 
     /// Sets a context to the shapes of a run.
-    fn set_shapes(
-        (names, cross): (&Names, &[TensorName]),
-        prepared: &mut Prepared,
-        shapes: Shapes,
-        buffers: &Buffers,
-    ) -> Result<(), Error> {
+    fn set_shapes(&self, prepared: &mut Prepared, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError> {
+        self.set(prepared, shapes, buffers).map_err(BackendError::engine)
+    }
+
+    fn set(&self, prepared: &mut Prepared, shapes: Shapes, buffers: &Buffers) -> Result<(), Error> {
+        let (names, cross) = (&self.names, self.encoder.as_ref().map_or(&[][..], EncoderRunner::outputs));
         if prepared.shapes == Some(shapes) {
             return Ok(());
         }
@@ -158,7 +181,7 @@ impl TensorRtRunner {
             context.set_input_shape(name, &source)?;
         }
         for (name, address) in names.results.iter().zip(buffers.results(shapes)) {
-            // SAFETY: as in `prepare`.
+            // SAFETY: as in `context`.
             unsafe { context.set_address(name, DevicePtr(address)) }?;
         }
         prepared.shapes = Some(shapes);
@@ -166,7 +189,7 @@ impl TensorRtRunner {
     }
 
     fn enqueue(context: &mut Context, buffers: &Buffers) -> Result<(), BackendError> {
-        // SAFETY: stream and memory are as `prepare` says, and stay until the work is done.
+        // SAFETY: stream and memory are as `context` says, and stay until the work is done.
         unsafe { context.enqueue(tensorrt::Stream(buffers.stream().raw())) }.map_err(BackendError::engine)
     }
 
@@ -180,49 +203,65 @@ impl TensorRtRunner {
             Some(true) | None => stream.capture(|| Self::enqueue(context, buffers)),
         };
         captured
-            .inspect_err(|error| tracing::warn!(%error, "decoding runs without CUDA graphs: a run can't be captured"))
+            .inspect_err(|error| tracing::warn!(%error, "steps run without CUDA graphs: a run can't be captured"))
             .ok()
     }
 
-    fn run_decode(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError> {
-        let key = (shapes.rows, shapes.width);
-        if !self.decode.contains_key(&key) {
-            let prepared = self.prepare(DECODE_PROFILE, buffers)?;
-            self.decode.insert(key, prepared);
-        }
-        let Some(prepared) = self.decode.get_mut(&key) else { return Ok(()) };
-        let cross = self.encoder.as_ref().map_or(&[][..], EncoderRunner::outputs);
-        Self::set_shapes((&self.names, cross), prepared, shapes, buffers).map_err(BackendError::engine)?;
-        // TensorRT does work at the first run with new shapes that can't be captured.
-        if self.captures && prepared.graph.is_none() && prepared.runs > 0 {
+    /// A context for one bucket, after a run in which TensorRT does what can't be captured, and its graph.
+    fn bucket(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<Prepared, BackendError> {
+        let profile = if shapes.is_decode() { DECODE_PROFILE } else { PREFILL_PROFILE };
+        // A capture needs the final kernels.
+        let mut prepared = self.context(profile, Specialization::Eager, buffers)?;
+        self.set_shapes(&mut prepared, shapes, buffers)?;
+        Self::enqueue(&mut prepared.context, buffers)?;
+        buffers.stream().synchronize()?;
+        if self.captures {
             prepared.graph = Self::capture(&mut prepared.context, buffers);
             self.captures = prepared.graph.is_some();
         }
-        prepared.runs += 1;
-        match &mut prepared.graph {
-            // SAFETY: what was captured is a run of this context, which is there, over memory as `prepare` says.
-            Some(graph) => unsafe { graph.launch() }.map_err(|error: CudaError| error.into()),
-            None => Self::enqueue(&mut prepared.context, buffers),
-        }
+        Ok(prepared)
     }
 }
 
 impl Runner for TensorRtRunner {
+    fn prepare(&mut self, buckets: &Buckets, buffers: &Buffers) -> Result<(), BackendError> {
+        let started = Instant::now();
+        if let Some((encoder, sources)) = self.encoder.as_mut().zip(buffers.sources.as_ref()) {
+            encoder.prepare(sources, &self.scratch)?;
+        }
+        // Its shapes are too many to compile for each.
+        self.other = Some(self.context(PREFILL_PROFILE, Specialization::None, buffers)?);
+        for &shapes in buckets.all() {
+            let prepared = self.bucket(shapes, buffers)?;
+            self.prepared.insert(shapes, prepared);
+        }
+        self.kernels.iter_mut().for_each(Kernels::keep);
+        let elapsed_ms = started.elapsed().as_millis() as u64;
+        tracing::info!(contexts = self.prepared.len() + 1, graphs = self.captures, elapsed_ms, "prepared");
+        Ok(())
+    }
+
     fn run(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError> {
-        if shapes.is_decode() {
-            return self.run_decode(shapes, buffers);
+        match self.prepared.get_mut(&shapes) {
+            Some(Prepared { graph: Some(graph), .. }) => {
+                // SAFETY: what was captured is a run of this context, which is there, over memory as `context` says.
+                unsafe { graph.launch() }.map_err(|error: CudaError| error.into())
+            }
+            Some(prepared) => Self::enqueue(&mut prepared.context, buffers),
+            None => {
+                let Some(mut other) = self.other.take() else {
+                    return Err(BackendError::Contract("a run before the engine was prepared".into()));
+                };
+                let set = self.set_shapes(&mut other, shapes, buffers);
+                let done = set.and_then(|()| Self::enqueue(&mut other.context, buffers));
+                self.other = Some(other);
+                done
+            }
         }
-        if self.prefill.is_none() {
-            self.prefill = Some(self.prepare(PREFILL_PROFILE, buffers)?);
-        }
-        let Some(prepared) = &mut self.prefill else { return Ok(()) };
-        let cross = self.encoder.as_ref().map_or(&[][..], EncoderRunner::outputs);
-        Self::set_shapes((&self.names, cross), prepared, shapes, buffers).map_err(BackendError::engine)?;
-        Self::enqueue(&mut prepared.context, buffers)
     }
 
     fn encode(&mut self, slot: SourceSlot, len: usize, sources: &DeviceSources) -> Result<(), BackendError> {
         let Some(encoder) = &mut self.encoder else { return Ok(()) };
-        encoder.run((slot, len), sources, &self.scratch)
+        encoder.run((slot, len), sources)
     }
 }

@@ -205,7 +205,7 @@ mod tests {
     fn a_panic_on_the_thread_that_brings_a_request_ends_the_engine_like_one_of_its_own() {
         let loads = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&loads);
-        let load: Loader = Arc::new(move || {
+        let load: Loader = Arc::new(move |_| {
             counter.fetch_add(1, Ordering::Relaxed);
             Ok(Box::new(backend()))
         });

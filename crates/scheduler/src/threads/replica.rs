@@ -71,7 +71,7 @@ impl Replica {
     /// Loads and proves an engine.
     fn worker(&self) -> Result<Worker, LoadError> {
         let made = catch_unwind(AssertUnwindSafe(|| -> Result<Scheduler, LoadError> {
-            let mut scheduler = Scheduler::new((self.load)()?, self.options.prefix_cache_bytes);
+            let mut scheduler = Scheduler::new((self.load)(self.replica)?, self.options.prefix_cache_bytes);
             scheduler.set_step_tokens(self.options.step_tokens);
             calibrate(&mut scheduler, self.probe)?;
             Ok(scheduler)

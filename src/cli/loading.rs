@@ -14,8 +14,8 @@ use super::progress::Bar;
 use crate::engine::{Engine, EngineOptions, memory_bytes};
 use crate::metrics::Metrics;
 use crate::models::folder::{self, ModelFolder};
-use crate::models::named::Named;
-use crate::models::{LoadError, ModelState, Opened};
+use crate::models::named::{self, Named};
+use crate::models::{Intake, LoadError, ModelState, Opened};
 
 /// Time until a build that met a full disk is tried again; it doubles up to the last.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
@@ -41,6 +41,18 @@ pub(super) fn open_folder(
         Ok(engine)
     };
     Ok(Opened { memory_bytes, load: Box::new(load) })
+}
+
+/// Opens the next version of the server's one model, which may lie elsewhere as the first one may.
+pub(super) fn open_version(
+    args: &ModelArgs,
+    name: &str,
+    model: &Path,
+    metrics: &Arc<Metrics>,
+) -> Result<Opened, LoadError> {
+    match args.fetch(&named::find(model)?, &Bar::default())? {
+        ModelFolder::Bundle(folder) | ModelFolder::Checkpoint(folder) => open_folder(args, name, &folder, metrics),
+    }
 }
 
 /// A bundle that was checked, and the options for it.
@@ -74,6 +86,8 @@ pub(super) struct Loading {
     pub page: bool,
     /// Set once nobody needs the model any more.
     pub stopping: Arc<AtomicBool>,
+    /// Counts the model's memory, and loads its next versions.
+    pub intake: Arc<Intake>,
 }
 
 impl Loading {
@@ -110,7 +124,7 @@ impl Loading {
             let bar = Bar::cancelled_by(Arc::clone(&self.stopping));
             let folder = self.fetch(model, &bar, state);
             let bundle = folder.and_then(|folder| Bundle::open(&self.args, &folder, &bar));
-            match bundle.and_then(|bundle| bundle.load(&self.metrics)) {
+            match bundle.and_then(|bundle| self.load_bundle(&bundle)) {
                 Err(error) if error.is_full_disk() && !self.stopping.load(Ordering::Relaxed) => {
                     let retry_s = pause.as_secs();
                     tracing::error!(%error, retry_s, "there is no room for the model; /ping stays unhealthy");
@@ -121,6 +135,13 @@ impl Loading {
                 loaded => return loaded.map_err(|error| error.to_string()),
             }
         }
+    }
+
+    fn load_bundle(&self, bundle: &Bundle) -> Result<Engine, LoadError> {
+        let mut engine = bundle.load(&self.metrics)?;
+        let url = self.args.model.as_deref().unwrap_or(&bundle.path).to_string_lossy();
+        self.intake.adopt(&mut engine, &url, memory_bytes(&bundle.path, &bundle.manifest, &bundle.options));
+        Ok(engine)
     }
 
     /// The model's folder. While it is downloaded, `/ping` says so.

@@ -3,6 +3,7 @@
 
 mod build;
 mod choices;
+mod client;
 mod complete;
 #[cfg(feature = "workbench")]
 mod evaluate;
@@ -17,6 +18,7 @@ mod plan;
 mod progress;
 mod replicas;
 mod serve;
+mod swap;
 pub mod telemetry;
 
 use clap::{Parser, Subcommand};
@@ -47,6 +49,8 @@ pub enum Command {
     /// Type queries at a model, keystroke by keystroke, and measure quality and cost.
     #[cfg(feature = "workbench")]
     Evaluate(Box<evaluate::EvaluateArgs>),
+    /// Put another version in the place of a running server's model, without a pause.
+    Swap(swap::SwapArgs),
     /// Make the model.tar.gz that Amazon SageMaker unpacks for a container, from a bundle.
     Pack(pack::PackArgs),
     /// Speak Amazon SageMaker's runtime API in front of a server or container, to try client code without AWS.
@@ -74,6 +78,7 @@ impl Cli {
             Command::Complete(args) => args.run(),
             #[cfg(feature = "workbench")]
             Command::Evaluate(args) => args.run(),
+            Command::Swap(args) => args.run(),
             Command::Pack(args) => args.run(),
             #[cfg(feature = "workbench")]
             Command::LocalEndpoint(args) => args.run(),

@@ -72,6 +72,8 @@ pub struct EngineParts {
     pub popular: Option<PopularQueries>,
     /// The sizes that the backend was made for.
     pub limits: Limits,
+    /// SHA-256 of the bundle's manifest, if there is a bundle.
+    pub checksum: Option<String>,
     /// Loads the backend; each model thread calls it.
     pub load: Loader,
     /// The CPU level of its kernels, if foretype's kernels compute it.
@@ -85,7 +87,7 @@ impl EngineParts {
     /// The loader's.
     pub fn new(name: &str, text: Text, load: Loader) -> Result<Self, EngineError> {
         let limits = load().map_err(PoolError::from)?.limits().clone();
-        Ok(Self { name: name.to_owned(), text, popular: None, limits, load, cpu_level: None })
+        Ok(Self { name: name.to_owned(), text, popular: None, limits, checksum: None, load, cpu_level: None })
     }
 
     /// Reads a bundle. No model is loaded yet.
@@ -98,8 +100,8 @@ impl EngineParts {
         let load: Loader = Arc::new(move || options::load(&folder, &owned, &backend));
         let limits = options::limits(manifest, &options.backend);
         let (name, popular) = (manifest.name.clone(), popular::open(bundle)?);
-        let cpu_level = options.backend.cpu_level(manifest);
-        Ok(Self { name, text, popular, limits, load, cpu_level })
+        let (cpu_level, checksum) = (options.backend.cpu_level(manifest), Some(manifest.checksum.clone()));
+        Ok(Self { name, text, popular, limits, checksum, load, cpu_level })
     }
 }
 

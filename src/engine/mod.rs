@@ -2,19 +2,23 @@
 //!
 //! `estimate` says how much memory it takes, and [`machine`] how much there is. `load` reads its parts, and `model` is
 //! what requests are checked against. `completion` and `generation` make tasks of requests, `accepted` is a client's
-//! request with all of its parts, and `running` a part until it is answered.
+//! request with all of its parts, and `running` a part until it is answered. `hot` counts what is typed, `warm` computes
+//! that for a new engine, and `version` says which one it is.
 
 mod accepted;
 mod caller;
 mod completion;
 mod estimate;
 mod generation;
+mod hot;
 mod load;
 pub mod machine;
 mod model;
 mod options;
 mod running;
 mod tokenizer;
+mod version;
+mod warm;
 
 use std::any::Any;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash};
@@ -24,13 +28,13 @@ use std::time::{Duration, Instant};
 
 use ::completion::popular::PopularQueries;
 use ::completion::text::Method;
-use ::completion::{Completions, Generated, Task, TaskOutput};
+use ::completion::{Completions, Generated, Partition, Task, TaskOutput};
 use backends::onnxruntime::CpuLevel;
 use bundle::manifest::Manifest;
 use rustc_hash::FxHasher;
 use scheduler::observer::Observer;
 use scheduler::sessions::Sessions;
-use scheduler::{Admission, Answer, Finish, Flow, Health, Payer, Pool, Request, Superseded, Usage};
+use scheduler::{Admission, Answer, Class, Finish, Flow, Health, Payer, Pool, Request, Superseded, Usage};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::accepted::{Accepted, Work};
@@ -38,6 +42,8 @@ pub use self::caller::Caller;
 pub use self::completion::Completion;
 pub use self::estimate::memory_bytes;
 pub use self::generation::{Generation, MAX_STOP, check_choice, check_told};
+use self::hot::Hot;
+pub use self::hot::{HotText, MAX_HOT_TEXTS};
 pub use self::load::{EngineError, EngineParts, with_channel};
 use self::model::{Model, check_session};
 pub use self::options::{
@@ -47,6 +53,7 @@ pub use self::options::{
 use self::running::{AnswerSource, Ending, Finisher};
 pub use self::running::{Piece, Running, TaskResult};
 pub use self::tokenizer::{TokenizerError, read_text};
+pub use self::version::Version;
 use crate::error::Error;
 use crate::metrics::{self, Metrics, ModelMetrics};
 
@@ -57,6 +64,9 @@ pub struct Engine {
     pool: Pool,
     sessions: Mutex<Sessions>,
     popular: Option<Arc<PopularQueries>>,
+    /// What is typed, by those who share the prefix cache with all. All versions of a model have it together.
+    hot: Arc<Mutex<Hot>>,
+    version: Version,
     metrics: Arc<ModelMetrics>,
     cpu_level: Option<CpuLevel>,
     /// Given back when the model's threads and memory are gone, so it comes last.
@@ -83,7 +93,7 @@ impl Engine {
     /// # Errors
     /// The model can't be loaded.
     pub fn start(parts: EngineParts, options: RequestOptions, metrics: &Arc<Metrics>) -> Result<Self, EngineError> {
-        let EngineParts { name, text, popular, limits, load, cpu_level } = parts;
+        let EngineParts { name, text, popular, limits, checksum, load, cpu_level } = parts;
         if let Some(level) = cpu_level {
             metrics.cpu_level(level.name());
         }
@@ -92,7 +102,8 @@ impl Engine {
         let pool = Pool::start(&load, text.prompt()[0], options.pool, &observer)?;
         let model = Model::new(text, &limits, options);
         let popular = popular.map(Arc::new);
-        Ok(Self { name, model, pool, sessions: Mutex::default(), popular, metrics, cpu_level, kept: None })
+        let (sessions, hot, version) = (Mutex::default(), Arc::default(), Version::first(checksum));
+        Ok(Self { name, model, pool, sessions, popular, hot, version, metrics, cpu_level, kept: None })
     }
 
     /// The model's name.
@@ -123,6 +134,16 @@ impl Engine {
     /// Keeps something until the model is gone, such as a reservation of its memory.
     pub fn keep(&mut self, kept: impl Any + Send + Sync) {
         self.kept = Some(Box::new(kept));
+    }
+
+    /// Which version of the model this is.
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// Says where it came from.
+    pub fn set_url(&mut self, url: &str) {
+        url.clone_into(&mut self.version.url);
     }
 
     /// The CPU level of its kernels, if foretype's kernels compute it.
@@ -200,6 +221,9 @@ impl Engine {
         if self.model.text.blocks(completion.input.as_bytes(), false) {
             let ending = Ending::new(Arc::clone(&self.metrics), received);
             return Ok(Running { source: AnswerSource::Known(blocked()), events: None, finisher, ending });
+        }
+        if part.flow.class == Class::Interactive && completion.caller.partition() == Partition::default() {
+            self.hot().typed(&completion.input);
         }
         // Popular queries are merged into the whole answer, so no part of it is final before it is there.
         let events = (part.stream && self.popular.is_none()).then(|| search.suggestions_wanted());

@@ -25,6 +25,7 @@ use super::{completions, generate, invoke, models, schemas, status, stream, sugg
         models::list,
         models::load,
         models::get,
+        models::swap,
         models::unload,
         invoke::invoke,
     ),

@@ -53,6 +53,18 @@ pub enum ModelError {
         /// MiB for all models.
         limit: u64,
     },
+    /// The models' memory is used up, so that a new version can't be loaded beside the old one.
+    #[error(
+        "the new version needs {needed} MiB beside the old one, and {used} of {limit} MiB are used; the old one goes on"
+    )]
+    NoRoomBeside {
+        /// MiB that the new version needs.
+        needed: u64,
+        /// MiB that the loaded models take.
+        used: u64,
+        /// MiB for all models.
+        limit: u64,
+    },
     /// The folder isn't where models are.
     #[error("url is {url}; it must be a folder below {}, links resolved", root.display())]
     Outside {

@@ -48,6 +48,7 @@ mod served_demo;
 mod simulator;
 mod stop;
 mod support;
+mod swap;
 #[cfg(feature = "tensorrt")]
 mod tensorrt;
 #[cfg(feature = "tensorrt")]

@@ -10,7 +10,7 @@ use ureq::http::Request;
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
 /// The key for a server that asks for one.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(super) struct KeyArgs {
     /// The key for a server that asks for one.
     #[arg(long, env = "FORETYPE_API_KEY", value_name = "KEY", hide_env_values = true)]
@@ -67,7 +67,7 @@ impl KeyArgs {
 }
 
 /// A name as a part of a path.
-fn percent_encoded(name: &str) -> String {
+pub(super) fn percent_encoded(name: &str) -> String {
     let byte = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
         other => format!("%{other:02X}"),

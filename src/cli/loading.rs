@@ -11,11 +11,13 @@ use tokio::sync::watch;
 
 use super::model_args::ModelArgs;
 use super::progress::Bar;
-use crate::engine::{Engine, EngineOptions, memory_bytes};
+use super::warm::warm;
+use crate::engine::{Engine, EngineOptions, ExtrasChange, memory_bytes};
+use crate::follow::Followed;
 use crate::metrics::Metrics;
 use crate::models::folder::{self, ModelFolder};
 use crate::models::named::{self, Named};
-use crate::models::{Intake, LoadError, ModelState, Opened};
+use crate::models::{Intake, LoadError, ModelError, ModelState, Models, Opened};
 
 /// Time until a build that met a full disk is tried again; it doubles up to the last.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
@@ -55,6 +57,25 @@ pub(super) fn open_version(
     }
 }
 
+/// Reads the folder of extras again when a file of it changes, for whichever version of the model answers.
+fn follow_extras(folder: PathBuf, followed: Followed, state: watch::Sender<ModelState>) {
+    let held = move || Some(state.clone());
+    let changed = move |state: &watch::Sender<ModelState>| {
+        let models = Models::from(state.clone());
+        let change = ExtrasChange::read(&folder).map_err(ModelError::Extras);
+        let changed = change.and_then(|change| models.change_extras(models.only()?.name(), &change));
+        match changed {
+            Ok(engine) => {
+                tracing::info!(model = engine.name(), folder = %folder.display(), "the extras were read again")
+            }
+            Err(error) => tracing::error!(folder = %folder.display(), %error, "the extras stay as they were"),
+        }
+    };
+    if let Err(error) = followed.start("extras", held, changed) {
+        tracing::error!(%error, "changes of the extras are not seen");
+    }
+}
+
 /// A bundle that was checked, and the options for it.
 struct Bundle {
     path: PathBuf,
@@ -88,6 +109,15 @@ pub(super) struct Loading {
     pub stopping: Arc<AtomicBool>,
     /// Counts the model's memory, and loads its next versions.
     pub intake: Arc<Intake>,
+    pub beside: Beside,
+}
+
+/// What the model gets beside its bundle.
+pub(super) struct Beside {
+    /// The folder of extras that hold in the place of the bundle's own.
+    pub extras: Option<PathBuf>,
+    /// Where what people type is read from, to be computed first.
+    pub warm_from: Option<String>,
 }
 
 impl Loading {
@@ -95,6 +125,8 @@ impl Loading {
     /// unhealthy.
     pub(super) fn run(self, state: &watch::Sender<ModelState>) {
         let started = Instant::now();
+        // Before anything is read, so that no change is missed.
+        let followed = self.beside.extras.as_deref().map(|folder| Followed::new(ExtrasChange::files(folder)));
         let loaded = self.load(state);
         if self.stopping.load(Ordering::Relaxed) {
             return;
@@ -106,6 +138,9 @@ impl Loading {
                 tracing::info!(model = engine.name(), cpu_level, elapsed_ms, "ready");
                 let field = if engine.is_encoder_decoder() { "inputs" } else { "input" };
                 state.send_replace(ModelState::Ready(Arc::new(engine)));
+                if let (Some(folder), Some(followed)) = (self.beside.extras.clone(), followed) {
+                    follow_extras(folder, followed, state.clone());
+                }
                 self.print_url(field);
             }
             Err(reason) => {
@@ -140,6 +175,12 @@ impl Loading {
     fn load_bundle(&self, bundle: &Bundle) -> Result<Engine, LoadError> {
         let mut engine = bundle.load(&self.metrics)?;
         let url = self.args.model.as_deref().unwrap_or(&bundle.path).to_string_lossy();
+        if let Some(folder) = &self.beside.extras {
+            ExtrasChange::read(folder).and_then(|change| engine.change_extras(&change))?;
+        }
+        if let Some(from) = &self.beside.warm_from {
+            warm(&engine, from);
+        }
         self.intake.adopt(&mut engine, &url, memory_bytes(&bundle.path, &bundle.manifest, &bundle.options));
         Ok(engine)
     }

@@ -20,6 +20,7 @@ mod replicas;
 mod serve;
 mod swap;
 pub mod telemetry;
+mod warm;
 
 use clap::{Parser, Subcommand};
 

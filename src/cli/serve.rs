@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::listen;
-use super::loading::{Loading, open_folder, open_version};
+use super::loading::{Beside, Loading, open_folder, open_version};
 use super::model_args::ModelArgs;
 use crate::access::file::KeyFile;
 use crate::engine::machine;
@@ -45,6 +45,14 @@ pub struct ServeArgs {
     /// With --multi-model: most models at once; one more is answered 507.
     #[arg(long, env = "FORETYPE_MAX_MODELS", value_name = "N", default_value_t = 64)]
     max_models: usize,
+    /// Folder of blocklist.txt, popular.tsv and typing.json, any of which may be absent: what is there holds in the place
+    /// of the bundle's own, and is read again when it changes.
+    #[arg(long, env = "FORETYPE_EXTRAS", value_name = "DIR", conflicts_with = "multi_model")]
+    extras: Option<PathBuf>,
+    /// Compute what people type most at another server before /ping is 200: the address of its operators' port, such as
+    /// `http://10.0.0.7:8081`, or a file of what its `GET /models/NAME/prefixes` answered.
+    #[arg(long, env = "FORETYPE_WARM_FROM", value_name = "URL|FILE", conflicts_with = "multi_model")]
+    warm_from: Option<String>,
     /// Address to listen on.
     #[arg(long, env = "FORETYPE_HOST", value_name = "IP", default_value = "127.0.0.1")]
     host: IpAddr,
@@ -192,7 +200,8 @@ impl ServeArgs {
             }
             return Ok(None);
         };
-        let work = Loading { model, args: self.model, metrics, url, page: self.page, stopping, intake };
+        let beside = Beside { extras: self.extras, warm_from: self.warm_from };
+        let work = Loading { model, args: self.model, metrics, url, page: self.page, stopping, intake, beside };
         std::thread::Builder::new().name("loader".into()).spawn(move || work.run(&state)).map(Some)
     }
 

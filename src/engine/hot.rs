@@ -12,7 +12,7 @@ const MAX_BYTES: usize = 128;
 const LEAST_TYPED: u64 = 2;
 
 /// A text, and how often it was typed of late.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 pub struct HotText {
     /// What was typed.
     pub text: String,

@@ -35,10 +35,11 @@ impl Engine {
         computed
     }
 
-    /// Makes this the version after `old`, whose counts of typed texts it goes on with.
+    /// Makes this the version after `old`, with whose counts of typed texts and changed extras it goes on.
     pub fn follow(&mut self, old: &Self) {
         self.version.follow(&old.version);
         self.hot = std::sync::Arc::clone(&old.hot);
+        self.inherit_extras(old);
     }
 
     pub(super) fn hot(&self) -> MutexGuard<'_, Hot> {
@@ -50,14 +51,15 @@ impl Engine {
     fn ask(&self, text: &str, deadline: Instant) -> Option<Reply> {
         let admission = self.pool.admit().ok()?;
         let completion = Completion { input: text.to_owned(), ..Completion::default() };
-        let search = self.model.search(&completion).ok()?;
+        let search = self.model().search(&completion).ok()?;
         let (reply, answer) = oneshot::channel();
         let request = Request {
             task: search.into(),
             flow: Flow::default(),
             payer: None,
             deadline,
-            received: Instant::now(),
+            // Nobody waits, so it doesn't go to another replica than the one where it will be typed.
+            received: deadline,
             superseded: Superseded::default(),
             preferred_replica: self.preferred_replica(None, text.trim_start().chars().next()),
             events: None,

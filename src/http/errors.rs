@@ -91,7 +91,11 @@ impl From<ModelError> for Error {
                             --admin-port to swap the one";
                 (Kind::NotFound, hint)
             }
+            ModelError::ForOperators => {
+                (Kind::NotFound, "; start the server with --admin-port or --admin-socket, and ask there")
+            }
             ModelError::Outside { .. } => (Kind::InvalidValue, ""),
+            ModelError::Extras(_) => (Kind::InvalidValue, "; the extras are as they were"),
             ModelError::NotLoaded(_) => (Kind::ModelNotFound, ""),
             ModelError::AlreadyLoaded(_) | ModelError::BeingLoaded(_) => (Kind::ModelExists, ""),
             ModelError::TooMany(_) => (Kind::OutOfMemory, "; DELETE /models/{name} first"),

@@ -26,6 +26,8 @@ use super::{completions, generate, invoke, models, schemas, status, stream, sugg
         models::load,
         models::get,
         models::swap,
+        models::extras,
+        models::prefixes,
         models::unload,
         invoke::invoke,
     ),

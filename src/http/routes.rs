@@ -41,7 +41,9 @@ fn admin(config: &mut ServiceConfig) {
             "/models/{name}",
             vec![get().to(models::get), put().to(models::swap), delete().to(models::unload)],
             "DELETE, GET, PUT",
-        ));
+        ))
+        .service(resource("/models/{name}/extras", vec![put().to(models::extras)], "PUT"))
+        .service(resource("/models/{name}/prefixes", vec![get().to(models::prefixes)], "GET"));
 }
 
 fn public(config: &mut ServiceConfig) {

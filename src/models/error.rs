@@ -22,6 +22,9 @@ pub enum ModelError {
     /// There is no one model.
     #[error("this server holds models by name")]
     ByName,
+    /// Clients don't get this.
+    #[error("what people type is told to operators only")]
+    ForOperators,
     /// There are no models by name.
     #[error("this server holds one model")]
     OneModel,
@@ -73,6 +76,9 @@ pub enum ModelError {
         /// Where models are.
         root: PathBuf,
     },
+    /// The extras can't be used.
+    #[error(transparent)]
+    Extras(EngineError),
     /// The folder can't be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),

@@ -23,7 +23,7 @@ pub use self::intake::{FolderLoader, Intake, Opened};
 pub use self::registry::{Registry, RegistryLimits};
 pub use self::root::{ModelsRoot, SAGEMAKER_MODELS};
 pub use self::single::Single;
-use crate::engine::Engine;
+use crate::engine::{Engine, ExtrasChange};
 
 /// What the server knows of the one model that it was started with.
 #[derive(Clone)]
@@ -80,6 +80,21 @@ impl Models {
         match self {
             Self::Single(model) => model.swap(name, url),
             Self::Multi(registry) => registry.swap(name, url),
+        }
+    }
+
+    /// Changes a model's extras. Blocks while they are read. Returns the version that has them.
+    ///
+    /// # Errors
+    /// There is no such model, or what is wrong with the extras, in which line. Then nothing has changed.
+    pub fn change_extras(&self, name: &str, change: &ExtrasChange) -> Result<Arc<Engine>, ModelError> {
+        loop {
+            let engine = self.named(Some(name))?;
+            engine.change_extras(change).map_err(ModelError::Extras)?;
+            // A newer version may have taken this one's place meanwhile.
+            if Arc::ptr_eq(&engine, &self.named(Some(name))?) {
+                return Ok(engine);
+            }
         }
     }
 

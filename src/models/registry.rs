@@ -68,7 +68,9 @@ impl Registry {
     pub(super) fn swap(&self, name: &str, url: &str) -> Result<Arc<Engine>, ModelError> {
         let swapping = self.begin_swap(name)?;
         let new = Arc::new(self.intake.load_beside(&swapping.old, url)?);
-        drain(swapping.end(Arc::clone(&new)));
+        let old = swapping.end(Arc::clone(&new));
+        new.catch_up(&old);
+        drain(old);
         Ok(new)
     }
 

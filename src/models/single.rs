@@ -56,6 +56,7 @@ impl Single {
         }
         let new = Arc::new(intake.load_beside(&old, url)?);
         drop(self.state.send_replace(ModelState::Ready(Arc::clone(&new))));
+        new.catch_up(&old);
         drain(old);
         Ok(new)
     }

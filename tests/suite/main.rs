@@ -14,6 +14,7 @@ mod demo;
 mod drain;
 mod encoder_decoder;
 mod engine;
+mod extras;
 mod fairness;
 mod fuzz;
 mod generation;
@@ -57,6 +58,7 @@ mod tensorrt_refusals;
 mod tensorrt_sources;
 mod tokenizers;
 mod tuning;
+mod warm_start;
 mod wrong_bundles;
 
 #[cfg(not(feature = "tensorrt"))]

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, OnceLock};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use foretype::engine::{Engine, memory_bytes};
@@ -238,6 +238,7 @@ fn one_swap_at_a_time_and_a_panic_in_it_leaves_the_old_version() {
 pub struct WithOperators {
     pub process: Process,
     pub operators: std::net::SocketAddr,
+    log: Arc<Mutex<String>>,
 }
 
 impl WithOperators {
@@ -248,9 +249,19 @@ impl WithOperators {
         let line = log.find_map(|line| line.ok().filter(|line| line.contains("operators connect here"))).unwrap();
         let address = line.split("http://").nth(1).unwrap().split(['"', ' ', '/']).next().unwrap();
         let operators = address.parse().unwrap_or_else(|error| panic!("{error}: {line}"));
+        let (said, read) = (Arc::default(), log);
+        let kept: Arc<Mutex<String>> = Arc::clone(&said);
         // A log that nobody reads would stop the server.
-        std::thread::spawn(move || log.for_each(drop));
-        Self { process, operators }
+        std::thread::spawn(move || read.map_while(Result::ok).for_each(|line| *kept.lock().unwrap() += &line));
+        Self { process, operators, log: said }
+    }
+
+    pub fn wait_for_log(&self, words: &str) {
+        let started = Instant::now();
+        while !self.log.lock().unwrap().contains(words) {
+            assert!(started.elapsed() < Duration::from_secs(60), "{words:?} is never said");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

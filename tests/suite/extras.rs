@@ -17,7 +17,7 @@ use crate::swap::WithOperators;
 const PEOPLE: usize = 16;
 
 fn suggestions(address: SocketAddr, person: usize, input: &str) -> Vec<String> {
-    let body = json!({ "input": input, "session": format!("person-{person}"), "suggestions": 5 });
+    let body = json!({ "input": input, "session": format!("person-{person}"), "deadline_ms": 60_000 });
     let answer = post(address, "/invocations", &body.to_string());
     assert_eq!(answer.status, 200, "{answer:?}");
     let all = answer.json()["suggestions"].as_array().unwrap().clone();
@@ -26,7 +26,8 @@ fn suggestions(address: SocketAddr, person: usize, input: &str) -> Vec<String> {
 
 /// How many of the people are suggested a text with a term.
 fn see(address: SocketAddr, input: &str, term: &str) -> usize {
-    (0..PEOPLE).filter(|&person| suggestions(address, person, input).iter().any(|text| text.contains(term))).count()
+    let has = |text: &String| text.split(' ').any(|word| word == term);
+    (0..PEOPLE).filter(|&person| suggestions(address, person, input).iter().any(has)).count()
 }
 
 /// Waits until nobody, or everybody, is suggested a term. A busy machine takes longer than the second that it should.

@@ -26,7 +26,7 @@ fn usage(server: &WithOperators) -> Vec<(u64, u64)> {
 }
 
 fn type_text(server: &WithOperators, text: &str, salt: Option<&str>) -> serde_json::Value {
-    let body = json!({ "input": text, "salt": salt, "suggestions": 5 }).to_string();
+    let body = json!({ "input": text, "salt": salt, "deadline_ms": 60_000 }).to_string();
     post(server.process.address, "/invocations", &body).json()["usage"].clone()
 }
 

@@ -20,7 +20,7 @@ pub(super) struct KeyArgs {
 /// The server that operators talk to.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ServerArgs {
-    /// The server's address for operators: what its --admin-port listens on, or its only one with --multi-model.
+    /// The server's address for operators: where its `--admin-port` is, or its only one with --multi-model.
     #[arg(long, env = "FORETYPE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8081")]
     server: String,
     #[command(flatten)]

@@ -38,15 +38,15 @@ pub struct ServeArgs {
     /// With --multi-model: memory of all models together, in MiB; one more is answered 507.
     #[arg(long, env = "FORETYPE_MODELS_MIB", value_name = "MIB", default_value_t = 8192)]
     models_mib: u64,
-    /// Folder that all models must be below which clients or operators name, links resolved. Default: with --multi-model
+    /// Folder that all models must be below which are named over HTTP, links resolved. Default: with --multi-model,
     /// /opt/ml/models if that exists; else none.
     #[arg(long, env = "FORETYPE_MODELS_ROOT", value_name = "DIR")]
     models_root: Option<PathBuf>,
     /// With --multi-model: most models at once; one more is answered 507.
     #[arg(long, env = "FORETYPE_MAX_MODELS", value_name = "N", default_value_t = 64)]
     max_models: usize,
-    /// Folder of blocklist.txt, popular.tsv and typing.json, any of which may be absent: what is there holds in the place
-    /// of the bundle's own, and is read again when it changes.
+    /// Folder of `blocklist.txt`, `popular.tsv` and `typing.json`, any of which may be absent: what is there holds in
+    /// the place of the bundle's own, and is read again when it changes.
     #[arg(long, env = "FORETYPE_EXTRAS", value_name = "DIR", conflicts_with = "multi_model")]
     extras: Option<PathBuf>,
     /// Compute what people type most at another server before /ping is 200: the address of its operators' port, such as

@@ -2,9 +2,9 @@
 //!
 //! `estimate` says how much memory it takes, and [`machine`] how much there is. `load` reads its parts, and `model` is
 //! what requests are checked against. `completion` and `generation` make tasks of requests, `accepted` is a client's
-//! request with all of its parts, and `running` a part until it is answered. `extras` changes blocklist, popular queries
-//! and typing parameters. `hot` counts what is typed, `warm` computes
-//! that for a new engine, and `version` says which one it is.
+//! request with all of its parts, and `running` a part until it is answered. `extras` changes blocklist, popular
+//! queries and typing parameters. `hot` counts what is typed, `warm` computes that for a new engine, and `version` says
+//! which one it is.
 
 mod accepted;
 mod caller;

@@ -46,7 +46,7 @@ fn put(server: &WithOperators, change: &Value) -> Answer {
 
 /// Where the demo model is built once for all of these.
 fn cache() -> PathBuf {
-    std::env::temp_dir().join("foretype-suite-extras")
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("extras")
 }
 
 fn server(arguments: &str) -> WithOperators {

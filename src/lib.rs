@@ -17,9 +17,10 @@
 //! first decoder step.
 //!
 //! Beside that path: [`metrics`] is everything that is counted, [`models`] what a server holds and how `--model`
-//! becomes a bundle. [`access`] has the keys that clients need, [`error`] what clients see, [`cli`] the commands,
-//! [`popular`] the most frequent queries, [`query_log`] how they are counted. [`evaluate`] types queries at a model and measures, [`quality`] compares an
-//! int8 model with the f32 one, [`local_endpoint`] stands in for SageMaker.
+//! becomes a bundle. [`access`] has the keys that clients need, [`follow`] looks whether files have changed, [`error`]
+//! has what clients see, [`cli`] the commands, [`popular`] the most frequent queries and [`query_log`] how they are
+//! counted. [`evaluate`] types queries at a model and measures, [`quality`] compares an int8 model with the f32 one,
+//! [`local_endpoint`] stands in for SageMaker.
 //!
 //! # Invariants
 //!
@@ -39,6 +40,7 @@ pub mod engine;
 pub mod error;
 #[cfg(feature = "workbench")]
 pub mod evaluate;
+pub mod follow;
 pub mod http;
 #[cfg(feature = "workbench")]
 pub mod local_endpoint;

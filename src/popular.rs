@@ -51,7 +51,15 @@ pub fn open(bundle: &Path) -> Result<Option<PopularQueries>, PopularFileError> {
 /// # Errors
 /// The reader's, which names the line.
 pub fn read(file: &Path) -> Result<PopularQueries, PopularFileError> {
-    let PopularFiles { map, counts } = PopularFiles::new(&extras::read_popular(file)?)?;
+    parse(file, &extras::read_text(file)?)
+}
+
+/// As [`read`], of a text; errors name `file`.
+///
+/// # Errors
+/// The reader's, which names the line.
+pub fn parse(file: &Path, text: &str) -> Result<PopularQueries, PopularFileError> {
+    let PopularFiles { map, counts } = PopularFiles::new(&extras::parse_popular(file, text)?)?;
     let broken = |source| PopularFileError::Broken { path: file.display().to_string(), source };
     PopularQueries::new(map, &counts).map_err(broken)
 }

@@ -50,8 +50,6 @@ pub struct FakeServer {
     /// Address that the server listens on.
     pub address: SocketAddr,
     handle: actix_web::dev::ServerHandle,
-    /// Keeps the server's model.
-    _state: watch::Sender<ModelState>,
 }
 
 impl FakeServer {
@@ -78,14 +76,14 @@ impl FakeServer {
         let load: Loader = Arc::new(move |_| Ok(Box::new(change(backend(vocab)))));
         let metrics = Metrics::new();
         let engine = Engine::start(EngineParts::new("fake", text, load)?, options, &metrics)?;
-        let (state, model) = watch::channel(ModelState::Ready(Arc::new(engine)));
+        let state = watch::Sender::new(ModelState::Ready(Arc::new(engine)));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let (sender, receiver) = mpsc::channel();
         std::thread::Builder::new().name("server".into()).spawn(move || {
             actix_web::rt::System::new().block_on(async move {
                 let options = ServerOptions { metrics, ..ServerOptions::default() };
-                let server = http::start(listener, model, &options);
+                let server = http::start(listener, state, &options);
                 drop(sender.send(server.as_ref().map(actix_web::dev::Server::handle).map_err(ToString::to_string)));
                 if let Ok(server) = server {
                     drop(server.await);
@@ -93,7 +91,7 @@ impl FakeServer {
             });
         })?;
         let handle = receiver.recv()?.map_err(anyhow::Error::msg)?;
-        Ok(Self { address, handle, _state: state })
+        Ok(Self { address, handle })
     }
 }
 

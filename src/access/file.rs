@@ -2,26 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::thread;
-use std::time::{Duration, SystemTime};
 
 use super::{Key, Keys, KeysError};
-
-/// Between two looks at the file.
-const EVERY: Duration = Duration::from_millis(500);
+use crate::follow::Followed;
 
 /// The keys of a file.
 pub struct KeyFile {
     path: PathBuf,
     keys: RwLock<Arc<Keys>>,
-}
-
-/// What tells a file from its older versions. Kubernetes and editors replace files, so that the time may be an old one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Version {
-    modified: Option<SystemTime>,
-    length: u64,
-    inode: u64,
 }
 
 impl KeyFile {
@@ -30,23 +18,13 @@ impl KeyFile {
     /// # Errors
     /// See [`KeysError`].
     pub fn open(path: &Path) -> Result<Arc<Self>, KeysError> {
-        let mut seen = version(path);
+        let followed = Followed::new(vec![path.to_owned()]);
         let keys = read(path, &Keys::default())?;
         tracing::info!(keys = keys.len(), "keys are asked for");
         let file = Arc::new(Self { path: path.to_owned(), keys: RwLock::new(Arc::new(keys)) });
-        let followed = Arc::downgrade(&file);
-        let follow = move || {
-            while let Some(file) = followed.upgrade() {
-                let now = version(&file.path);
-                if now != seen {
-                    seen = now;
-                    file.read_again();
-                }
-                drop(file);
-                thread::sleep(EVERY);
-            }
-        };
-        thread::Builder::new().name("keys".into()).spawn(follow).map_err(|e| KeysError::Unreadable(e.kind()))?;
+        let held = Arc::downgrade(&file);
+        let follow = followed.start("keys", move || held.upgrade(), |file| file.read_again());
+        follow.map_err(|error| KeysError::Unreadable(error.kind()))?;
         Ok(file)
     }
 
@@ -73,10 +51,4 @@ impl KeyFile {
 fn read(path: &Path, before: &Keys) -> Result<Keys, KeysError> {
     let json = std::fs::read(path).map_err(|error| KeysError::Unreadable(error.kind()))?;
     Keys::parse(&json, before)
-}
-
-fn version(path: &Path) -> Option<Version> {
-    use std::os::unix::fs::MetadataExt;
-    let file = std::fs::metadata(path).ok()?;
-    Some(Version { modified: file.modified().ok(), length: file.len(), inode: file.ino() })
 }

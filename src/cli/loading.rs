@@ -11,11 +11,13 @@ use tokio::sync::watch;
 
 use super::model_args::{ModelArgs, Setup};
 use super::progress::Bar;
-use crate::engine::{Engine, EngineOptions, memory_bytes};
+use super::warm::warm;
+use crate::engine::{Engine, EngineOptions, ExtrasChange, memory_bytes};
+use crate::follow::Followed;
 use crate::metrics::Metrics;
 use crate::models::folder::{self, ModelFolder};
-use crate::models::named::Named;
-use crate::models::{LoadError, ModelState, Opened};
+use crate::models::named::{self, Named};
+use crate::models::{Intake, LoadError, ModelError, ModelState, Models, Opened};
 
 /// Time until a build that met a full disk is tried again; it doubles up to the last.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
@@ -41,6 +43,37 @@ pub(super) fn open_folder(
         Ok(engine)
     };
     Ok(Opened { memory_bytes, load: Box::new(load) })
+}
+
+/// Opens the next version of the server's one model, which may lie elsewhere as the first one may.
+pub(super) fn open_version(
+    args: &ModelArgs,
+    name: &str,
+    model: &Path,
+    metrics: &Arc<Metrics>,
+) -> Result<Opened, LoadError> {
+    match args.fetch(&named::find(model)?, &Bar::default())? {
+        ModelFolder::Bundle(folder) | ModelFolder::Checkpoint(folder) => open_folder(args, name, &folder, metrics),
+    }
+}
+
+/// Reads the folder of extras again when a file of it changes, for whichever version of the model answers.
+fn follow_extras(folder: PathBuf, followed: Followed, state: watch::Sender<ModelState>) {
+    let held = move || Some(state.clone());
+    let changed = move |state: &watch::Sender<ModelState>| {
+        let models = Models::from(state.clone());
+        let change = ExtrasChange::read(&folder).map_err(ModelError::Extras);
+        let changed = change.and_then(|change| models.change_extras(models.only()?.name(), &change));
+        match changed {
+            Ok(engine) => {
+                tracing::info!(model = engine.name(), folder = %folder.display(), "the extras were read again")
+            }
+            Err(error) => tracing::error!(folder = %folder.display(), %error, "the extras stay as they were"),
+        }
+    };
+    if let Err(error) = followed.start("extras", held, changed) {
+        tracing::error!(%error, "changes of the extras are not seen");
+    }
 }
 
 /// A bundle that was checked, and the options for it.
@@ -77,6 +110,17 @@ pub(super) struct Loading {
     pub page: bool,
     /// Set once nobody needs the model any more.
     pub stopping: Arc<AtomicBool>,
+    /// Counts the model's memory, and loads its next versions.
+    pub intake: Arc<Intake>,
+    pub beside: Beside,
+}
+
+/// What the model gets beside its bundle.
+pub(super) struct Beside {
+    /// The folder of extras that hold in the place of the bundle's own.
+    pub extras: Option<PathBuf>,
+    /// Where what people type is read from, to be computed first.
+    pub warm_from: Option<String>,
 }
 
 impl Loading {
@@ -84,6 +128,8 @@ impl Loading {
     /// unhealthy.
     pub(super) fn run(self, state: &watch::Sender<ModelState>) {
         let started = Instant::now();
+        // Before anything is read, so that no change is missed.
+        let followed = self.beside.extras.as_deref().map(|folder| Followed::new(ExtrasChange::files(folder)));
         let loaded = self.load(state);
         if self.stopping.load(Ordering::Relaxed) {
             return;
@@ -95,6 +141,9 @@ impl Loading {
                 tracing::info!(model = engine.name(), cpu_level, elapsed_ms, "ready");
                 let field = if engine.is_encoder_decoder() { "inputs" } else { "input" };
                 state.send_replace(ModelState::Ready(Arc::new(engine)));
+                if let (Some(folder), Some(followed)) = (self.beside.extras.clone(), followed) {
+                    follow_extras(folder, followed, state.clone());
+                }
                 self.print_url(field);
             }
             Err(reason) => {
@@ -113,7 +162,7 @@ impl Loading {
             let bar = Bar::cancelled_by(Arc::clone(&self.stopping));
             let folder = self.fetch(model, &bar, state);
             let bundle = folder.and_then(|folder| Bundle::open(&self.args, &folder, &self.metrics, &bar));
-            match bundle.and_then(|bundle| bundle.load(&self.metrics)) {
+            match bundle.and_then(|bundle| self.load_bundle(&bundle)) {
                 Err(error) if error.is_full_disk() && !self.stopping.load(Ordering::Relaxed) => {
                     let retry_s = pause.as_secs();
                     tracing::error!(%error, retry_s, "there is no room for the model; /ping stays unhealthy");
@@ -124,6 +173,19 @@ impl Loading {
                 loaded => return loaded.map_err(|error| error.to_string()),
             }
         }
+    }
+
+    fn load_bundle(&self, bundle: &Bundle) -> Result<Engine, LoadError> {
+        let mut engine = bundle.load(&self.metrics)?;
+        let url = self.args.model.as_deref().unwrap_or(&bundle.path).to_string_lossy();
+        if let Some(folder) = &self.beside.extras {
+            ExtrasChange::read(folder).and_then(|change| engine.change_extras(&change))?;
+        }
+        if let Some(from) = &self.beside.warm_from {
+            warm(&engine, from);
+        }
+        self.intake.adopt(&mut engine, &url, memory_bytes(&bundle.path, &bundle.manifest, &bundle.options));
+        Ok(engine)
     }
 
     /// The model's folder. While it is downloaded, `/ping` says so.

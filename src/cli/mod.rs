@@ -3,6 +3,7 @@
 
 mod build;
 mod choices;
+mod client;
 mod complete;
 #[cfg(feature = "workbench")]
 mod evaluate;
@@ -19,7 +20,9 @@ mod popular;
 mod progress;
 mod replicas;
 mod serve;
+mod swap;
 pub mod telemetry;
+mod warm;
 
 use std::path::PathBuf;
 
@@ -52,6 +55,8 @@ pub enum Command {
     /// Type queries at a model, keystroke by keystroke, and measure quality and cost.
     #[cfg(feature = "workbench")]
     Evaluate(Box<evaluate::EvaluateArgs>),
+    /// Put another version in the place of a running server's model, without a pause.
+    Swap(swap::SwapArgs),
     /// Make the model.tar.gz that Amazon SageMaker unpacks for a container, from a bundle.
     Pack(pack::PackArgs),
     /// Fold logs of queries into the popular queries that `build --popular` takes.
@@ -108,6 +113,7 @@ impl Cli {
             Command::Complete(args) => args.run(),
             #[cfg(feature = "workbench")]
             Command::Evaluate(args) => args.run(),
+            Command::Swap(args) => args.run(),
             Command::Pack(args) => args.run(),
             Command::Popular(args) => args.run(),
             #[cfg(feature = "workbench")]

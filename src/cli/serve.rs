@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::listen;
-use super::loading::{Loading, open_folder};
+use super::loading::{Beside, Loading, open_folder, open_version};
 use super::model_args::ModelArgs;
 use crate::access::file::KeyFile;
 use crate::engine::machine;
@@ -25,7 +25,7 @@ use crate::http::trace::LogRequests;
 use crate::http::{self, Listener, Routes, ServerOptions};
 use crate::metrics::Metrics;
 use crate::models::named::Named;
-use crate::models::{ModelState, Models, ModelsRoot, Registry, RegistryLimits, SAGEMAKER_MODELS};
+use crate::models::{Intake, ModelState, Models, ModelsRoot, Registry, RegistryLimits, SAGEMAKER_MODELS, Single};
 
 /// Arguments of `serve`.
 #[derive(Clone, Debug, Args)]
@@ -38,13 +38,21 @@ pub struct ServeArgs {
     /// With --multi-model: memory of all models together, in MiB; one more is answered 507.
     #[arg(long, env = "FORETYPE_MODELS_MIB", value_name = "MIB", default_value_t = 8192)]
     models_mib: u64,
-    /// With --multi-model: folder that all models must be below, links resolved; without it, /opt/ml/models if that
-    /// exists.
+    /// Folder that all models must be below which are named over HTTP, links resolved. Default: with --multi-model,
+    /// /opt/ml/models if that exists; else none.
     #[arg(long, env = "FORETYPE_MODELS_ROOT", value_name = "DIR")]
     models_root: Option<PathBuf>,
     /// With --multi-model: most models at once; one more is answered 507.
     #[arg(long, env = "FORETYPE_MAX_MODELS", value_name = "N", default_value_t = 64)]
     max_models: usize,
+    /// Folder of `blocklist.txt`, `popular.tsv` and `typing.json`, any of which may be absent: what is there holds in
+    /// the place of the bundle's own, and is read again when it changes.
+    #[arg(long, env = "FORETYPE_EXTRAS", value_name = "DIR", conflicts_with = "multi_model")]
+    extras: Option<PathBuf>,
+    /// Compute what people type most at another server before /ping is 200: the address of its operators' port, such as
+    /// `http://10.0.0.7:8081`, or a file of what its `GET /models/NAME/prefixes` answered.
+    #[arg(long, env = "FORETYPE_WARM_FROM", value_name = "URL|FILE", conflicts_with = "multi_model")]
+    warm_from: Option<String>,
     /// Address to listen on.
     #[arg(long, env = "FORETYPE_HOST", value_name = "IP", default_value = "127.0.0.1")]
     host: IpAddr,
@@ -132,9 +140,12 @@ impl ServeArgs {
         let (metrics, stopping) = (Metrics::new(), Arc::new(AtomicBool::new(false)));
         let (keys, of_all) = (self.keys()?, self.options(&metrics, admin.is_some()));
         let options = ServerOptions { stopping: Arc::clone(&stopping), keys, ..of_all };
-        let (state, model) = watch::channel(ModelState::Loading);
+        let state = watch::Sender::new(ModelState::Loading);
+        let intake = Arc::new(self.intake(&metrics)?);
         let models = match &named {
-            Some(_) => Models::Single(model),
+            Some(_) => {
+                Models::Single(Arc::new(Single::new(state.clone(), admin.as_ref().map(|_| Arc::clone(&intake)))))
+            }
             None => Models::Multi(Arc::new(self.registry(&metrics)?)),
         };
         let server = http::start(listener, models.clone(), &options)?;
@@ -145,7 +156,7 @@ impl ServeArgs {
         actix_web::rt::spawn(stops.stop(handles, models.clone(), Arc::clone(&stopping)));
         admin.map(actix_web::rt::spawn);
         let sockets = [self.socket.clone(), self.admin_socket.clone()];
-        let loader = self.load(named, url, Shared { state, metrics: Arc::clone(&metrics), stopping })?;
+        let loader = self.load(named, url, Shared { state, metrics: Arc::clone(&metrics), stopping, intake })?;
         server.await?;
         for path in sockets.into_iter().flatten() {
             let _ = std::fs::remove_file(path);
@@ -196,7 +207,7 @@ impl ServeArgs {
         url: Option<String>,
         shared: Shared,
     ) -> std::io::Result<Option<JoinHandle<()>>> {
-        let Shared { state, metrics, stopping } = shared;
+        let Shared { state, metrics, stopping, intake } = shared;
         let Some(model) = named else {
             tracing::info!("ready, without models; POST /models loads one");
             if let Some(url) = url {
@@ -204,7 +215,8 @@ impl ServeArgs {
             }
             return Ok(None);
         };
-        let work = Loading { model, args: self.model, metrics, url, page: self.page, stopping };
+        let beside = Beside { extras: self.extras, warm_from: self.warm_from };
+        let work = Loading { model, args: self.model, metrics, url, page: self.page, stopping, intake, beside };
         std::thread::Builder::new().name("loader".into()).spawn(move || work.run(&state)).map(Some)
     }
 
@@ -227,6 +239,17 @@ impl ServeArgs {
         Ok(Some(listener))
     }
 
+    /// Loads the versions of the one model, which must come from below --models-root if that is given.
+    fn intake(&self, metrics: &Arc<Metrics>) -> Result<Intake, String> {
+        let (args, metrics) = (self.model.clone(), Arc::clone(metrics));
+        let open = move |name: &str, model: &Path| open_version(&args, name, model, &metrics);
+        let intake = Intake::new(Box::new(open), machine::memory_bytes().unwrap_or(u64::MAX));
+        match &self.models_root {
+            Some(root) => Ok(intake.below(models_root(root)?)),
+            None => Ok(intake),
+        }
+    }
+
     /// An empty registry of models by name.
     fn registry(&self, metrics: &Arc<Metrics>) -> Result<Registry, String> {
         let (asked, machine) = (self.models_mib.saturating_mul(1 << 20), machine::memory_bytes().unwrap_or(u64::MAX));
@@ -241,10 +264,12 @@ impl ServeArgs {
         let Some(root) = self.models_root.as_deref().or(default.is_dir().then_some(default)) else {
             return Ok(registry);
         };
-        let root = ModelsRoot::new(root)
-            .map_err(|e| format!("--models-root is {}: {e}; name a folder that exists", root.display()))?;
-        Ok(registry.below(root))
+        Ok(registry.below(models_root(root)?))
     }
+}
+
+fn models_root(root: &Path) -> Result<ModelsRoot, String> {
+    ModelsRoot::new(root).map_err(|e| format!("--models-root is {}: {e}; name a folder that exists", root.display()))
 }
 
 /// What the parts of a server share.
@@ -252,6 +277,7 @@ struct Shared {
     state: watch::Sender<ModelState>,
     metrics: Arc<Metrics>,
     stopping: Arc<AtomicBool>,
+    intake: Arc<Intake>,
 }
 
 /// The signals that end a server: SIGTERM from container platforms, SIGINT from Ctrl-C.

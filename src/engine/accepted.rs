@@ -80,7 +80,7 @@ impl Accepted {
     /// # Errors
     /// It asks for too much, or the server is being stopped.
     pub fn new(engine: Arc<Engine>, client: Client, work: Work) -> Result<Self, Error> {
-        let limit = engine.model.options.max_request_tokens;
+        let limit = engine.own.options.max_request_tokens;
         if work.tokens > limit {
             let message = format!(
                 "the request asks for {} tokens (lines x prompts x n or suggestions x max_new_tokens); at most {limit} \

@@ -7,7 +7,7 @@ use super::model::{Model, in_range};
 use super::options::{DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS, MAX_SUGGESTIONS};
 use super::running::Finisher;
 use crate::error::{Error, Kind};
-use completion::popular::{Merging, PopularQueries};
+use completion::popular::Merging;
 use completion::text::Method;
 use completion::text::query::{Query, QueryError};
 use completion::typing::Tolerance;
@@ -73,8 +73,9 @@ impl Model {
         completion.tolerance.unwrap_or(self.options.tolerance)
     }
 
-    /// Merges popular queries into the answer to a typed text, unless that has a blocked term.
-    pub(super) fn merge(&self, popular: Arc<PopularQueries>, completion: &Completion) -> Finisher<Completions> {
+    /// Merges popular queries, if there are any, into the answer to a typed text, unless that has a blocked term.
+    pub(super) fn merge(&self, completion: &Completion) -> Finisher<Completions> {
+        let Some(popular) = self.popular.clone() else { return Box::new(std::convert::identity) };
         let (text, weight) = (Arc::clone(&self.text), self.options.popular_weight);
         let typed = Query::new(&completion.input, self.options.max_characters);
         let typed =

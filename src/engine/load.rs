@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backends::onnxruntime::CpuLevel;
 use backends::options;
-use bundle::extras::{BLOCKLIST_FILE, ExtrasError, TYPING_FILE, read_blocklist, read_text as read_text_file};
+use bundle::extras::{self, BLOCKLIST_FILE, ExtrasError, TYPING_FILE, read_text as read_text_file};
 use bundle::manifest::Manifest;
 use completion::popular::PopularQueries;
 use completion::text::Text;
@@ -72,6 +72,8 @@ pub struct EngineParts {
     pub popular: Option<PopularQueries>,
     /// The sizes that the backend was made for.
     pub limits: Limits,
+    /// SHA-256 of the bundle's manifest, if there is a bundle.
+    pub checksum: Option<String>,
     /// Loads the backend; each model thread calls it.
     pub load: Loader,
     /// The CPU level of its kernels, if foretype's kernels compute it.
@@ -85,12 +87,12 @@ impl EngineParts {
     /// The loader's.
     pub fn new(name: &str, text: Text, load: Loader) -> Result<Self, EngineError> {
         let limits = load(0).map_err(PoolError::from)?.limits().clone();
-        Ok(Self { name: name.to_owned(), text, popular: None, limits, load, cpu_level: None })
+        Ok(Self { name: name.to_owned(), text, popular: None, limits, checksum: None, load, cpu_level: None })
     }
 
     /// Reads a bundle. No model is loaded yet.
     pub(super) fn read(bundle: &Path, manifest: &Manifest, options: &EngineOptions) -> Result<Self, EngineError> {
-        let text = with_blocklist(with_channel(read_text(bundle, manifest)?, bundle)?, bundle)?;
+        let text = with_channel(read_text(bundle, manifest)?, bundle)?.with_blocklist(blocklist(bundle)?);
         if let Some(reason) = text.inexact_because().filter(|_| manifest.model.source.is_none()) {
             tracing::warn!(reason, "half-typed tokens are healed, not treated exactly");
         }
@@ -98,8 +100,8 @@ impl EngineParts {
         let load: Loader = Arc::new(move |replica| options::load(&folder, &owned, &backend.for_replica(replica)));
         let limits = options::limits(manifest, &options.backend);
         let (name, popular) = (manifest.name.clone(), popular::open(bundle)?);
-        let cpu_level = options.backend.cpu_level(manifest);
-        Ok(Self { name, text, popular, limits, load, cpu_level })
+        let (cpu_level, checksum) = (options.backend.cpu_level(manifest), Some(manifest.checksum.clone()));
+        Ok(Self { name, text, popular, limits, checksum, load, cpu_level })
     }
 }
 
@@ -109,21 +111,23 @@ pub fn with_channel(text: Text, bundle: &Path) -> Result<Text, EngineError> {
     if !path.exists() {
         return Ok(text);
     }
-    let reason = |reason: String| EngineError::Typing { path: path.clone(), reason };
-    let json = read_text_file(&path)?;
-    let channel = Channel::from_json(&json).map_err(|error| reason(error.to_string()))?;
-    Ok(text.with_channel(channel))
+    Ok(text.with_channel(parse_channel(&path, &read_text_file(&path)?)?))
 }
 
-/// Adds the bundle's blocklist, if there is one.
-fn with_blocklist(text: Text, bundle: &Path) -> Result<Text, EngineError> {
+/// The typing channel of a text such as `typing.json` has; errors name `path`.
+pub(super) fn parse_channel(path: &Path, json: &str) -> Result<Channel, EngineError> {
+    Channel::from_json(json).map_err(|error| EngineError::Typing { path: path.to_owned(), reason: error.to_string() })
+}
+
+/// The bundle's blocklist, if there is one.
+fn blocklist(bundle: &Path) -> Result<Option<Arc<Blocklist>>, EngineError> {
     let path = bundle.join(BLOCKLIST_FILE);
-    if !path.exists() {
-        return Ok(text);
-    }
-    let terms = read_blocklist(&path)?;
-    match Blocklist::new(terms.iter().map(String::as_str)) {
-        Ok(list) => Ok(text.with_blocklist(list)),
-        Err(error) => Err(EngineError::Blocklist { path, reason: error.to_string() }),
-    }
+    if path.exists() { parse_blocklist(&path, &read_text_file(&path)?).map(Some) } else { Ok(None) }
+}
+
+/// The blocklist of a text such as `blocklist.txt` has; errors name `path`.
+pub(super) fn parse_blocklist(path: &Path, text: &str) -> Result<Arc<Blocklist>, EngineError> {
+    let terms = extras::parse_blocklist(path, text)?;
+    let list = Blocklist::new(terms.iter().map(String::as_str));
+    list.map(Arc::new).map_err(|error| EngineError::Blocklist { path: path.to_owned(), reason: error.to_string() })
 }

@@ -2,42 +2,50 @@
 //!
 //! `estimate` says how much memory it takes, and [`machine`] how much there is. `load` reads its parts, and `model` is
 //! what requests are checked against. `completion` and `generation` make tasks of requests, `accepted` is a client's
-//! request with all of its parts, and `running` a part until it is answered.
+//! request with all of its parts, and `running` a part until it is answered. `extras` changes blocklist, popular
+//! queries and typing parameters. `hot` counts what is typed, `warm` computes that for a new engine, and `version` says
+//! which one it is.
 
 mod accepted;
 mod caller;
 mod completion;
 mod estimate;
+mod extras;
 mod generation;
+mod hot;
 mod load;
 pub mod machine;
 mod model;
 mod options;
 mod running;
 mod tokenizer;
+mod version;
+mod warm;
 
 use std::any::Any;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use ::completion::popular::PopularQueries;
 use ::completion::text::Method;
-use ::completion::{Completions, Generated, Task, TaskOutput};
+use ::completion::{Completions, Generated, Partition, Task, TaskOutput};
 use backends::onnxruntime::CpuLevel;
 use bundle::manifest::Manifest;
 use rustc_hash::FxHasher;
 use scheduler::observer::Observer;
 use scheduler::sessions::Sessions;
-use scheduler::{Admission, Answer, Finish, Flow, Health, Payer, Pool, Request, Superseded, Usage};
+use scheduler::{Admission, Answer, Class, Finish, Flow, Health, Payer, Pool, Request, Superseded, Usage};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::accepted::{Accepted, Work};
 pub use self::caller::Caller;
 pub use self::completion::Completion;
 pub use self::estimate::memory_bytes;
+pub use self::extras::{Extras, ExtrasChange};
 pub use self::generation::{Generation, MAX_STOP, check_choice, check_told};
+use self::hot::Hot;
+pub use self::hot::{HotText, MAX_HOT_TEXTS};
 pub use self::load::{EngineError, EngineParts, with_channel};
 use self::model::{Model, check_session};
 pub use self::options::{
@@ -47,16 +55,23 @@ pub use self::options::{
 use self::running::{AnswerSource, Ending, Finisher};
 pub use self::running::{Piece, Running, TaskResult};
 pub use self::tokenizer::{TokenizerError, read_text};
+pub use self::version::Version;
 use crate::error::Error;
 use crate::metrics::{self, Metrics, ModelMetrics};
 
 /// A loaded model that answers requests.
 pub struct Engine {
     name: String,
-    model: Model,
+    /// As the bundle has it.
+    own: Arc<Model>,
+    /// As it holds now, with the extras in place.
+    model: RwLock<Arc<Model>>,
+    extras: Mutex<Extras>,
     pool: Pool,
     sessions: Mutex<Sessions>,
-    popular: Option<Arc<PopularQueries>>,
+    /// What is typed, by those who share the prefix cache with all. All versions of a model have it together.
+    hot: Arc<Mutex<Hot>>,
+    version: Version,
     metrics: Arc<ModelMetrics>,
     cpu_level: Option<CpuLevel>,
     /// Given back when the model's threads and memory are gone, so it comes last.
@@ -83,16 +98,17 @@ impl Engine {
     /// # Errors
     /// The model can't be loaded.
     pub fn start(parts: EngineParts, options: RequestOptions, metrics: &Arc<Metrics>) -> Result<Self, EngineError> {
-        let EngineParts { name, text, popular, limits, load, cpu_level } = parts;
+        let EngineParts { name, text, popular, limits, checksum, load, cpu_level } = parts;
         if let Some(level) = cpu_level {
             metrics.cpu_level(level.name());
         }
         let metrics = Arc::new(metrics.model(&name));
         let observer: Arc<dyn Observer> = Arc::clone(&metrics) as _;
         let pool = Pool::start(&load, text.prompt()[0], options.pool, &observer)?;
-        let model = Model::new(text, &limits, options);
-        let popular = popular.map(Arc::new);
-        Ok(Self { name, model, pool, sessions: Mutex::default(), popular, metrics, cpu_level, kept: None })
+        let own = Arc::new(Model::new(text, popular, &limits, options));
+        let (model, extras) = (RwLock::new(Arc::clone(&own)), Mutex::default());
+        let (sessions, hot, version) = (Mutex::default(), Arc::default(), Version::first(checksum));
+        Ok(Self { name, own, model, extras, pool, sessions, hot, version, metrics, cpu_level, kept: None })
     }
 
     /// The model's name.
@@ -102,7 +118,7 @@ impl Engine {
 
     /// How half-typed tokens are treated where a method is asked for.
     pub fn method(&self, wanted: Method) -> Method {
-        self.model.text.method(wanted)
+        self.own.text.method(wanted)
     }
 
     /// Whether the model can answer.
@@ -112,17 +128,27 @@ impl Engine {
 
     /// Positions that a request may use: prompt, typed text and what is added.
     pub fn context(&self) -> usize {
-        self.model.context
+        self.own.context
     }
 
     /// Whether the model reads whole texts with an encoder and answers them; such a model completes no typed text.
     pub fn is_encoder_decoder(&self) -> bool {
-        self.model.encoder_tokens.is_some()
+        self.own.encoder_tokens.is_some()
     }
 
     /// Keeps something until the model is gone, such as a reservation of its memory.
     pub fn keep(&mut self, kept: impl Any + Send + Sync) {
         self.kept = Some(Box::new(kept));
+    }
+
+    /// Which version of the model this is.
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// Says where it came from.
+    pub fn set_url(&mut self, url: &str) {
+        url.clone_into(&mut self.version.url);
     }
 
     /// The CPU level of its kernels, if foretype's kernels compute it.
@@ -159,7 +185,7 @@ impl Engine {
     /// # Errors
     /// The model's tokenizer can't be used for that.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, Error> {
-        self.model.decode(tokens)
+        self.own.decode(tokens)
     }
 
     /// The tokens that are read of a prompt, with their texts.
@@ -167,7 +193,7 @@ impl Engine {
     /// # Errors
     /// What is wrong with the prompt.
     pub fn prompt_tokens(&self, generation: &Generation) -> Result<Vec<(u32, String)>, Error> {
-        self.model.read(generation)
+        self.own.read(generation)
     }
 
     /// Starts completing what was typed; the suggestions come as soon as they are final.
@@ -189,20 +215,20 @@ impl Engine {
     }
 
     fn run_completion(&self, part: Part, completion: &Completion) -> Result<Running<Completions>, Error> {
-        let received = Instant::now();
-        let deadline = received + self.model.deadline(completion.deadline_ms)?;
+        let (received, model) = (Instant::now(), self.model());
+        let deadline = received + model.deadline(completion.deadline_ms)?;
         let session = check_session(completion.session.as_deref())?;
-        let search = self.model.search(completion)?;
-        let finisher = match &self.popular {
-            Some(popular) => self.model.merge(Arc::clone(popular), completion),
-            None => Box::new(std::convert::identity),
-        };
-        if self.model.text.blocks(completion.input.as_bytes(), false) {
+        let search = model.search(completion)?;
+        let finisher = model.merge(completion);
+        if model.text.blocks(completion.input.as_bytes(), false) {
             let ending = Ending::new(Arc::clone(&self.metrics), received);
             return Ok(Running { source: AnswerSource::Known(blocked()), events: None, finisher, ending });
         }
+        if part.flow.class == Class::Interactive && completion.caller.partition() == Partition::default() {
+            self.hot().typed(&completion.input);
+        }
         // Popular queries are merged into the whole answer, so no part of it is final before it is there.
-        let events = (part.stream && self.popular.is_none()).then(|| search.suggestions_wanted());
+        let events = (part.stream && model.popular.is_none()).then(|| search.suggestions_wanted());
         // Only the first character is hashed: with the growing word a person would change replica at each key.
         let first_character = completion.input.trim_start().chars().next();
         let preferred_replica = self.preferred_replica(session, first_character);
@@ -211,11 +237,11 @@ impl Engine {
     }
 
     fn run_generation(&self, part: Part, generation: &Generation) -> Result<Running<Generated>, Error> {
-        let received = Instant::now();
-        let deadline = received + self.model.deadline(generation.deadline_ms)?;
+        let (received, model) = (Instant::now(), self.model());
+        let deadline = received + model.deadline(generation.deadline_ms)?;
         let session = check_session(generation.session.as_deref())?;
-        let task = self.model.sampling(generation)?.into();
-        let events = part.stream.then(|| generation.sequences * self.model.context);
+        let task = model.sampling(generation)?.into();
+        let events = part.stream.then(|| generation.sequences * model.context);
         let preferred_replica = self.preferred_replica(session, generation.prompt.split_whitespace().next());
         let caller = &generation.caller;
         let checked = Checked { part, task, deadline, received, session, caller, preferred_replica, events };
@@ -249,7 +275,7 @@ impl Engine {
         let hasher = BuildHasherDefault::<FxHasher>::default();
         let hash = session.map_or_else(|| hasher.hash_one(beginning), |session| hasher.hash_one(session));
         // The high bits are the better ones.
-        (hash >> 32) as usize % self.model.options.pool.replicas.max(1)
+        (hash >> 32) as usize % self.own.options.pool.replicas.max(1)
     }
 }
 

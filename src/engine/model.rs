@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::options::RequestOptions;
 use crate::error::{Error, Kind};
+use completion::popular::PopularQueries;
 use completion::text::Text;
 use scheduler::backend::Limits;
 
@@ -14,6 +15,8 @@ const MAX_SESSION_BYTES: usize = 256;
 /// A model's text side, its limits, and the server's bounds on requests.
 pub(super) struct Model {
     pub text: Arc<Text>,
+    /// Popular queries, if there are any.
+    pub popular: Option<Arc<PopularQueries>>,
     /// Positions of a request: prompt, typed text and new tokens.
     pub context: usize,
     /// Tokens that the encoder reads, in models that have one.
@@ -24,9 +27,10 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn new(text: Text, limits: &Limits, options: RequestOptions) -> Self {
+    pub(super) fn new(text: Text, popular: Option<PopularQueries>, limits: &Limits, options: RequestOptions) -> Self {
         let encoder_tokens = limits.source.map(|source| source.tokens);
-        Self { text: Arc::new(text), context: limits.context, encoder_tokens, listed: limits.top_k, options }
+        let (text, popular) = (Arc::new(text), popular.map(Arc::new));
+        Self { text, popular, context: limits.context, encoder_tokens, listed: limits.top_k, options }
     }
 
     /// The time that a request gets.

@@ -16,7 +16,7 @@ pub(super) fn cors(origins: &[String]) -> Cors {
     let own = [SESSION_HEADER, "X-Api-Key", "X-Request-Id", "traceparent"];
     let own = own.iter().filter_map(|name| name.parse::<HeaderName>().ok());
     let cors = Cors::default()
-        .allowed_methods([Method::GET, Method::POST, Method::DELETE])
+        .allowed_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         .allowed_headers([ACCEPT, AUTHORIZATION, CONTENT_TYPE].into_iter().chain(own))
         .expose_headers([NEW_SESSION_HEADER, CLOSED_SESSION_HEADER, "X-Request-Id", "Retry-After"])
         .max_age(MAX_AGE.as_secs() as usize);

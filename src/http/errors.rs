@@ -87,12 +87,21 @@ impl From<ModelError> for Error {
                 (Kind::ModelNotFound, "; use POST /models/{name}/invoke, and GET /models for the names")
             }
             ModelError::OneModel => {
-                (Kind::NotFound, "; start it with --multi-model (SAGEMAKER_MULTI_MODEL=true) to load models by name")
+                let hint = "; start it with --multi-model (SAGEMAKER_MULTI_MODEL=true) to load models by name, or with \
+                            --admin-port to swap the one";
+                (Kind::NotFound, hint)
+            }
+            ModelError::ForOperators => {
+                (Kind::NotFound, "; start the server with --admin-port or --admin-socket, and ask there")
             }
             ModelError::Outside { .. } => (Kind::InvalidValue, ""),
+            ModelError::Extras(_) => (Kind::InvalidValue, "; the extras are as they were"),
             ModelError::NotLoaded(_) => (Kind::ModelNotFound, ""),
             ModelError::AlreadyLoaded(_) | ModelError::BeingLoaded(_) => (Kind::ModelExists, ""),
             ModelError::TooMany(_) => (Kind::OutOfMemory, "; DELETE /models/{name} first"),
+            ModelError::NoRoomBeside { .. } => {
+                (Kind::OutOfMemory, "; unload another model, or give the server more memory")
+            }
             ModelError::Memory { .. } => (Kind::OutOfMemory, "; DELETE /models/{name} first, or raise --models-mib"),
         };
         Self::new(kind, format!("{error}{hint}"))

@@ -96,7 +96,7 @@ pub(super) async fn invoke(
 ) -> HttpResponse {
     // Which server this is, and whether it has the model, says more than what is wrong with the body.
     let answer = match served.models.registry().and_then(|registry| registry.get(&name)) {
-        Ok(loaded) => answer(&request, body.0, Form::of(&served), || Ok(loaded.engine)).await,
+        Ok(engine) => answer(&request, body.0, Form::of(&served), || Ok(engine)).await,
         Err(error) => Err(error.into()),
     };
     echo(&request, answer)

@@ -1,15 +1,21 @@
-//! Models by name, as Amazon SageMaker's multi-model endpoints load and unload them. Loading blocks, so it runs off the
-//! HTTP threads.
+//! Models by name, as Amazon SageMaker's multi-model endpoints load and unload them, and new versions of them and of a
+//! server's one model. Loading blocks, so it runs off the HTTP threads.
+
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use actix_web::web::{self, Data, Path, Query};
 use actix_web::{HttpRequest, HttpResponse, Result};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::json;
 use super::request::{Served, WholeBody, expect_json};
 use super::responses::{LoadErrors, ModelErrors};
+use super::routes::Routes;
+use crate::engine::{Engine, ExtrasChange, HotText, MAX_HOT_TEXTS};
 use crate::error::{Error, Kind};
+use crate::models::{ModelError, Models};
 
 /// Models on one page of the list.
 const PAGE: usize = 100;
@@ -34,6 +40,106 @@ pub(super) struct LoadedModel {
     model_name: String,
     /// The folder that the model was loaded from.
     model_url: String,
+}
+
+impl LoadedModel {
+    fn named(name: String, engine: &Arc<Engine>) -> Self {
+        Self { model_name: name, model_url: engine.version().url.clone() }
+    }
+}
+
+/// A version to load.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SwapRequest {
+    /// The folder of the bundle or checkpoint.
+    #[schema(min_length = 1)]
+    url: String,
+}
+
+/// The version of a model that answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ModelVersion {
+    /// The model's name.
+    model_name: String,
+    /// The folder that the version was loaded from.
+    model_url: String,
+    /// Counted from 1, for as long as the server has a model of this name.
+    version: u64,
+    /// When the version began to answer, as RFC 3339 has it.
+    since: String,
+    /// SHA-256 of the bundle's manifest, which has those of all other files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    checksum: Option<String>,
+    /// When something was last put in the place of the bundle's extras.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    extras_since: Option<String>,
+}
+
+impl From<&Engine> for ModelVersion {
+    fn from(engine: &Engine) -> Self {
+        let version = engine.version();
+        Self {
+            model_name: engine.name().to_owned(),
+            model_url: version.url.clone(),
+            version: version.number,
+            since: told(version.since),
+            checksum: version.checksum.clone(),
+            extras_since: engine.extras_since().map(told),
+        }
+    }
+}
+
+fn told(time: SystemTime) -> String {
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+/// What people type most, for another server to compute before it is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct Prefixes {
+    /// Hottest first.
+    prefixes: Vec<HotText>,
+}
+
+/// How many prefixes are asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PrefixQuery {
+    /// Most prefixes of the answer; all that are counted, if absent.
+    most: Option<usize>,
+}
+
+/// What is to hold in the place of a bundle's extras. What is absent stays as it is, and `null` is the bundle's own.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExtrasRequest {
+    /// Terms that are never suggested, one a line; the text of a `blocklist.txt`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    blocklist: Option<Option<String>>,
+    /// Queries with their counts, a tab between them, one a line; the text of a `popular.tsv`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    popular: Option<Option<String>>,
+    /// Probabilities of typing errors; the content of a `typing.json`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Object>)]
+    typing: Option<Option<serde_json::Map<String, serde_json::Value>>>,
+}
+
+/// A field that is there, `null` or not.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(value).map(Some)
+}
+
+impl From<ExtrasRequest> for ExtrasChange {
+    fn from(ExtrasRequest { blocklist, popular, typing }: ExtrasRequest) -> Self {
+        let typing = typing.map(|typing| typing.map(|typing| serde_json::Value::from(typing).to_string()));
+        Self { blocklist, popular, typing }
+    }
 }
 
 /// A page of the models that are loaded.
@@ -86,19 +192,39 @@ pub(super) async fn list(query: Query<PageQuery>, served: Data<Served>) -> Resul
     }
     let next_page_token = (models.len() > PAGE).then(|| models[PAGE - 1].0.clone());
     models.truncate(PAGE);
-    let models =
-        models.into_iter().map(|(name, loaded)| LoadedModel { model_name: name, model_url: loaded.url }).collect();
+    let models = models.into_iter().map(|(name, engine)| LoadedModel::named(name, &engine)).collect();
     Ok(HttpResponse::Ok().json(LoadedModels { models, next_page_token }))
 }
 
-/// A model that is loaded
+/// A model that is loaded, and which version it is
 #[utoipa::path(get, path = "/models/{name}", 
     params(("name" = String, Path, description = "The model's name", min_length = 1)),
-    responses((status = 200, description = "The model", body = LoadedModel), ModelErrors)
+    responses((status = 200, description = "The model", body = ModelVersion), ModelErrors)
 )]
 pub(super) async fn get(name: Path<String>, served: Data<Served>) -> Result<HttpResponse, Error> {
-    let loaded = served.models.registry()?.get(&name)?;
-    Ok(HttpResponse::Ok().json(LoadedModel { model_name: name.into_inner(), model_url: loaded.url }))
+    let engine = changeable(&served)?.named(Some(&name))?;
+    Ok(HttpResponse::Ok().json(ModelVersion::from(&*engine)))
+}
+
+/// Swaps a model for another version
+///
+/// The version is loaded beside the one that answers, and computes what was typed most. Then requests get it, and the
+/// old one goes once its last requests are answered. If the version can't be loaded, the old one goes on.
+#[utoipa::path(put, path = "/models/{name}", request_body = SwapRequest,
+    params(("name" = String, Path, description = "The model's name", min_length = 1)),
+    responses((status = 200, description = "The new version answers", body = ModelVersion), LoadErrors, ModelErrors)
+)]
+pub(super) async fn swap(
+    request: HttpRequest,
+    name: Path<String>,
+    body: WholeBody,
+    served: Data<Served>,
+) -> Result<HttpResponse, Error> {
+    changeable(&served)?;
+    expect_json(&request)?;
+    let SwapRequest { url } = json::parse(&body.0?)?;
+    let new = run_blocking(move || served.models.swap(&name, &url)).await??;
+    Ok(HttpResponse::Ok().json(ModelVersion::from(&*new)))
 }
 
 /// Unloads a model
@@ -113,10 +239,60 @@ pub(super) async fn get(name: Path<String>, served: Data<Served>) -> Result<Http
     )
 )]
 pub(super) async fn unload(name: Path<String>, served: Data<Served>) -> Result<HttpResponse, Error> {
-    let loaded = served.models.registry()?.unload(&name)?;
+    let engine = served.models.registry()?.unload(&name)?;
     // The last holder waits for the model's threads to end.
-    run_blocking(move || drop(loaded)).await?;
+    run_blocking(move || drop(engine)).await?;
     Ok(HttpResponse::Ok().finish())
+}
+
+/// Changes a model's blocklist, popular queries and typing parameters
+///
+/// The model stays as it is, and all requests from now on are answered with them, also by its later versions. If one of
+/// them is wrong, none is changed.
+#[utoipa::path(put, path = "/models/{name}/extras", request_body = ExtrasRequest,
+    params(("name" = String, Path, description = "The model's name", min_length = 1)),
+    responses((status = 200, description = "They hold", body = ModelVersion), LoadErrors, ModelErrors)
+)]
+pub(super) async fn extras(
+    request: HttpRequest,
+    name: Path<String>,
+    body: WholeBody,
+    served: Data<Served>,
+) -> Result<HttpResponse, Error> {
+    changeable(&served)?;
+    expect_json(&request)?;
+    let change: ExtrasRequest = json::parse(&body.0?)?;
+    // A long list takes a while.
+    let engine = run_blocking(move || served.models.change_extras(&name, &change.into())).await??;
+    Ok(HttpResponse::Ok().json(ModelVersion::from(&*engine)))
+}
+
+/// What people type most
+///
+/// On the operators' listener only. Texts of clients with a salt aren't among them, nor those typed only once.
+#[utoipa::path(get, path = "/models/{name}/prefixes",
+    params(("name" = String, Path, description = "The model's name", min_length = 1), PrefixQuery),
+    responses((status = 200, description = "The texts, hottest first", body = Prefixes), ModelErrors)
+)]
+pub(super) async fn prefixes(
+    name: Path<String>,
+    query: Query<PrefixQuery>,
+    served: Data<Served>,
+) -> Result<HttpResponse, Error> {
+    if served.routes != Routes::Admin {
+        return Err(ModelError::ForOperators.into());
+    }
+    let most = query.most.unwrap_or(MAX_HOT_TEXTS);
+    let prefixes = served.models.named(Some(&name))?.hottest(most);
+    Ok(HttpResponse::Ok().json(Prefixes { prefixes }))
+}
+
+/// The models, where a client may change them: models by name, and the one model of a server for its operators.
+fn changeable(served: &Served) -> Result<&Models, ModelError> {
+    match &served.models {
+        Models::Single(_) if served.routes != Routes::Admin => Err(ModelError::OneModel),
+        models => Ok(models),
+    }
 }
 
 /// Runs blocking work off the HTTP threads.

@@ -20,6 +20,7 @@ use super::connections::Connections;
 use super::conventions::Conventions;
 use super::encoding::Encoding;
 use super::keys::key_of;
+use super::routes::Routes;
 use super::trace::LogRequests;
 use crate::access::file::KeyFile;
 use crate::error::{Error, Kind};
@@ -29,6 +30,8 @@ use crate::models::Models;
 /// The server's state, which all handlers share.
 pub(super) struct Served {
     pub models: Models,
+    /// What this listener serves.
+    pub routes: Routes,
     pub max_body_bytes: usize,
     pub body_timeout: Duration,
     pub conventions: Conventions,

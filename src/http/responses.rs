@@ -108,7 +108,7 @@ pub(super) enum LoadErrors {
     /// The request or the folder is wrong; the message says how.
     #[response(status = 400)]
     Invalid(ErrorBody),
-    /// 409: a model of that name is loaded or being loaded.
+    /// 409: a model of that name is loaded or being loaded, or another version of it is.
     #[response(status = 409)]
     Exists(ErrorBody),
     /// The server asks for a key.

@@ -33,11 +33,17 @@ pub(super) fn configure(routes: Routes, config: &mut ServiceConfig) {
 }
 
 fn admin(config: &mut ServiceConfig) {
-    let (get, post, delete) = (web::get, web::post, web::delete);
+    let (get, post, put, delete) = (web::get, web::post, web::put, web::delete);
     config
         .service(resource("/metrics", vec![get().to(status::metrics)], "GET"))
         .service(resource("/models", vec![get().to(models::list), post().to(models::load)], "GET, POST"))
-        .service(resource("/models/{name}", vec![get().to(models::get), delete().to(models::unload)], "DELETE, GET"));
+        .service(resource(
+            "/models/{name}",
+            vec![get().to(models::get), put().to(models::swap), delete().to(models::unload)],
+            "DELETE, GET, PUT",
+        ))
+        .service(resource("/models/{name}/extras", vec![put().to(models::extras)], "PUT"))
+        .service(resource("/models/{name}/prefixes", vec![get().to(models::prefixes)], "GET"));
 }
 
 fn public(config: &mut ServiceConfig) {

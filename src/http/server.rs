@@ -118,6 +118,7 @@ pub fn start(
     let counted = Arc::clone(&connections);
     let served = Data::new(Served {
         models: models.into(),
+        routes,
         max_body_bytes,
         body_timeout,
         conventions,

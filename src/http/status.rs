@@ -20,7 +20,7 @@ use scheduler::Health;
 pub(super) async fn ping(served: Data<Served>) -> Result<HttpResponse, Error> {
     let unhealthy = |reason: String| Error::new(Kind::NotReady, reason);
     let Models::Single(model) = &served.models else { return Ok(HttpResponse::Ok().finish()) };
-    match &*model.borrow() {
+    model.look(|state| match state {
         ModelState::Loading => Err(unhealthy("the model is being loaded".into())),
         ModelState::Downloading(from) => Err(unhealthy(format!("the model is being downloaded from {from}"))),
         ModelState::Failed(reason) => Err(unhealthy(format!("the model can't be loaded: {reason}"))),
@@ -28,7 +28,7 @@ pub(super) async fn ping(served: Data<Served>) -> Result<HttpResponse, Error> {
             Health::Ready => Ok(HttpResponse::Ok().finish()),
             Health::Failed(reason) => Err(unhealthy(format!("the model failed: {reason}"))),
         },
-    }
+    })
 }
 
 /// What is counted, as Prometheus text

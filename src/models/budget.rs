@@ -40,6 +40,20 @@ impl Budget {
     }
 }
 
+impl Budget {
+    /// Reserves memory, or what is left if that is less.
+    pub(super) fn reserve_rest(self: &Arc<Self>, bytes: u64) -> Reservation {
+        let left = |all: u64| self.limit.saturating_sub(all).min(bytes);
+        let all = self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(all + left(all)));
+        Reservation { budget: Arc::clone(self), bytes: left(all.unwrap_or_else(|all| all)) }
+    }
+
+    /// Bytes that are reserved now.
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -59,8 +73,10 @@ mod tests {
         drop(four);
         drop(budget.reserve(4).unwrap());
         assert!(budget.reserve(5).is_err() && budget.reserve(u64::MAX).is_err());
-        drop(six);
-        assert_eq!(budget.reserved.load(Ordering::Relaxed), 0);
+        let rest = budget.reserve_rest(100);
+        assert_eq!((rest.bytes, budget.reserve_rest(1).bytes), (4, 0));
+        drop((six, rest));
+        assert_eq!(budget.reserved(), 0);
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub enum ModelError {
     /// There is no one model.
     #[error("this server holds models by name")]
     ByName,
+    /// Clients don't get this.
+    #[error("what people type is told to operators only")]
+    ForOperators,
     /// There are no models by name.
     #[error("this server holds one model")]
     OneModel,
@@ -53,6 +56,18 @@ pub enum ModelError {
         /// MiB for all models.
         limit: u64,
     },
+    /// The models' memory is used up, so that a new version can't be loaded beside the old one.
+    #[error(
+        "the new version needs {needed} MiB beside the old one, and {used} of {limit} MiB are used; the old one goes on"
+    )]
+    NoRoomBeside {
+        /// MiB that the new version needs.
+        needed: u64,
+        /// MiB that the loaded models take.
+        used: u64,
+        /// MiB for all models.
+        limit: u64,
+    },
     /// The folder isn't where models are.
     #[error("url is {url}; it must be a folder below {}, links resolved", root.display())]
     Outside {
@@ -61,6 +76,9 @@ pub enum ModelError {
         /// Where models are.
         root: PathBuf,
     },
+    /// The extras can't be used.
+    #[error(transparent)]
+    Extras(EngineError),
     /// The folder can't be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),

@@ -1,24 +1,29 @@
 //! The models of a server: the one that it was started with, or several, loaded and unloaded by name.
 //!
-//! [`registry`] holds models by name within a budget of memory, [`root`] bounds where they come from, [`folder`] finds
-//! or builds the bundle of a folder, [`error`] has the errors. [`named`] tells folders from models elsewhere, and
+//! [`registry`] holds models by name, [`single`] the one of a server that has no more. [`intake`] loads them within a
+//! budget of memory, [`root`] bounds where they come from, [`folder`] finds or builds the bundle of a folder, [`error`]
+//! has the errors. [`named`] tells folders from models elsewhere, and
 //! downloads these. Loading blocks, so callers keep it off their event loop. No HTTP here but that of downloads.
 
 mod budget;
 pub mod error;
 pub mod folder;
+pub mod intake;
 pub mod named;
 pub mod registry;
 pub mod root;
+pub mod single;
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
 pub use self::error::{LoadError, MAX_NAME_CHARACTERS, ModelError};
-pub use self::registry::{FolderLoader, Loaded, Opened, Registry, RegistryLimits};
+pub use self::intake::{FolderLoader, Intake, Opened};
+pub use self::registry::{Registry, RegistryLimits};
 pub use self::root::{ModelsRoot, SAGEMAKER_MODELS};
-use crate::engine::Engine;
+pub use self::single::Single;
+use crate::engine::{Engine, ExtrasChange};
 
 /// What the server knows of the one model that it was started with.
 #[derive(Clone)]
@@ -37,14 +42,15 @@ pub enum ModelState {
 #[derive(Clone)]
 pub enum Models {
     /// The one that the server was started with.
-    Single(watch::Receiver<ModelState>),
+    Single(Arc<Single>),
     /// Several models, by name.
     Multi(Arc<Registry>),
 }
 
-impl From<watch::Receiver<ModelState>> for Models {
-    fn from(model: watch::Receiver<ModelState>) -> Self {
-        Self::Single(model)
+impl From<watch::Sender<ModelState>> for Models {
+    /// One model, which isn't swapped.
+    fn from(state: watch::Sender<ModelState>) -> Self {
+        Self::Single(Arc::new(Single::new(state, None)))
     }
 }
 
@@ -61,12 +67,34 @@ impl Models {
     /// Why there is none.
     pub fn only(&self) -> Result<Arc<Engine>, ModelError> {
         match self {
-            Self::Single(model) => match &*model.borrow() {
-                ModelState::Ready(engine) => Ok(Arc::clone(engine)),
-                ModelState::Loading | ModelState::Downloading(_) => Err(ModelError::Loading),
-                ModelState::Failed(_) => Err(ModelError::Failed),
-            },
+            Self::Single(model) => model.engine(),
             Self::Multi(_) => Err(ModelError::ByName),
+        }
+    }
+
+    /// Loads a version of a model beside the one that answers, and puts it in that one's place. Blocks.
+    ///
+    /// # Errors
+    /// There is no such model or no room for both, or the folder can't be loaded. Then the old one goes on.
+    pub fn swap(&self, name: &str, url: &str) -> Result<Arc<Engine>, ModelError> {
+        match self {
+            Self::Single(model) => model.swap(name, url),
+            Self::Multi(registry) => registry.swap(name, url),
+        }
+    }
+
+    /// Changes a model's extras. Blocks while they are read. Returns the version that has them.
+    ///
+    /// # Errors
+    /// There is no such model, or what is wrong with the extras, in which line. Then nothing has changed.
+    pub fn change_extras(&self, name: &str, change: &ExtrasChange) -> Result<Arc<Engine>, ModelError> {
+        loop {
+            let engine = self.named(Some(name))?;
+            engine.change_extras(change).map_err(ModelError::Extras)?;
+            // A newer version may have taken this one's place meanwhile.
+            if Arc::ptr_eq(&engine, &self.named(Some(name))?) {
+                return Ok(engine);
+            }
         }
     }
 
@@ -95,7 +123,7 @@ impl Models {
                 }
             }
             Self::Multi(registry) => match name {
-                Some(name) => Ok(Arc::clone(&registry.get(name)?.engine)),
+                Some(name) => registry.get(name),
                 None => registry.only(),
             },
         }
@@ -105,7 +133,7 @@ impl Models {
     pub fn engines(&self) -> Vec<Arc<Engine>> {
         match self {
             Self::Single(_) => self.only().into_iter().collect(),
-            Self::Multi(registry) => registry.ready().into_iter().map(|(_, loaded)| loaded.engine).collect(),
+            Self::Multi(registry) => registry.ready().into_iter().map(|(_, engine)| engine).collect(),
         }
     }
 

@@ -1,26 +1,13 @@
-//! Models by name, loaded on demand within a memory budget. The loader that is given makes an [`Engine`] of a folder.
+//! Models by name, loaded on demand within a memory budget, and swapped for newer versions while they answer.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::budget::Budget;
-use super::error::{LoadError, MAX_NAME_CHARACTERS, ModelError};
+use super::error::{MAX_NAME_CHARACTERS, ModelError};
+use super::intake::{FolderLoader, Intake, drain};
 use super::root::ModelsRoot;
 use crate::engine::Engine;
-
-/// Opens a folder under the name that its model is served by: checks it, and builds its bundle if needed. No model is
-/// loaded yet.
-pub type FolderLoader = Box<dyn Fn(&str, &Path) -> Result<Opened, LoadError> + Send + Sync>;
-
-/// A folder whose model can be loaded.
-pub struct Opened {
-    /// Bytes that the model takes with all its caches full.
-    pub memory_bytes: u64,
-    /// Loads it.
-    pub load: Box<dyn FnOnce() -> Result<Engine, LoadError>>,
-}
 
 /// Bounds on what a registry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,22 +20,10 @@ pub struct RegistryLimits {
 
 /// Models by name, loaded on demand.
 pub struct Registry {
-    open: FolderLoader,
+    intake: Intake,
     /// Most models.
     models: usize,
-    budget: Arc<Budget>,
-    /// Where models must be; anywhere, if absent.
-    root: Option<ModelsRoot>,
     slots: Mutex<BTreeMap<String, Slot>>,
-}
-
-/// A model that is loaded.
-#[derive(Clone)]
-pub struct Loaded {
-    /// The folder that it came from.
-    pub url: String,
-    /// The loaded engine.
-    pub engine: Arc<Engine>,
 }
 
 /// The state of a name: its model is loaded, or being loaded.
@@ -56,20 +31,21 @@ enum Slot {
     /// A model that is being loaded.
     Loading,
     /// A model that answers.
-    Ready(Loaded),
+    Ready(Arc<Engine>),
+    /// A model that answers, and whose next version is being loaded.
+    Swapping(Arc<Engine>),
 }
 
 impl Registry {
     /// An empty registry.
     pub fn new(open: FolderLoader, limits: RegistryLimits) -> Self {
-        let (models, budget) = (limits.models, Budget::new(limits.bytes));
-        Self { open, models, budget, root: None, slots: Mutex::new(BTreeMap::new()) }
+        Self { intake: Intake::new(open, limits.bytes), models: limits.models, slots: Mutex::default() }
     }
 
     /// The same registry, for models below a folder only.
     #[must_use]
     pub fn below(self, root: ModelsRoot) -> Self {
-        Self { root: Some(root), ..self }
+        Self { intake: self.intake.below(root), ..self }
     }
 
     /// Loads a model. Blocks until it answers or can't; two loads of one name don't run beside each other.
@@ -79,31 +55,43 @@ impl Registry {
     pub fn load(&self, name: &str, url: &str) -> Result<(), ModelError> {
         check_name(name)?;
         let reserved = self.reserve(name)?;
-        let resolved = self.root.as_ref().map(|root| root.resolve(url)).transpose()?;
-        let folder = resolved.as_deref().unwrap_or(Path::new(url));
-        // The files' sizes are less than what the model will take; one that can't fit isn't even opened.
-        drop(self.budget.reserve(folder_bytes(folder))?);
-        let opened = (self.open)(name, folder)?;
-        let memory = self.budget.reserve(opened.memory_bytes)?;
-        let mut engine = (opened.load)()?;
-        engine.keep(memory);
-        reserved.fill(Loaded { url: url.to_owned(), engine: Arc::new(engine) });
+        let engine = self.intake.load(name, url)?;
+        reserved.fill(Arc::new(engine));
         Ok(())
+    }
+
+    /// Loads a version beside the one that answers, and puts it in that one's place. Returns when requests get the new
+    /// one, and the old one is gone unless its last answers take long.
+    ///
+    /// # Errors
+    /// There is no such model or no room for both, or the folder can't be loaded. Then the old one goes on.
+    pub(super) fn swap(&self, name: &str, url: &str) -> Result<Arc<Engine>, ModelError> {
+        let swapping = self.begin_swap(name)?;
+        let new = Arc::new(self.intake.load_beside(&swapping.old, url)?);
+        let old = swapping.end(Arc::clone(&new));
+        new.catch_up(&old);
+        drain(old);
+        Ok(new)
+    }
+
+    /// Bytes of the models that are held.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.intake.reserved_bytes()
     }
 
     /// Removes a model; requests that run are answered.
     ///
     /// # Errors
     /// [`ModelError::NotLoaded`] or [`ModelError::BeingLoaded`].
-    pub fn unload(&self, name: &str) -> Result<Loaded, ModelError> {
+    pub fn unload(&self, name: &str) -> Result<Arc<Engine>, ModelError> {
         match self.slots().entry(name.to_owned()) {
             Entry::Vacant(_) => Err(ModelError::NotLoaded(name.to_owned())),
             Entry::Occupied(slot) => match slot.get() {
-                Slot::Loading => Err(ModelError::BeingLoaded(name.to_owned())),
-                Slot::Ready(loaded) => {
-                    let loaded = loaded.clone();
+                Slot::Loading | Slot::Swapping(_) => Err(ModelError::BeingLoaded(name.to_owned())),
+                Slot::Ready(engine) => {
+                    let engine = Arc::clone(engine);
                     slot.remove();
-                    Ok(loaded)
+                    Ok(engine)
                 }
             },
         }
@@ -113,19 +101,14 @@ impl Registry {
     ///
     /// # Errors
     /// [`ModelError::NotLoaded`].
-    pub fn get(&self, name: &str) -> Result<Loaded, ModelError> {
-        match self.slots().get(name) {
-            Some(Slot::Ready(loaded)) => Ok(loaded.clone()),
-            Some(Slot::Loading) | None => Err(ModelError::NotLoaded(name.to_owned())),
-        }
+    pub fn get(&self, name: &str) -> Result<Arc<Engine>, ModelError> {
+        let engine = self.slots().get(name).and_then(Slot::engine).map(Arc::clone);
+        engine.ok_or_else(|| ModelError::NotLoaded(name.to_owned()))
     }
 
     /// The models that answer, in order of their names.
-    pub fn ready(&self) -> Vec<(String, Loaded)> {
-        let ready = |(name, slot): (&String, &Slot)| match slot {
-            Slot::Ready(loaded) => Some((name.clone(), loaded.clone())),
-            Slot::Loading => None,
-        };
+    pub fn ready(&self) -> Vec<(String, Arc<Engine>)> {
+        let ready = |(name, slot): (&String, &Slot)| Some((name.clone(), Arc::clone(slot.engine()?)));
         self.slots().iter().filter_map(ready).collect()
     }
 
@@ -133,7 +116,7 @@ impl Registry {
     pub(super) fn only(&self) -> Result<Arc<Engine>, ModelError> {
         let mut ready = self.ready();
         match ready.len() {
-            1 => Ok(ready.remove(0).1.engine),
+            1 => Ok(ready.remove(0).1),
             count => Err(ModelError::Unnamed(count)),
         }
     }
@@ -142,7 +125,7 @@ impl Registry {
         let mut slots = self.slots();
         match slots.get(name) {
             Some(Slot::Loading) => return Err(ModelError::BeingLoaded(name.to_owned())),
-            Some(Slot::Ready(_)) => return Err(ModelError::AlreadyLoaded(name.to_owned())),
+            Some(Slot::Ready(_) | Slot::Swapping(_)) => return Err(ModelError::AlreadyLoaded(name.to_owned())),
             None => {}
         }
         if slots.len() >= self.models {
@@ -150,6 +133,15 @@ impl Registry {
         }
         slots.insert(name.to_owned(), Slot::Loading);
         Ok(Reserved { registry: self, name, filled: false })
+    }
+
+    fn begin_swap<'a>(&'a self, name: &'a str) -> Result<Swapping<'a>, ModelError> {
+        let mut slots = self.slots();
+        let slot = slots.get_mut(name).ok_or_else(|| ModelError::NotLoaded(name.to_owned()))?;
+        let Slot::Ready(old) = &*slot else { return Err(ModelError::BeingLoaded(name.to_owned())) };
+        let old = Arc::clone(old);
+        *slot = Slot::Swapping(Arc::clone(&old));
+        Ok(Swapping { registry: self, name, old })
     }
 
     /// Nothing that runs under the lock can leave the map half changed.
@@ -166,8 +158,8 @@ struct Reserved<'a> {
 }
 
 impl Reserved<'_> {
-    fn fill(mut self, loaded: Loaded) {
-        self.registry.slots().insert(self.name.to_owned(), Slot::Ready(loaded));
+    fn fill(mut self, engine: Arc<Engine>) {
+        self.registry.slots().insert(self.name.to_owned(), Slot::Ready(engine));
         self.filled = true;
     }
 }
@@ -180,22 +172,41 @@ impl Drop for Reserved<'_> {
     }
 }
 
+/// A name whose next version is being loaded. Dropping this, also in a panic, leaves it with the version in `old`.
+struct Swapping<'a> {
+    registry: &'a Registry,
+    name: &'a str,
+    /// The version that answers once this is dropped.
+    old: Arc<Engine>,
+}
+
+impl Swapping<'_> {
+    /// Switches to the new version; returns the old one.
+    fn end(mut self, new: Arc<Engine>) -> Arc<Engine> {
+        std::mem::replace(&mut self.old, new)
+    }
+}
+
+impl Drop for Swapping<'_> {
+    fn drop(&mut self) {
+        self.registry.slots().insert(self.name.to_owned(), Slot::Ready(Arc::clone(&self.old)));
+    }
+}
+
+impl Slot {
+    /// The model that answers.
+    fn engine(&self) -> Option<&Arc<Engine>> {
+        match self {
+            Self::Loading => None,
+            Self::Ready(engine) | Self::Swapping(engine) => Some(engine),
+        }
+    }
+}
+
 fn check_name(name: &str) -> Result<(), ModelError> {
     if (1..=MAX_NAME_CHARACTERS).contains(&name.chars().count()) && !name.contains(|c: char| c.is_control() || c == '/')
     {
         return Ok(());
     }
     Err(ModelError::Name(name.to_owned()))
-}
-
-/// Bytes of the files in a folder, those one folder down included.
-fn folder_bytes(folder: &Path) -> u64 {
-    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let bytes =
-        |entry: &std::fs::DirEntry| entry.metadata().ok().filter(std::fs::Metadata::is_file).map_or(0, |m| m.len());
-    let folder_itself: u64 = entries(folder).map(|entry| bytes(&entry)).sum();
-    let below: u64 =
-        entries(folder).flat_map(|entry| entries(&entry.path()).collect::<Vec<_>>()).map(|e| bytes(&e)).sum();
-    // A folder of a bundle and nothing else has no files of its own.
-    if folder_itself > 0 { folder_itself } else { below }
 }

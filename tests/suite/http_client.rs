@@ -55,6 +55,7 @@ pub type EngineLoader = Box<dyn Fn(&Path) -> Result<Engine, LoadError> + Send + 
 /// A server of models by name, until dropped.
 pub struct RegistryServer {
     pub address: SocketAddr,
+    pub registry: Arc<Registry>,
     handle: actix_web::dev::ServerHandle,
 }
 
@@ -72,7 +73,8 @@ impl RegistryServer {
     pub fn with_opener(open: FolderLoader, limits: RegistryLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let models = Models::Multi(Arc::new(Registry::new(open, limits)));
+        let registry = Arc::new(Registry::new(open, limits));
+        let models = Models::from(Arc::clone(&registry));
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
@@ -82,7 +84,7 @@ impl RegistryServer {
                 server.await.unwrap();
             });
         });
-        Self { address, handle: receiver.recv().unwrap() }
+        Self { address, registry, handle: receiver.recv().unwrap() }
     }
 
     pub fn post(&self, path: &str, body: &str) -> Answer {

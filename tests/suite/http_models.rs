@@ -34,7 +34,10 @@ fn models_come_and_go() {
     assert_eq!(load(&server, "a", "/a"), 200);
     assert_eq!(load(&server, "a", "/other"), 409);
     assert_eq!(load(&server, "\u{fc} b", "/b"), 200);
-    assert_eq!(server.call("GET", "/models/a").text, r#"{"modelName":"a","modelUrl":"/a"}"#);
+    assert_eq!(
+        server.call("GET", "/models").text,
+        "{\"models\":[{\"modelName\":\"a\",\"modelUrl\":\"/a\"},{\"modelName\":\"\u{fc} b\",\"modelUrl\":\"/b\"}]}"
+    );
     assert_eq!(server.call("GET", "/models/%C3%BC%20b").json()["modelUrl"], "/b");
     let answer = server.post("/models/a/invoke", r#"{"input": "heat", "suggestions": 2}"#);
     assert_eq!(answer.json()["suggestions"].as_array().unwrap().len(), 2);
@@ -137,6 +140,7 @@ fn a_server_of_one_model_says_how_to_have_several() {
         ("GET", "/models"),
         ("POST", "/models"),
         ("GET", "/models/a"),
+        ("PUT", "/models/a"),
         ("DELETE", "/models/a"),
         ("POST", "/models/a/invoke"),
     ] {

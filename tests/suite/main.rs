@@ -15,6 +15,7 @@ mod demo;
 mod drain;
 mod encoder_decoder;
 mod engine;
+mod extras;
 mod fairness;
 mod fuzz;
 mod generation;
@@ -53,6 +54,7 @@ mod served_demo;
 mod simulator;
 mod stop;
 mod support;
+mod swap;
 #[cfg(feature = "tensorrt")]
 mod tensorrt;
 #[cfg(feature = "tensorrt")]
@@ -63,6 +65,7 @@ mod tensorrt_sources;
 mod tensorrt_steps;
 mod tokenizers;
 mod tuning;
+mod warm_start;
 mod wrong_bundles;
 
 #[cfg(not(feature = "tensorrt"))]

@@ -225,7 +225,8 @@ impl TestServer {
     pub fn start_with_options(state: ModelState, options: ServerOptions) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (state, model) = watch::channel(state);
+        let state = watch::Sender::new(state);
+        let model = state.clone();
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {

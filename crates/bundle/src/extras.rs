@@ -86,8 +86,16 @@ pub enum ExtrasError {
 /// # Errors
 /// See [`ExtrasError`].
 pub fn read_popular(path: &Path) -> Result<BTreeMap<String, u64>, ExtrasError> {
+    parse_popular(path, &read_text(path)?)
+}
+
+/// As [`read_popular`], of a text; errors name `path`.
+///
+/// # Errors
+/// See [`ExtrasError`].
+pub fn parse_popular(path: &Path, text: &str) -> Result<BTreeMap<String, u64>, ExtrasError> {
     let mut counts = BTreeMap::<String, u64>::new();
-    for (index, line) in read_text(path)?.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
         let parsed = line.rsplit_once('\t').and_then(|(query, count)| Some((query, count.trim().parse::<u64>().ok()?)));
         let wrong = || ExtrasError::Popular { path: path.to_owned(), line: index + 1, found: line.to_owned() };
         let (query, count) = parsed.filter(|&(query, count)| is_query(query) && count > 0).ok_or_else(wrong)?;
@@ -145,7 +153,14 @@ impl PopularFiles {
 /// # Errors
 /// See [`ExtrasError`].
 pub fn read_blocklist(path: &Path) -> Result<Vec<String>, ExtrasError> {
-    let text = read_text(path)?;
+    parse_blocklist(path, &read_text(path)?)
+}
+
+/// As [`read_blocklist`], of a text; errors name `path`.
+///
+/// # Errors
+/// See [`ExtrasError`].
+pub fn parse_blocklist(path: &Path, text: &str) -> Result<Vec<String>, ExtrasError> {
     let lines = text.lines().enumerate().map(|(index, line)| (index, line.trim()));
     let terms = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let checked = terms.map(|(index, line)| match line.strip_suffix('*').unwrap_or(line) {

@@ -6,18 +6,15 @@
 //! Only [`Binding::run`] asks something of its caller; the other public functions check their arguments against the
 //! sizes that the object was made with.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, CString, c_void};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use memmap2::MmapMut;
 use ort::AsPointer;
 use ort::session::Session;
 use ort::sys;
-
-/// Vector loads of the kernels are at their best on cache lines.
-const ALIGNMENT: usize = 64;
 
 /// Memory that can't be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,30 +26,14 @@ pub struct NoMemory {
     pub element_bytes: usize,
 }
 
-/// What [`Memory`] and the tensors over it own together.
-struct Allocation {
-    start: NonNull<u8>,
-    layout: Layout,
-}
-
-// SAFETY: it is only an address to give back once; what lies there is `Memory`'s and `Binding::run`'s matter.
-unsafe impl Send for Allocation {}
-// SAFETY: as above.
-unsafe impl Sync for Allocation {}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `Memory::zeroed` with this very layout, and given back once.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
-    }
-}
+/// What [`Memory`] and the tensors over it own together. What lies there is `Memory`'s and `Binding::run`'s matter.
+struct Allocation(MmapMut);
 
 /// Zeroed memory at a fixed address, as long as it lives: what tensors are laid over.
 ///
-/// Zeroed because a NaN in a masked KV slot would make the output NaN. Pages of the KV pool that were never used take
-/// no physical memory, because the allocator gets large zeroed blocks untouched from the operating system. It does so
-/// only at its own alignment: the block is therefore [`ALIGNMENT`] bytes larger, and begins at the first aligned
-/// address.
+/// Zeroed because a NaN in a masked KV slot would make the output NaN. It comes from the operating system and goes back
+/// there, not through the allocator: pages of the KV pool that were never used take no physical memory, also when an
+/// earlier model's memory was freed. It begins on a page, and so on a cache line, where vector loads are at their best.
 pub struct Memory<T: Element> {
     allocation: Arc<Allocation>,
     start: NonNull<T>,
@@ -88,21 +69,15 @@ impl<T: Element> Memory<T> {
     /// The system has no such memory, or no address space can hold it.
     pub fn zeroed(len: usize) -> Result<Self, NoMemory> {
         let none = NoMemory { elements: len, element_bytes: size_of::<T>() };
-        let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(ALIGNMENT)).ok_or(none)?;
-        let layout = Layout::from_size_align(bytes, align_of::<T>()).map_err(|_| none)?;
-        // SAFETY: the layout's size is at least `ALIGNMENT`, not zero.
-        let first = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(none)?;
-        let allocation = Arc::new(Allocation { start: first, layout });
-        let offset = first.as_ptr().align_offset(ALIGNMENT);
-        // SAFETY: the offset is below `ALIGNMENT`, by which the allocation is larger than `len` elements; `ALIGNMENT`
-        // is a multiple of every element's alignment.
-        let start = unsafe { first.add(offset) }.cast::<T>();
-        Ok(Self { allocation, start, len })
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(none)?;
+        let mut allocation = Allocation(MmapMut::map_anon(bytes.max(1)).map_err(|_| none)?);
+        let start = NonNull::new(allocation.0.as_mut_ptr().cast::<T>()).ok_or(none)?;
+        Ok(Self { allocation: Arc::new(allocation), start, len })
     }
 
     /// Reads the elements.
     pub fn as_slice(&self) -> &[T] {
-        // SAFETY: `len` elements were allocated and zeroed, all bit patterns of `T` are valid, and ONNX Runtime writes
+        // SAFETY: `len` elements were mapped, as zeros and from the start of a page, all bit patterns of `T` are valid, and ONNX Runtime writes
         // to them only inside `Binding::run`, whose caller sees to it that no slice is alive then.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
@@ -260,7 +235,7 @@ mod tests {
     fn memory_is_zeroed_aligned_and_writable() {
         let mut memory = Memory::<f32>::zeroed(1000).unwrap();
         assert!(memory.as_slice().iter().all(|&x| x == 0.0));
-        assert_eq!(memory.as_slice().as_ptr() as usize % ALIGNMENT, 0);
+        assert_eq!(memory.as_slice().as_ptr() as usize % 64, 0, "a cache line");
         memory.as_mut_slice()[999] = 1.0;
         assert_eq!(memory.as_slice()[999], 1.0);
         assert_eq!(Memory::<i64>::zeroed(0).unwrap().as_slice().len(), 0);

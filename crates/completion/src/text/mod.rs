@@ -101,28 +101,30 @@ pub enum Role {
     Never,
 }
 
-/// A model's text side: tokenizer, prompt, ends.
+/// A model's text side: tokenizer, prompt, ends. A clone shares the tables, which are large.
+#[derive(Clone)]
 pub struct Text {
     vocabulary: Arc<Vocabulary>,
     tokenizer: Tokenizer,
     /// The role of each token. `[vocab]`
-    roles: Vec<Role>,
+    roles: Arc<[Role]>,
     prompt: Vec<TokenId>,
-    blocklist: Option<Blocklist>,
+    blocklist: Option<Arc<Blocklist>>,
     channel: Channel,
     costs: Arc<Costs>,
     /// Made when it is first needed.
-    folded: OnceLock<FoldedTokens>,
-    unknown_words: OnceLock<UnknownWords>,
+    folded: Arc<OnceLock<FoldedTokens>>,
+    unknown_words: Arc<OnceLock<UnknownWords>>,
     /// `tokenizer.json`.
     json: Arc<str>,
     ends: Vec<TokenId>,
-    codec: OnceLock<Result<Arc<Codec>, String>>,
+    codec: Arc<OnceLock<Result<Arc<Codec>, String>>>,
 }
 
+#[derive(Clone)]
 enum Tokenizer {
-    Exact(Box<CanonicalBpe>),
-    Inexact(Box<InexactTokenizer>),
+    Exact(Arc<CanonicalBpe>),
+    Inexact(Arc<InexactTokenizer>),
 }
 
 /// Why a tokenizer can't be used.
@@ -152,7 +154,7 @@ impl Text {
         let read = bpe_file::from_tokenizer_json(json).map_err(|e| e.to_string());
         let exact = read.and_then(|file| CanonicalBpe::new(file).map_err(|e| e.to_string()));
         let tokenizer = match exact {
-            Ok(canonical) => Tokenizer::Exact(Box::new(canonical)),
+            Ok(canonical) => Tokenizer::Exact(Arc::new(canonical)),
             Err(reason) => Tokenizer::inexact(json, reason)?,
         };
         Self::new((json, tokenizer), start, end_of_text, prompt_prefix)
@@ -188,11 +190,11 @@ impl Text {
             blocklist: None,
             costs: Arc::new(channel.costs()),
             channel,
-            folded: OnceLock::new(),
-            unknown_words: OnceLock::new(),
+            folded: Arc::default(),
+            unknown_words: Arc::default(),
             json: json.into(),
             ends: ends.to_vec(),
-            codec: OnceLock::new(),
+            codec: Arc::default(),
         };
         let tokens = text.encode(prefix);
         if tokens.is_empty() != prefix.is_empty() {
@@ -202,9 +204,9 @@ impl Text {
         Ok(text)
     }
 
-    /// With terms that are never suggested.
-    pub fn with_blocklist(self, blocklist: Blocklist) -> Self {
-        Self { blocklist: Some(blocklist), ..self }
+    /// With terms that are never suggested, or without any.
+    pub fn with_blocklist(self, blocklist: Option<Arc<Blocklist>>) -> Self {
+        Self { blocklist, ..self }
     }
 
     /// With the probabilities of typing errors.
@@ -415,7 +417,7 @@ const HEALED_TOKENS: usize = 3;
 impl Tokenizer {
     fn inexact(json: &str, reason: String) -> Result<Self, TextError> {
         let inexact = InexactTokenizer::from_json(json, reason).map_err(TextError::Tokenizer)?;
-        Ok(Self::Inexact(Box::new(inexact)))
+        Ok(Self::Inexact(Arc::new(inexact)))
     }
 }
 

@@ -1,0 +1,123 @@
+//! Loading a model, alone or beside its older version: where it may come from, the memory that it takes, and what it
+//! computes before it answers. Blocks, so callers keep it off their event loop.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::budget::Budget;
+use super::error::{LoadError, ModelError};
+use super::root::ModelsRoot;
+use crate::engine::Engine;
+
+/// Opens a folder under the name that its model is served by: checks it, and builds its bundle if needed. No model is
+/// loaded yet.
+pub type FolderLoader = Box<dyn Fn(&str, &Path) -> Result<Opened, LoadError> + Send + Sync>;
+
+/// A folder whose model can be loaded.
+pub struct Opened {
+    /// Bytes that the model takes with all its caches full.
+    pub memory_bytes: u64,
+    /// Loads it.
+    pub load: Box<dyn FnOnce() -> Result<Engine, LoadError>>,
+}
+
+/// Most texts that a new version computes before it answers.
+const WARM_TEXTS: usize = 512;
+/// Time that it has for them.
+const WARM_WITHIN: Duration = Duration::from_secs(20);
+/// Time that whoever swaps waits for the old version's last answers. It goes when they are given, however late.
+const DRAIN_WITHIN: Duration = Duration::from_secs(20);
+
+/// Loads models within a budget of memory. See the module's documentation.
+pub struct Intake {
+    open: FolderLoader,
+    budget: Arc<Budget>,
+    /// Where models must be; anywhere, if absent.
+    root: Option<ModelsRoot>,
+}
+
+impl Intake {
+    /// Loads models that together take at most so many bytes.
+    pub fn new(open: FolderLoader, bytes: u64) -> Self {
+        Self { open, budget: Budget::new(bytes), root: None }
+    }
+
+    /// The same, for models below a folder only.
+    #[must_use]
+    pub fn below(self, root: ModelsRoot) -> Self {
+        Self { root: Some(root), ..self }
+    }
+
+    /// Bytes of the models that are held.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.budget.reserved()
+    }
+
+    /// Counts a model that was loaded elsewhere, with as much of its memory as is left.
+    pub fn adopt(&self, engine: &mut Engine, url: &str, memory_bytes: u64) {
+        engine.set_url(url);
+        engine.keep(self.budget.reserve_rest(memory_bytes));
+    }
+
+    /// Loads a model. Returns when it has computed something.
+    ///
+    /// # Errors
+    /// There is no room, or the folder can't be loaded.
+    pub(super) fn load(&self, name: &str, url: &str) -> Result<Engine, ModelError> {
+        let resolved = self.root.as_ref().map(|root| root.resolve(url)).transpose()?;
+        let folder = resolved.as_deref().unwrap_or(Path::new(url));
+        // The files' sizes are less than what the model will take; one that can't fit isn't even opened.
+        drop(self.budget.reserve(folder_bytes(folder))?);
+        let opened = (self.open)(name, folder)?;
+        let memory = self.budget.reserve(opened.memory_bytes)?;
+        let mut engine = (opened.load)()?;
+        engine.keep(memory);
+        engine.set_url(url);
+        Ok(engine)
+    }
+
+    /// Loads the version after `old`, which goes on answering. The new one has then computed what was typed most.
+    ///
+    /// # Errors
+    /// There is no room for both, or the folder can't be loaded.
+    pub(super) fn load_beside(&self, old: &Engine, url: &str) -> Result<Engine, ModelError> {
+        let begun = Instant::now();
+        let mut new = self.load(old.name(), url).map_err(|error| match error {
+            ModelError::Memory { needed, used, limit } => ModelError::NoRoomBeside { needed, used, limit },
+            other => other,
+        })?;
+        let hottest = old.hottest(WARM_TEXTS);
+        let warmed = new.warm(hottest.iter().map(|hot| hot.text.as_str()), WARM_WITHIN);
+        new.follow(old);
+        let (version, elapsed_ms) = (new.version().number, begun.elapsed().as_millis() as u64);
+        tracing::info!(model = new.name(), url, version, warmed, elapsed_ms, "a new version is ready");
+        Ok(new)
+    }
+}
+
+/// Waits for an old version's last answers, then frees it. Its threads are waited for here and not where the last of
+/// its clients is answered.
+pub(super) fn drain(mut old: Arc<Engine>) {
+    let until = Instant::now() + DRAIN_WITHIN;
+    while Instant::now() < until {
+        match Arc::try_unwrap(old) {
+            Ok(unused) => return drop(unused),
+            Err(used) => old = used,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    tracing::info!(model = old.name(), version = old.version().number, "the old version still answers");
+}
+
+/// Bytes of the files in a folder, those one folder down included.
+fn folder_bytes(folder: &Path) -> u64 {
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes =
+        |entry: &std::fs::DirEntry| entry.metadata().ok().filter(std::fs::Metadata::is_file).map_or(0, |m| m.len());
+    let folder_itself: u64 = entries(folder).map(|entry| bytes(&entry)).sum();
+    let below: u64 =
+        entries(folder).flat_map(|entry| entries(&entry.path()).collect::<Vec<_>>()).map(|e| bytes(&e)).sum();
+    // A folder of a bundle and nothing else has no files of its own.
+    if folder_itself > 0 { folder_itself } else { below }
+}

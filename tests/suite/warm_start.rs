@@ -1,0 +1,77 @@
+//! A new server computes what people type at another one before it says that it is ready.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::http_client::{JSON, error, post, send};
+use crate::support::repository;
+use crate::swap::WithOperators;
+
+const TYPED: [&str; 6] = ["w", "wi", "wireless char", "heat ex", "s", "solar pan"];
+
+/// One replica, so that what was computed is where it is asked for; nothing is prepared while idle.
+fn server(cache: &Path, arguments: &str) -> WithOperators {
+    let arguments = format!("--replicas 1 --no-lookahead --cache {} {arguments}", cache.display());
+    WithOperators::start(&repository("models/demo"), &arguments)
+}
+
+/// Positions that were computed for each text, and those that were known.
+fn usage(server: &WithOperators) -> Vec<(u64, u64)> {
+    let usage = |text: &&str| {
+        let usage = type_text(server, text, None);
+        (usage["positions_computed"].as_u64().unwrap(), usage["positions_saved"].as_u64().unwrap())
+    };
+    TYPED.iter().map(usage).collect()
+}
+
+fn type_text(server: &WithOperators, text: &str, salt: Option<&str>) -> serde_json::Value {
+    let body = json!({ "input": text, "salt": salt, "deadline_ms": 60_000 }).to_string();
+    post(server.process.address, "/invocations", &body).json()["usage"].clone()
+}
+
+#[test]
+fn the_first_keys_of_a_warm_server_compute_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = server(folder.path(), "");
+    let cold = usage(&old);
+    assert!(cold.iter().any(|&(computed, _)| computed > 0), "{cold:?}");
+    usage(&old);
+    for _ in 0..2 {
+        type_text(&old, "my secret", Some("tenant"));
+    }
+    type_text(&old, "only once", None);
+    let export = send(old.operators, "GET", "/models/demo/prefixes", &[], "");
+    let mut exported: Vec<_> = export.json()["prefixes"].as_array().unwrap().clone();
+    assert!(exported.iter().all(|hot| hot["typed"] == 2), "{exported:?}");
+    exported.sort_by_key(|hot| TYPED.iter().position(|typed| hot["text"] == *typed));
+    assert_eq!(exported.iter().map(|hot| hot["text"].as_str().unwrap()).collect::<Vec<_>>(), TYPED);
+    let two = send(old.operators, "GET", "/models/demo/prefixes?most=2", &[], "").json();
+    assert_eq!(two["prefixes"].as_array().unwrap().len(), 2);
+    assert_eq!(send(old.process.address, "GET", "/models/demo/prefixes", &[], "").status, 404);
+
+    let file = folder.path().join("prefixes.json");
+    std::fs::write(&file, &export.text).unwrap();
+    for from in [file.to_str().unwrap().to_owned(), format!("http://{}", old.operators)] {
+        let warm = server(folder.path(), &format!("--warm-from {from}"));
+        let before = send(warm.operators, "GET", "/metrics", &[], "").text;
+        assert!(!before.contains("foretype_requests_total{"), "nobody has asked yet: {before}");
+        let found = usage(&warm);
+        assert!(found.iter().all(|&(computed, saved)| computed == 0 && saved > 0), "from {from}: {found:?}");
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_asked_is_no_reason_not_to_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let cold = server(folder.path(), "--warm-from http://127.0.0.1:9");
+    cold.wait_for_log("starting cold");
+    assert_eq!(send(cold.process.address, "GET", "/ping", &[], "").status, 200);
+    let clients = crate::http_client::RegistryServer::start(
+        Box::new(|_| Ok(crate::support::fake_engine())),
+        foretype::models::RegistryLimits { bytes: 1 << 20, models: 1 },
+    );
+    assert_eq!(clients.post("/models", r#"{"model_name": "a", "url": "/a"}"#).status, 200);
+    let refused = error(&send(clients.address, "GET", "/models/a/prefixes", &[JSON], ""));
+    assert!(refused.0 == 404 && refused.2.contains("to operators only"), "{refused:?}");
+}

@@ -1,9 +1,10 @@
-"""Turns the GGUF file of a Llama into a checkpoint as transformers saves it: config.json, tokenizer.json, weights in f32.
+"""Turns the GGUF file of a Llama into a checkpoint as transformers saves it, with weights in f32.
 
 usage: real_model.py FILE.gguf FOLDER
 
-GGUF has the tokens and merges of the tokenizer, but not its pre-tokenizer. What is written here is that of the model's original file:
-it splits digits one by one, then applies GPT-2's pattern. The weights are those of 4 and 8 bits, as exact f32 values.
+GGUF has the tokens and merges of the tokenizer, but not its pre-tokenizer. That is rebuilt here as the model's original
+file has it: it splits digits one by one, then applies GPT-2's pattern. The weights are those of 4 and 8 bits, as exact
+f32 values.
 """
 
 import json
@@ -15,9 +16,9 @@ from gguf import GGUFReader, dequantize
 from safetensors.numpy import save_file
 
 LAYER = {
-    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
+    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
 }
 OUTSIDE = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
 
@@ -30,12 +31,15 @@ def tokenizer(field):
     return {
         "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None,
         "added_tokens": [{"id": id, "content": tokens[id], **flags} for id, kind in enumerate(kinds) if kind == 3],
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, bytes_only]},
+        "pre_tokenizer": {
+            "type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, bytes_only],
+        },
         "decoder": bytes_only,
         "model": {
             "type": "BPE", "dropout": None, "unk_token": "<|endoftext|>", "continuing_subword_prefix": None,
             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-            "vocab": {token: id for id, token in enumerate(tokens)}, "merges": field("tokenizer.ggml.merges"),
+            "vocab": {token: id for id, token in enumerate(tokens)},
+            "merges": field("tokenizer.ggml.merges"),
         },
     }
 
@@ -48,15 +52,16 @@ def config(field):
         "num_key_value_heads": field("llama.attention.head_count_kv"), "vocab_size": field("llama.vocab_size"),
         "max_position_embeddings": field("llama.context_length"), "rope_theta": field("llama.rope.freq_base"),
         "rms_norm_eps": round(field("llama.attention.layer_norm_rms_epsilon"), 9), "tie_word_embeddings": True,
-        # Texts began and ended with this token in pretraining; the file names the tokens around the messages of a chat, which a
-        # query isn't.
+        # Texts are apart by token 0 in pretraining. The file names the tokens around the messages of a chat, which a
+        # query isn't: after them the perplexity of 20 queries is 391 instead of 155.
         "bos_token_id": 0, "eos_token_id": [0, field("tokenizer.ggml.eos_token_id")],
     }
 
 
 def in_halves(matrix, heads):
-    """The rows of a head as rotary embeddings of transformers take them, the first halves of all pairs first: GGUF has pairs."""
-    return np.ascontiguousarray(matrix.reshape(heads, -1, 2, matrix.shape[1]).swapaxes(1, 2).reshape(matrix.shape))
+    """The rows of each head as transformers turns them, the first ones of all pairs first: GGUF has pairs."""
+    pairs = matrix.reshape(heads, -1, 2, matrix.shape[1])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(matrix.shape))
 
 
 def weights(reader, field):

@@ -176,8 +176,7 @@ mod tests {
     #[test]
     fn query_heads_that_share_values_share_their_factors() {
         let qkv = Linear::new("qkv", 1, 1);
-        let attention =
-            Attention { heads: 4, kv_heads: 2, head_dim: 2, scale: 1.0, out: qkv.clone(), qkv };
+        let attention = Attention { heads: 4, kv_heads: 2, head_dim: 2, scale: 1.0, out: qkv.clone(), qkv };
         assert_eq!(shared(&[1.0, 8.0, 3.0, 4.0, 5.0, 6.0, 7.0, 2.0], &attention), [3.0, 8.0, 7.0, 6.0]);
         assert_eq!(repeated(&[3.0, 8.0, 7.0, 6.0], &attention), [3.0, 8.0, 3.0, 8.0, 7.0, 6.0, 7.0, 6.0]);
     }

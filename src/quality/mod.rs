@@ -359,7 +359,10 @@ mod tests {
         assert_eq!((taken.len(), taken[0].as_str(), taken[199].as_str()), (200, "text 0", "text 995"));
         assert!(spread("").is_empty());
         assert!(spread(SAMPLE).len() >= 40);
-        assert_eq!(shares(many.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()).map(|texts| texts.len()), [334, 666]);
+        assert_eq!(
+            shares(many.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()).map(|texts| texts.len()),
+            [334, 666]
+        );
         assert_eq!(shares(vec!["one".to_owned()]), [["one"], ["one"]]);
 
         let folder = tempfile::tempdir().unwrap();

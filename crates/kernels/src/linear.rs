@@ -84,8 +84,7 @@ impl Linear<'_> {
         assert_eq!(largest.len(), self.inputs, "a magnitude for each input");
         let Kernels { workers, rows, .. } = kernels;
         for row in 0..count {
-            let input =
-                Input { x, inputs: self.inputs, count: 1, row: &|_| row, norm: self.norm, quantize: false };
+            let input = Input { x, inputs: self.inputs, count: 1, row: &|_| row, norm: self.norm, quantize: false };
             rows.prepare(workers, input);
             let values = rows.values.iter().step_by(rows.height);
             largest.iter_mut().zip(values).for_each(|(largest, value)| *largest = largest.max(value.abs()));

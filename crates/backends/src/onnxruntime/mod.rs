@@ -107,7 +107,8 @@ pub fn load_observed(
     let environment = library::environment(options.library.as_deref())?;
     let session = |file: &str, operators, options: &Options| {
         let path = bundle.join(file);
-        open(&environment, &path, (operators, observed), options).map_err(|e| LoadError::Graph { path, reason: e.to_string() })
+        open(&environment, &path, (operators, observed), options)
+            .map_err(|e| LoadError::Graph { path, reason: e.to_string() })
     };
     let decoder = session(GRAPH_FILE, manifest.model.operators, options)?;
     // Before anything is allocated by the manifest's numbers.

@@ -1,7 +1,8 @@
 //! Builds int8 bundles, and compares each with the f32 model before it takes its place.
 //!
 //! The f32 model reads a third of the texts first: what its linear maps multiply says which factors make int8 more
-//! exact. Then both models read the other texts, and their next-token distributions are compared at every token. A bundle beyond the
+//! exact. Then both models read the other texts, and their next-token distributions are compared at every token. A
+//! bundle beyond the
 //! bounds is refused, so nobody serves a model that quantization broke by accident.
 
 mod comparison;

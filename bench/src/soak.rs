@@ -4,8 +4,8 @@
 //! and unloads models from that disk. One is killed and started again. One has the fake engine, which panics, errs,
 //! computes NaN and hangs.
 //!
-//! No request may be lost but those of a killed process, which a client sends again. No answer may be wrong. Memory must
-//! stay. Afterwards nothing may run, wait or be held.
+//! No request may be lost but those of a killed process, which a client sends again. No answer may be wrong. Memory
+//! must stay. Afterwards nothing may run, wait or be held.
 
 mod faults;
 mod traffic;

@@ -18,6 +18,7 @@ use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
 use crate::output::PartialBundle;
 use crate::progress::Progress;
+use crate::smoothing::{Activations, smooth};
 use crate::tokenizer::TokenizerFiles;
 use bundle::extras::{self, PopularFiles};
 use bundle::manifest::{
@@ -127,20 +128,47 @@ pub fn is_encoder_decoder(checkpoint: &Path) -> bool {
 /// behind then, and a bundle that was at `options.out` is still there. Only a build whose process is killed leaves
 /// `OUT.partial`, and the next one to the same place goes on from there if it is the same build.
 pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest, BuildError> {
-    build_checked(options, progress, |_, _| Ok(None))
+    build_checked(options, progress, &mut Unchecked)
+}
+
+/// Who looks at a bundle before it is put in its place.
+pub trait Check {
+    /// What the linear maps of the f32 model read, for factors that make int8 more exact; nothing, for none.
+    ///
+    /// It is asked before the weights are written; files may be put beside `folder`.
+    ///
+    /// # Errors
+    /// Why there is no bundle.
+    fn observe(&mut self, folder: &Path) -> Result<Activations, BuildError>;
+
+    /// Measures the bundle's quality, or refuses it. Its files lie in `folder` for the moment, all but the manifest.
+    ///
+    /// # Errors
+    /// [`BuildError::Refused`], and others.
+    fn check(&mut self, folder: &Path, manifest: &Manifest) -> Result<Option<Quality>, BuildError>;
+}
+
+/// Takes every bundle.
+struct Unchecked;
+
+impl Check for Unchecked {
+    fn observe(&mut self, _folder: &Path) -> Result<Activations, BuildError> {
+        Ok(Activations::new())
+    }
+
+    fn check(&mut self, _folder: &Path, _manifest: &Manifest) -> Result<Option<Quality>, BuildError> {
+        Ok(None)
+    }
 }
 
 /// Builds a bundle that `check` looks at before it is put in its place.
 ///
-/// `check` gets the folder where the bundle's files lie for the moment, all but the manifest, and what will be in that.
-/// It may measure the bundle's quality, or refuse it.
-///
 /// # Errors
-/// As [`build`](fn@build), and [`BuildError::Refused`] with what `check` says.
+/// As [`build`](fn@build), and what `check` says.
 pub fn build_checked(
     options: &BuildOptions,
     progress: &dyn Progress,
-    check: impl FnOnce(&Path, &Manifest) -> Result<Option<Quality>, BuildError>,
+    check: &mut dyn Check,
 ) -> Result<Manifest, BuildError> {
     let operators = options.operators()?;
     progress.stage("read the checkpoint", 0);
@@ -157,8 +185,13 @@ pub fn build_checked(
         adapter::add(&mut weights, folder)?;
     }
     let graph_options = graph_options(options, shape)?;
-    let graph = model.graph(&weights, &graph_options)?;
+    // All checks of tensors come before the folder; their factors follow.
+    model.graph(&weights, &graph_options)?;
     let encoder = model.encoder_graph(&weights, options.dtype)?;
+    let extras = read_extras(options)?;
+    let mut bundle = PartialBundle::create(&options.out)?;
+    smooth(&model, &mut weights, &check.observe(bundle.folder())?)?;
+    let graph = model.graph(&weights, &graph_options)?;
     let source = source_info(graph.parameters.iter().chain(encoder.iter().flat_map(|encoder| &encoder.parameters)));
     let graph = match operators {
         Operators::Onnx => graph,
@@ -167,8 +200,6 @@ pub fn build_checked(
     let mut graphs = vec![(GRAPH_FILE, WEIGHTS_FILE, graph)];
     graphs.extend(encoder.map(|encoder| (ENCODER_FILE, ENCODER_WEIGHTS_FILE, encoder)));
 
-    let extras = read_extras(options)?;
-    let mut bundle = PartialBundle::create(&options.out)?;
     for (name, weights_name, graph) in graphs {
         let (graph, parameters) = graph.finish(model.family(), weights_name);
         progress.stage("write the weights", parameters.iter().map(Parameter::bytes).sum());
@@ -201,7 +232,7 @@ pub fn build_checked(
         source,
         quality: None,
     };
-    manifest.quality = check(bundle.folder(), &manifest)?;
+    manifest.quality = check.check(bundle.folder(), &manifest)?;
     bundle.finish(&mut manifest)?;
     Ok(manifest)
 }

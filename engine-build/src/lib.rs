@@ -5,6 +5,7 @@
 //! - `checkpoint`: `config.json`, safetensors and PyTorch's files; `tokenizer`: the tokenizer's files.
 //! - `families`: one file per model family, over `blocks`, over `onnx` (graph builder, messages, weights file).
 //! - `fuse`: from ONNX's operators to those of foretype's own CPU runtime, over `packing`, the layout of their weights.
+//! - `smoothing`: factors that make int8 more exact.
 //! - `output`: the output folder, complete or absent.
 //! - [`plan`]: TensorRT plans of a bundle, through the crate `tensorrt-rs`.
 //!
@@ -24,10 +25,12 @@ mod packing;
 pub mod plan;
 mod progress;
 mod resume;
+mod smoothing;
 mod tokenizer;
 
-pub use build::{BuildOptions, build, build_checked, default_context, is_encoder_decoder};
+pub use build::{BuildOptions, Check, build, build_checked, default_context, is_encoder_decoder};
 pub use checkpoint::check_weights;
 pub use error::BuildError;
 pub use hashed::Hashed;
 pub use progress::Progress;
+pub use smoothing::Activations;

@@ -25,7 +25,8 @@ use crate::quality::Gate;
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
     /// A bundle made by `foretype build`, a Hugging Face checkpoint folder, or a folder with one of them in it. Or a
-    /// model to download: `ORG/NAME[@REVISION]` of the Hugging Face Hub, or a folder at s3://, gs://, az:// or https://.
+    /// model to download: `ORG/NAME[@REVISION]` of the Hugging Face Hub, or a folder at s3://, gs://, az:// or
+    /// https://.
     #[arg(long, env = "FORETYPE_MODEL", value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// Where bundles built from checkpoints are kept, and downloads other than the Hub's. Default: the user's cache

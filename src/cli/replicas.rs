@@ -26,8 +26,8 @@ pub(super) fn share(mut one: EngineOptions, replicas: usize) -> EngineOptions {
     one
 }
 
-/// Spreads a model on several GPUs over them, with a replica for each, and a small model on a CPU over the cores, with a
-/// replica of one thread for each.
+/// Spreads a model on several GPUs over them, with a replica for each, and a small model on a CPU over the cores, with
+/// a replica of one thread for each.
 pub(super) fn spread(mut options: EngineOptions, weights_bytes: u64, cores: usize) -> EngineOptions {
     let devices = options.backend.devices();
     let BackendOptions::OnnxRuntime(engine) = &mut options.backend else { return share(options, devices) };

@@ -160,8 +160,8 @@ pub struct End<'a> {
     #[schema(minimum = 0, maximum = 1)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub typed_probability: Option<f64>,
-    /// How a half-typed word at the end was treated: with all ways to spell it (`exact`), or by dropping and constraining
-    /// the last tokens (`healed`), where the model's tokenizer does not allow more.
+    /// How a half-typed word at the end was treated: with all ways to spell it (`exact`), or by dropping and
+    /// constraining the last tokens (`healed`), where the model's tokenizer does not allow more.
     #[schema(value_type = MethodName)]
     pub method: Method,
     /// The model's name.

@@ -1,22 +1,25 @@
 //! Builds int8 bundles, and compares each with the f32 model before it takes its place.
 //!
-//! Both models read the same texts, and their next-token distributions are compared at every token. A bundle beyond the
-//! bounds is refused, so nobody serves a model that quantization broke by accident.
+//! The f32 model reads a third of the texts first: what its linear maps multiply says which factors make int8 more
+//! exact. Then both models read the other texts, and their next-token distributions are compared at every token. A
+//! bundle beyond the bounds is refused, so nobody serves a model that quantization broke by accident.
 
 mod comparison;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use bundle::Quantization;
 use bundle::extras::read_popular;
 use bundle::manifest::{Manifest, Quality};
-use engine_build::{BuildError, BuildOptions, Progress, build_checked};
+use engine_build::{Activations, BuildError, BuildOptions, Check, Progress, build_checked};
 
 use self::comparison::Comparison;
 use crate::engine::{TokenizerError, read_text};
-use backends::onnxruntime::{self, CpuLevel, LoadError};
+use backends::onnxruntime::{self, CpuLevel, LoadError, Observed};
 use completion::text::TokenId;
-use scheduler::backend::{Backend, BackendError, Batch, Outputs, Selected};
+use scheduler::backend::{Backend, BackendError, Batch, Limits, Outputs, Selected};
 
 /// Least share of positions at which both models put the same token first.
 pub const MIN_TOP1_AGREEMENT: f64 = 0.9;
@@ -27,6 +30,8 @@ pub const MAX_PERPLEXITY_RATIO: f64 = 1.05;
 
 /// Most texts that are read. Of a longer list, texts at even distances are taken, or the most popular ones.
 const MAX_TEXTS: usize = 200;
+/// One text of so many is for the factors, and the others are for the comparison.
+const OBSERVED: usize = 3;
 /// Tokens of one forward.
 const CHUNK: usize = 64;
 /// Sentences for models that come without queries.
@@ -81,22 +86,50 @@ pub fn build(options: &BuildOptions, gate: &Gate, progress: &dyn Progress) -> Re
     if options.quantization == Quantization::None {
         return engine_build::build(options, progress);
     }
-    build_checked(options, progress, |folder, manifest| {
-        let reference = Reference::build(options, folder, progress)?;
-        progress.stage("compare with f32", 0);
-        let quality = match measure(options, gate, [reference.files(), ModelFiles { folder, manifest }]) {
-            Ok(quality) => quality,
-            Err(error) if gate.force => {
+    build_checked(options, progress, &mut Comparing { options, gate, progress, reference: None })
+}
+
+/// A build in int8, with the f32 model that it is compared with.
+struct Comparing<'a> {
+    options: &'a BuildOptions,
+    gate: &'a Gate,
+    progress: &'a dyn Progress,
+    reference: Option<Reference>,
+}
+
+impl Comparing<'_> {
+    /// The result; with `--force`, nothing instead of an error.
+    fn forced<T>(&self, result: Result<T, QualityError>) -> Result<Option<T>, BuildError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if self.gate.force => {
                 tracing::warn!(%error, "the int8 model is kept without a comparison");
-                return Ok(None);
+                Ok(None)
             }
-            Err(error) => return Err(BuildError::Refused(error.into())),
-        };
+            Err(error) => Err(BuildError::Refused(error.into())),
+        }
+    }
+}
+
+impl Check for Comparing<'_> {
+    fn observe(&mut self, folder: &Path) -> Result<Activations, BuildError> {
+        let reference = Reference::build(self.options, folder, self.progress)?;
+        self.progress.stage("observe the model in f32", 0);
+        let observed = observe(self.options, self.gate, reference.files());
+        self.reference = Some(reference);
+        Ok(self.forced(observed)?.unwrap_or_default())
+    }
+
+    fn check(&mut self, folder: &Path, manifest: &Manifest) -> Result<Option<Quality>, BuildError> {
+        let Some(reference) = &self.reference else { return Ok(None) };
+        self.progress.stage("compare with f32", 0);
+        let quality = measure(self.options, self.gate, [reference.files(), ModelFiles { folder, manifest }]);
+        let Some(quality) = self.forced(quality)? else { return Ok(None) };
         match beyond(&quality) {
-            Some(reason) if !gate.force => Err(BuildError::Refused(QualityError::Beyond(reason).into())),
+            Some(reason) if !self.gate.force => Err(BuildError::Refused(QualityError::Beyond(reason).into())),
             _ => Ok(Some(quality)),
         }
-    })
+    }
 }
 
 /// The figures in a sentence.
@@ -143,6 +176,7 @@ impl Reference {
         name.push("-f32");
         let folder = candidate.with_file_name(name);
         let mut plain = BuildOptions::new(&options.checkpoint, &folder);
+        plain.adapter.clone_from(&options.adapter);
         plain.context = options.context;
         plain.prompt_prefix.clone_from(&options.prompt_prefix);
         let manifest = engine_build::build(&plain, progress)?;
@@ -170,9 +204,35 @@ struct ModelFiles<'a> {
     manifest: &'a Manifest,
 }
 
+/// What the linear maps of the f32 model read on the texts for the factors.
+fn observe(options: &BuildOptions, gate: &Gate, files: ModelFiles<'_>) -> Result<Activations, QualityError> {
+    let [texts, _] = shares(texts(options, gate)?);
+    let text = read_text(files.folder, files.manifest)?;
+    let observed = Observed::default();
+    let mut model = onnxruntime::load_observed(files.folder, files.manifest, &settings(gate), Some(&observed))?;
+    let mut output = Outputs::default();
+    for line in &texts {
+        let tokens: Vec<_> = text.prompt().iter().copied().chain(text.encode(line)).collect();
+        for (_, batch) in chunks(&tokens, model.limits()) {
+            model.forward(&batch, &mut output)?;
+        }
+    }
+    drop(model);
+    Ok(std::mem::take(&mut *observed.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// The texts for the factors, and those for the comparison. A few texts are for both.
+fn shares(texts: Vec<String>) -> [Vec<String>; 2] {
+    if texts.len() < OBSERVED {
+        return [texts.clone(), texts];
+    }
+    let (observed, compared): (Vec<_>, Vec<_>) = texts.into_iter().enumerate().partition(|(i, _)| i % OBSERVED == 0);
+    [observed, compared].map(|texts| texts.into_iter().map(|(_, text)| text).collect())
+}
+
 /// Compares two models, the reference and the candidate, on the texts.
 fn measure(options: &BuildOptions, gate: &Gate, pair: [ModelFiles<'_>; 2]) -> Result<Quality, QualityError> {
-    let texts = texts(options, gate)?;
+    let [_, texts] = shares(texts(options, gate)?);
     let [reference, candidate] = pair;
     let text = read_text(candidate.folder, candidate.manifest)?;
     let settings = settings(gate);
@@ -223,6 +283,18 @@ fn spread(text: &str) -> Vec<String> {
     (0..count).map(|i| lines[i * lines.len() / count].to_owned()).collect()
 }
 
+/// The positions of a text, cut to the context, that a forward takes at a time, and the batch that selects the first.
+fn chunks<'a>(tokens: &'a [TokenId], limits: &Limits) -> impl Iterator<Item = (Range<usize>, Batch)> + use<'a> {
+    let (end, size) = (tokens.len().min(limits.context), limits.chunk);
+    (0..end).step_by(size).map(move |start| {
+        let chunk = start..end.min(start + size);
+        let mut batch = Batch::default();
+        batch.push_row(start, tokens[chunk.clone()].iter().copied());
+        batch.selected.push(Selected { row: 0, offset: 0, full: false });
+        (chunk, batch)
+    })
+}
+
 /// Runs both models on one text after the prompt, cut to the context, and compares them from the prompt's last token
 /// on.
 fn read(
@@ -232,16 +304,14 @@ fn read(
     comparison: &mut Comparison,
 ) -> Result<(), BackendError> {
     let limits = models[0].limits().clone();
-    let tokens: Vec<TokenId> = prompt.iter().chain(text).copied().take(limits.context).collect();
+    let tokens: Vec<TokenId> = prompt.iter().chain(text).copied().collect();
     let mut outputs = [Outputs::default(), Outputs::default()];
-    for start in (0..tokens.len()).step_by(limits.chunk) {
-        let chunk = start..tokens.len().min(start + limits.chunk);
-        let mut batch = Batch::default();
-        batch.push_row(start, tokens[chunk.clone()].iter().copied());
+    for (chunk, mut batch) in chunks(&tokens, &limits) {
         let wanted = chunk.clone().filter(|position| position + 1 >= prompt.len());
-        batch.selected.extend(wanted.clone().map(|at| Selected { row: 0, offset: at - start, full: true }));
-        if batch.selected.is_empty() {
-            batch.selected.push(Selected { row: 0, offset: 0, full: false });
+        let selected: Vec<_> =
+            wanted.clone().map(|at| Selected { row: 0, offset: at - chunk.start, full: true }).collect();
+        if !selected.is_empty() {
+            batch.selected = selected;
         }
         for (model, output) in models.iter_mut().zip(&mut outputs) {
             model.forward(&batch, output)?;
@@ -289,6 +359,11 @@ mod tests {
         assert_eq!((taken.len(), taken[0].as_str(), taken[199].as_str()), (200, "text 0", "text 995"));
         assert!(spread("").is_empty());
         assert!(spread(SAMPLE).len() >= 40);
+        assert_eq!(
+            shares(many.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()).map(|texts| texts.len()),
+            [334, 666]
+        );
+        assert_eq!(shares(vec!["one".to_owned()]), [["one"], ["one"]]);
 
         let folder = tempfile::tempdir().unwrap();
         let popular = folder.path().join("popular.tsv");

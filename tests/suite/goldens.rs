@@ -79,7 +79,7 @@ pub fn check_greedy(backend: &mut dyn Backend, golden: &Golden, name: &str) -> u
     golden.greedy.len()
 }
 
-fn folders() -> Vec<(String, std::path::PathBuf)> {
+pub fn folders() -> Vec<(String, std::path::PathBuf)> {
     let mut folders: Vec<_> =
         std::fs::read_dir(repository("tests/goldens")).unwrap().map(|e| e.unwrap().path()).collect();
     folders.retain(|path| path.join("expected.safetensors").is_file());

@@ -24,7 +24,8 @@ pub struct TokenChoice {
     pub top_k: usize,
     /// Only the best whose probabilities together reach this, 0 exclusive to 1.
     pub top_p: f32,
-    /// Only those whose information is nearest to the entropy, until their probabilities together reach this; 1 for all.
+    /// Only those whose information is nearest to the entropy, until their probabilities together reach this; 1 for
+    /// all.
     pub typical_p: f32,
 }
 

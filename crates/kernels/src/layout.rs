@@ -14,7 +14,7 @@ pub const QUAD: usize = 4;
 ///
 /// A few channels of GPT-2's hidden state are a hundred times larger than the others. With a scale for the whole row
 /// they would round the rest away; in groups they spoil only their own.
-pub const GROUP: usize = 128;
+pub const GROUP: usize = 64;
 
 /// Panels that `outputs` outputs fill.
 pub fn panels(outputs: usize) -> usize {

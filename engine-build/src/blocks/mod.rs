@@ -18,6 +18,7 @@ mod norms;
 mod projection;
 mod relative;
 mod rotary;
+mod scaling;
 mod vocabulary;
 
 pub(crate) use attention::{Attention, Cache, CacheShape, root_scale};

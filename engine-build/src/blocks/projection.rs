@@ -10,7 +10,7 @@ use crate::onnx::{Source, Value};
 
 /// How the checkpoint stores a map's matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Layout {
+pub(super) enum Layout {
     /// `[from, to]`, as GPT-2's Conv1D.
     InOut,
     /// `[to, from]`, as PyTorch's Linear.
@@ -21,11 +21,11 @@ enum Layout {
 #[derive(Clone, Debug)]
 pub(crate) struct Linear {
     /// The maps side by side: the name of each, without `.weight` and `.bias`, and its number of outputs.
-    parts: Vec<(String, u64)>,
-    from: u64,
-    bias: bool,
-    layout: Layout,
-    order: Option<Interleaved>,
+    pub(super) parts: Vec<(String, u64)>,
+    pub(super) from: u64,
+    pub(super) bias: bool,
+    pub(super) layout: Layout,
+    pub(super) order: Option<Interleaved>,
 }
 
 impl Linear {

@@ -5,6 +5,7 @@
 pub(crate) mod adapter;
 pub(crate) mod config;
 pub(crate) mod error;
+pub(crate) mod factors;
 pub(crate) mod folder;
 pub(crate) mod header;
 pub(crate) mod torch;
@@ -12,6 +13,7 @@ pub(crate) mod transpose;
 pub(crate) mod weights;
 
 pub(crate) use config::Config;
+pub(crate) use factors::Axis;
 pub(crate) use folder::Folder;
 pub(crate) use transpose::{Interleaved, Stacked};
 pub(crate) use weights::{Tensor, Weights};

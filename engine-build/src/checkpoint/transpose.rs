@@ -25,7 +25,7 @@ pub(crate) struct Interleaved {
 
 impl Interleaved {
     /// Index of the stored row that holds the wanted row `row`.
-    fn stored(self, row: u64) -> u64 {
+    pub(crate) fn stored(self, row: u64) -> u64 {
         let (part, in_part) = (row / (self.heads * self.head_dim), row % (self.heads * self.head_dim));
         let (head, element) = (in_part / self.head_dim, in_part % self.head_dim);
         (head * self.parts + part) * self.head_dim + element

@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use super::adapter::LowRank;
 use super::error::WeightsError;
+use super::factors::{Axis, Factors};
 use super::folder::{FileError, Folder};
 use super::header::read_header;
 use super::torch::{TorchTensor, read_tensors};
@@ -67,6 +68,8 @@ pub(crate) struct Tensor {
     skipped: u64,
     /// What an adapter adds.
     added: Option<Arc<LowRank>>,
+    /// What its elements are multiplied with.
+    factors: Option<Arc<Factors>>,
 }
 
 impl Tensor {
@@ -90,6 +93,7 @@ struct Entry {
     shard: usize,
     offset_bytes: u64,
     added: Option<Arc<LowRank>>,
+    factors: Option<Arc<Factors>>,
 }
 
 #[derive(Debug)]
@@ -164,6 +168,16 @@ impl Weights {
         }
     }
 
+    /// Multiplies the rows or columns of a tensor wherever it is read.
+    pub(crate) fn scale(&mut self, name: &str, axis: Axis, by: &[f32]) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let factors = entry.factors.as_deref().cloned().or_else(|| Factors::ones(&entry.shape));
+        entry.factors = factors.map(|mut factors| {
+            factors.multiply(axis, by);
+            Arc::new(factors)
+        });
+    }
+
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.entries.contains_key(name)
     }
@@ -194,6 +208,7 @@ impl Weights {
             offset_bytes: entry.offset_bytes,
             skipped: 0,
             added: entry.added.clone(),
+            factors: entry.factors.clone(),
         })
     }
 
@@ -238,6 +253,9 @@ impl Weights {
         if let Some(added) = &tensor.added {
             added.add_to(tensor.skipped + start, values);
         }
+        if let Some(factors) = &tensor.factors {
+            factors.apply(tensor.skipped + start, values);
+        }
         require_finite(tensor, start, values)
     }
 
@@ -256,6 +274,7 @@ impl Weights {
                 shard,
                 offset_bytes: header.data_start + info.data_offsets.0 as u64,
                 added: None,
+                factors: None,
             };
             self.add(tensor.clone(), entry)?;
         }
@@ -285,7 +304,7 @@ impl Weights {
         for TorchTensor { name, dtype, shape, offset_bytes, strided } in tensors {
             let copied = strided.and_then(|_| offsets.pop());
             let (shard, offset_bytes) = copied.map_or((shard, offset_bytes), |offset| (shard + 1, offset));
-            self.add(name, Entry { dtype, shape, shard, offset_bytes, added: None })?;
+            self.add(name, Entry { dtype, shape, shard, offset_bytes, added: None, factors: None })?;
         }
         Ok(())
     }

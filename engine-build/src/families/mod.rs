@@ -105,6 +105,11 @@ pub(crate) trait Family: Debug {
     /// The parts of layer `index`, counted from 0.
     fn plan(&self, index: u32) -> LayerPlan;
 
+    /// Whether a layer normalizes what its maps read, as [`LayerPlan`] says, and not what they write.
+    fn normalizes_first(&self) -> bool {
+        true
+    }
+
     /// One layer: the residual stream f32 `[B, S, E]` before and behind it, and its present cache.
     fn layer(&self, builder: &mut Builder, at: &Layer, x: &Value) -> Result<(Value, Cache), WeightsError> {
         builder.layer(at, x, &self.plan(at.index))
@@ -174,6 +179,21 @@ impl Model {
 
     pub(crate) fn shape(&self) -> Shape {
         self.family.shape()
+    }
+
+    /// The parts of layer `index`.
+    pub(crate) fn plan(&self, index: u32) -> LayerPlan {
+        self.family.plan(index)
+    }
+
+    /// Whether every layer is as its plan says: see [`Family::normalizes_first`].
+    pub(crate) fn normalizes_first(&self) -> bool {
+        self.family.normalizes_first()
+    }
+
+    /// What stands before the tensor names of a plan in this checkpoint.
+    pub(crate) fn prefix(&self, weights: &Weights) -> &'static str {
+        prefix(&*self.family, weights)
     }
 
     /// The graph, with every tensor it takes checked for name, type and shape: inputs `input_ids`, `past_len`, `select`

@@ -133,6 +133,10 @@ impl Family for Opt {
         }
     }
 
+    fn normalizes_first(&self) -> bool {
+        self.norm_first
+    }
+
     /// The usual layer, or `x = N1(x + A(x)); x = N2(x + M(x))`.
     fn layer(&self, builder: &mut Builder, at: &Layer, x: &Value) -> Result<(Value, Cache), WeightsError> {
         let plan = self.plan(at.index);

@@ -25,6 +25,7 @@ use rustc_hash::FxHashMap;
 
 use self::kv::{Kv, KvShape};
 pub use self::library::LibraryError;
+pub use self::operators::Observed;
 pub use self::raw::NoMemory;
 use self::raw::{Binding, Element, Memory, c_name};
 pub use self::sizes::memory_bytes;
@@ -90,10 +91,24 @@ pub enum LoadError {
 /// # Errors
 /// See [`LoadError`]. Nothing is computed yet.
 pub fn load(bundle: &Path, manifest: &Manifest, options: &Options) -> Result<Box<dyn Backend>, LoadError> {
+    load_observed(bundle, manifest, options, None)
+}
+
+/// Loads a bundle's graph, whose linear maps then note what they read, if they are foretype's own.
+///
+/// # Errors
+/// See [`LoadError`]. Nothing is computed yet.
+pub fn load_observed(
+    bundle: &Path,
+    manifest: &Manifest,
+    options: &Options,
+    observed: Option<&Observed>,
+) -> Result<Box<dyn Backend>, LoadError> {
     let environment = library::environment(options.library.as_deref())?;
     let session = |file: &str, operators, options: &Options| {
         let path = bundle.join(file);
-        open(&environment, &path, operators, options).map_err(|e| LoadError::Graph { path, reason: e.to_string() })
+        open(&environment, &path, (operators, observed), options)
+            .map_err(|e| LoadError::Graph { path, reason: e.to_string() })
     };
     let decoder = session(GRAPH_FILE, manifest.model.operators, options)?;
     // Before anything is allocated by the manifest's numbers.
@@ -119,7 +134,7 @@ static OPENING: Mutex<()> = Mutex::new(());
 fn open(
     environment: &ort::environment::Environment,
     path: &Path,
-    operators: Operators,
+    (operators, observed): (Operators, Option<&Observed>),
     options: &Options,
 ) -> Result<Session, ort::Error> {
     let builder = Session::builder(environment)?
@@ -131,11 +146,10 @@ fn open(
     match operators {
         Operators::Onnx => builder.with_intra_threads(options.threads)?.with_intra_op_spinning(options.spin)?,
         // The kernels have threads of their own, and hardly anything is left for ONNX Runtime's.
-        Operators::Foretype => builder.with_intra_threads(1)?.with_operators(operators::domain(Kernels::new(
-            options.threads,
-            options.spin,
-            options.cpu_level,
-        ))?)?,
+        Operators::Foretype => {
+            let kernels = Kernels::new(options.threads, options.spin, options.cpu_level);
+            builder.with_intra_threads(1)?.with_operators(operators::domain(kernels, observed)?)?
+        }
     }
     .commit_from_file(path)
 }

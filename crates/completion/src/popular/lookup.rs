@@ -1,7 +1,7 @@
 //! The popular queries that a typed text may stand for: best first, from the map's root.
 //!
-//! A node of the map is as probable as the queries below it are together, less the cost of the cheapest way in which its
-//! text became what was typed so far. No query below it is more probable. So the first queries that come up are the
+//! A node of the map is as probable as the queries below it are together, less the cost of the cheapest way in which
+//! its text became what was typed so far. No query below it is more probable. So the first queries that come up are the
 //! best ones, and what is less probable is never looked at.
 
 use std::cmp::Ordering;

@@ -38,7 +38,8 @@ pub struct Merging<'a> {
 }
 
 impl PopularQueries {
-    /// Merges the popular queries that the typed text may stand for into the suggestions, as far as they aren't blocked.
+    /// Merges the popular queries that the typed text may stand for into the suggestions, as far as they aren't
+    /// blocked.
     pub fn merge_into(&self, completions: Completions, merging: Merging<'_>) -> Completions {
         let Merging { text, typed, method, tolerance, count, weight } = merging;
         // Only the exact method has a tolerance.

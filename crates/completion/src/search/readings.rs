@@ -2,8 +2,8 @@
 //! text.
 //!
 //! Each has a covering set and beams of its own, and the typed text is never pruned. The plain form is less probable by
-//! the cost of a style. Otherwise its probabilities are those of a plain text. So a text in capitals has the list of the
-//! text in small letters, unless the model knows the text in capitals.
+//! the cost of a style. Otherwise its probabilities are those of a plain text. So a text in capitals has the list of
+//! the text in small letters, unless the model knows the text in capitals.
 
 use super::{Beam, Search, SearchOptions};
 use crate::candidate::Candidate;

@@ -7,8 +7,8 @@ use super::bpe_file::{byte_alphabet, hex_byte};
 use super::inexact::caught;
 use super::vocabulary::TokenId;
 
-/// A tokenizer as transformers uses it for generation: with the tokens that its post-processor adds, and without special
-/// tokens in texts.
+/// A tokenizer as transformers uses it for generation: with the tokens that its post-processor adds, and without
+/// special tokens in texts.
 pub struct Codec {
     tokenizer: Tokenizer,
     /// Tokens that are left out of texts.

@@ -1,7 +1,7 @@
 //! The tokenizer's mathematics against the `tokenizers` crate, which knows none of it.
 //!
 //! GPT-2's real vocabulary is in the folder that `FORETYPE_GPT2_VOCAB` names, as `encoder.json` and `vocab.bpe`.
-//! SmolLM2's is in the file that `FORETYPE_SMOLLM2_TOKENIZER` names. `tests/goldens/tokenizers` has one of each kind.
+//! SmolLM2's is in the folder that `FORETYPE_REAL_MODEL` names. `tests/goldens/tokenizers` has one of each kind.
 //! Tiny random ones are small enough to compare with all texts that there are.
 
 mod brute;
@@ -66,14 +66,12 @@ impl Oracle {
     }
 
     fn smollm2() -> Option<Self> {
-        let Some(path) = std::env::var_os("FORETYPE_SMOLLM2_TOKENIZER") else {
-            require::skip(
-                "SmolLM2's vocabulary",
-                "FORETYPE_SMOLLM2_TOKENIZER isn't set: run tools/smollm2_tokenizer.sh",
-            );
+        let Some(folder) = std::env::var_os("FORETYPE_REAL_MODEL") else {
+            require::skip("SmolLM2's vocabulary", "FORETYPE_REAL_MODEL isn't set: run tools/real_model.sh");
             return None;
         };
-        Some(Self::new(&std::fs::read_to_string(path).expect("the file that the variable names")))
+        let path = PathBuf::from(folder).join("tokenizer.json");
+        Some(Self::new(&std::fs::read_to_string(path).expect("the folder that the variable names")))
     }
 
     fn encode(&self, text: &str) -> Vec<TokenId> {

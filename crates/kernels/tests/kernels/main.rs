@@ -106,7 +106,7 @@ fn normalized(x: &[f32], norm: Norm) -> Vec<f64> {
     }
 }
 
-/// What int8 does to a row: groups of 128, each with the scale of its largest element.
+/// What int8 does to a row: groups, each with the scale of its largest element.
 fn quantized(x: &[f64]) -> Vec<f64> {
     x.chunks(layout::GROUP)
         .flat_map(|group| {

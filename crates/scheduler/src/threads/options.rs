@@ -25,5 +25,6 @@ pub struct PoolOptions {
     pub restart_every: Duration,
 }
 
-/// The usual [`PoolOptions::restart_every`]: a rare fault is survived as often as it comes, a broken engine is reported.
+/// The usual [`PoolOptions::restart_every`]: a rare fault is survived as often as it comes, a broken engine is
+/// reported.
 pub const RESTART_EVERY: Duration = Duration::from_secs(600);

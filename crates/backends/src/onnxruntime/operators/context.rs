@@ -141,6 +141,11 @@ impl<'a, 'k> Info<'a, 'k> {
         Self(context)
     }
 
+    /// The node's name.
+    pub(super) fn node_name(&self) -> Result<String, ort::Error> {
+        self.0.node_name()
+    }
+
     /// A size among the attributes.
     pub(super) fn size(&self, name: &str) -> Result<usize, ort::Error> {
         let value =

@@ -10,6 +10,7 @@ mod embedding;
 mod head;
 mod linear;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kernels::Kernels;
@@ -21,16 +22,19 @@ use self::context::{Call, Info};
 /// State shared by the operators of one session. Nodes run one after the other, so the lock is never contended.
 type Team = Arc<Mutex<Kernels>>;
 
-/// All operators, computed by `kernels`.
+/// The largest magnitude of each input of the linear maps so far, by the name of the map's node.
+pub type Observed = Arc<Mutex<BTreeMap<String, Vec<f32>>>>;
+
+/// All operators, computed by `kernels`. Linear maps note in `observed` what they read.
 ///
 /// # Errors
 /// ONNX Runtime's own.
-pub fn domain(kernels: Kernels) -> Result<OperatorDomain, ort::Error> {
+pub fn domain(kernels: Kernels, observed: Option<&Observed>) -> Result<OperatorDomain, ort::Error> {
     let team = Arc::new(Mutex::new(kernels));
     let mut domain = OperatorDomain::new("foretype")?;
     for form in [Form::F32, Form::Int8] {
         let team = || Arc::clone(&team);
-        domain = domain.add(Registered(linear::LinearOperator(form), team()))?;
+        domain = domain.add(Registered(linear::LinearOperator(form, observed.cloned()), team()))?;
         domain = domain.add(Registered(embedding::EmbeddingOperator(form), team()))?;
         domain = domain.add(Registered(head::HeadOperator(form), team()))?;
     }

@@ -323,3 +323,19 @@ fn what_is_settled_stays() {
     }
     assert!(early > 100, "{early}");
 }
+
+/// Tokens of other characters' bytes don't go on with an unfinished character of the typed text.
+#[test]
+fn bytes_that_make_no_character_are_no_reading() {
+    // The bytes of é and è, and the first three of an emoji.
+    let text = tiny("abÃ©¨ðŁĺ ", &[("Ã", "©"), ("ð", "Ł"), ("ðŁ", "ĺ")]);
+    let text = Arc::new(text.with_channel(Channel { unknown: 0.02, ..patient() }));
+    let mut exact = 0;
+    for seed in 0..40 {
+        let model = |path: &[u32]| distribution(&log_probs(seed, path, text.vocab(), 1.0), 13);
+        let search = Search::new(Arc::clone(&text), "abé".into(), options(Tolerance::Auto));
+        let found = run(search, model).completions();
+        exact += found.suggestions.iter().filter(|suggestion| suggestion.text.starts_with("abé")).count();
+    }
+    assert!(exact > 10, "{exact}");
+}

@@ -400,7 +400,9 @@ impl Search {
         let joint = step.joint + f64::from(log_prob);
         let is_repeated = longer.finished().is_some() && self.has_reading(&prefix.text, bytes);
         let lift = match exact {
-            Some(exact) if !is_repeated => corrections.exact[exact].lift(prefix.text.len() + bytes.len(), joint),
+            Some(exact) if !is_repeated && self.goes_on(exact, &prefix.text, bytes) => {
+                corrections.exact[exact].lift(prefix.text.len() + bytes.len(), joint)
+            }
             _ => step.lift,
         };
         let (cost, level) = longer.cheapest(typing);

@@ -93,6 +93,12 @@ impl Search {
         self.readings.iter().any(|reading| begins(reading.text.as_bytes()))
     }
 
+    /// Whether bytes behind the beginning of a reading go on with it.
+    pub(super) fn goes_on(&self, reading: usize, text: &[u8], bytes: &[u8]) -> bool {
+        let rest = self.readings[reading].text.as_bytes().get(text.len()..);
+        rest.is_some_and(|rest| rest.starts_with(bytes))
+    }
+
     /// Makes candidates of all ways in which the typed text can begin a query.
     pub(super) fn weigh_openings(&mut self) {
         let joints = self.opening_joints();

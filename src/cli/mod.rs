@@ -80,7 +80,7 @@ const SERVE: &str = "serve";
 impl Cli {
     /// Reads the command line; ends the process if it can't be understood, or has been answered.
     ///
-    /// `serve` takes the options of AWS's LMI containers, too: see [`lmi`].
+    /// `serve` takes the options of AWS's LMI containers, too.
     pub fn read() -> Self {
         let read = |matches: &ArgMatches| Self::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
         let mut command = Self::command();

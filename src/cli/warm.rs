@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_server_is_asked_for_the_model_of_the_same_name() {
         assert_eq!(address("a b", "http://host:81/"), "http://host:81/models/a%20b/prefixes");
-        assert_eq!(address("a", "http://host/models/b/prefixes?most=9"), "http://host/models/b/prefixes?most=9");
+        assert_eq!(address("a", "http://host/models/b/prefixes?a=9"), "http://host/models/b/prefixes?a=9");
     }
 
     #[test]

@@ -104,14 +104,6 @@ pub(super) struct Prefixes {
     prefixes: Vec<HotText>,
 }
 
-/// How many prefixes are asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct PrefixQuery {
-    /// Most prefixes of the answer; all that are counted, if absent.
-    most: Option<usize>,
-}
-
 /// What is to hold in the place of a bundle's extras. What is absent stays as it is, and `null` is the bundle's own.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -271,19 +263,14 @@ pub(super) async fn extras(
 ///
 /// On the operators' listener only. Texts of clients with a salt aren't among them, nor those typed only once.
 #[utoipa::path(get, path = "/models/{name}/prefixes",
-    params(("name" = String, Path, description = "The model's name", min_length = 1), PrefixQuery),
+    params(("name" = String, Path, description = "The model's name", min_length = 1)),
     responses((status = 200, description = "The texts, hottest first", body = Prefixes), ModelErrors)
 )]
-pub(super) async fn prefixes(
-    name: Path<String>,
-    query: Query<PrefixQuery>,
-    served: Data<Served>,
-) -> Result<HttpResponse, Error> {
+pub(super) async fn prefixes(name: Path<String>, served: Data<Served>) -> Result<HttpResponse, Error> {
     if served.routes != Routes::Admin {
         return Err(ModelError::ForOperators.into());
     }
-    let most = query.most.unwrap_or(MAX_HOT_TEXTS);
-    let prefixes = served.models.named(Some(&name))?.hottest(most);
+    let prefixes = served.models.named(Some(&name))?.hottest(MAX_HOT_TEXTS);
     Ok(HttpResponse::Ok().json(Prefixes { prefixes }))
 }
 

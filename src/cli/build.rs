@@ -20,8 +20,8 @@ use crate::quality::{self, Gate};
 #[derive(Clone, Debug, Args)]
 pub struct BuildArgs {
     /// The checkpoint folder, as `save_pretrained` writes it; or a bundle, to add a TensorRT plan to it. Or a
-    /// checkpoint
-    /// to download: `ORG/NAME[@REVISION]` of the Hugging Face Hub, or a folder at s3://, gs://, az:// or https://.
+    /// checkpoint to download: `ORG/NAME[@REVISION]` of the Hugging Face Hub, or a folder at s3://, gs://, az:// or
+    /// https://.
     checkpoint: PathBuf,
     /// Where downloads other than the Hub's are kept. Default: the user's cache folder.
     #[arg(long, env = "FORETYPE_CACHE", value_name = "DIR")]

@@ -54,9 +54,37 @@ mod tests {
         model: ModelArgs,
     }
 
+    fn options(arguments: &[&str]) -> EngineOptions {
+        let Arguments { model } = Arguments::parse_from(["foretype"].iter().chain(arguments));
+        model.engine(model.onnxruntime().into())
+    }
+
+    /// Replicas, threads of each, MiB of each for keys and values, and for distributions.
+    fn shares(options: &EngineOptions) -> (usize, usize, usize, usize) {
+        let BackendOptions::OnnxRuntime(engine) = &options.backend else { panic!("the CPU was asked for") };
+        let pool = &options.requests.pool;
+        (pool.replicas, engine.threads, engine.pool_bytes >> 20, pool.prefix_cache_bytes >> 20)
+    }
+
+    #[test]
+    fn small_models_get_a_replica_for_each_core_and_large_ones_all_threads() {
+        let four = ["--threads", "4"];
+        assert_eq!(shares(&options(&four)), (1, 4, 256, 128));
+        assert_eq!(shares(&spread(options(&four), 2 << 20, 4)), (4, 1, 64, 32));
+        assert_eq!(shares(&spread(options(&four), SMALL_BYTES, 1)), (1, 1, 256, 128));
+        assert_eq!(shares(&spread(options(&four), 2 << 20, 64)), (8, 1, 32, 16));
+        assert_eq!(shares(&spread(options(&four), SMALL_BYTES + 1, 4)), (1, 4, 256, 128));
+    }
+
+    #[test]
+    fn replicas_that_are_asked_for_share_the_memory() {
+        let (replicas, _, pool, cache) = shares(&options(&["--replicas", "2"]));
+        assert_eq!((replicas, pool, cache), (2, 128, 64));
+        assert_eq!(shares(&options(&["--replicas", "2", "--threads", "3"])), (2, 3, 128, 64));
+    }
+
     #[test]
     fn each_gpu_gets_a_replica_with_a_whole_pool_of_its_own() {
-        let Arguments { model } = Arguments::parse_from(["foretype"]);
         let on_gpus = |devices| {
             let options = tensorrt::Options {
                 flavour: ::tensorrt::Flavour::Rtx,
@@ -70,7 +98,7 @@ mod tests {
                 graphs: true,
                 engines: PathBuf::new(),
             };
-            EngineOptions { backend: BackendOptions::TensorRt(options), ..model.engine(model.onnxruntime().into()) }
+            EngineOptions { backend: BackendOptions::TensorRt(options), ..self::options(&[]) }
         };
         let shares = |options: &EngineOptions| {
             let BackendOptions::TensorRt(engine) = &options.backend else { panic!("a GPU was asked for") };

@@ -31,8 +31,8 @@ const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemak
 /// A body with `input` is a typed text to complete, one with `inputs` or `prompt` are prompts to continue, one with
 /// `requestType` opens or closes a session. Plain text is a prompt, and CSV a list of prompts. With `stream` the answer
 /// comes piece by piece, as JSON Lines or server-sent events, whichever the client accepts. A body of JSON Lines has
-/// such objects, without `stream`, and is answered with as many
-/// lines in the same order; what is wrong with a line is in its place.
+/// such objects, without `stream`, and is answered with as many lines in the same order; what is wrong with a line is
+/// in its place.
 #[utoipa::path(
     post,
     path = "/invocations",

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use actix_web::web::{self, Data, Path, Query};
 use actix_web::{HttpRequest, HttpResponse, Result};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -212,11 +213,7 @@ pub(super) async fn swap(
     body: WholeBody,
     served: Data<Served>,
 ) -> Result<HttpResponse, Error> {
-    changeable(&served)?;
-    expect_json(&request)?;
-    let SwapRequest { url } = json::parse(&body.0?)?;
-    let new = run_blocking(move || served.models.swap(&name, &url)).await??;
-    Ok(HttpResponse::Ok().json(ModelVersion::from(&*new)))
+    change(&request, body, served, move |models, SwapRequest { url }| models.swap(&name, &url)).await
 }
 
 /// Unloads a model
@@ -251,12 +248,9 @@ pub(super) async fn extras(
     body: WholeBody,
     served: Data<Served>,
 ) -> Result<HttpResponse, Error> {
-    changeable(&served)?;
-    expect_json(&request)?;
-    let change: ExtrasRequest = json::parse(&body.0?)?;
-    // A long list takes a while.
-    let engine = run_blocking(move || served.models.change_extras(&name, &change.into())).await??;
-    Ok(HttpResponse::Ok().json(ModelVersion::from(&*engine)))
+    // A long list takes a while, too.
+    let extras = move |models: &Models, extras: ExtrasRequest| models.change_extras(&name, &extras.into());
+    change(&request, body, served, extras).await
 }
 
 /// What people type most
@@ -280,6 +274,20 @@ fn changeable(served: &Served) -> Result<&Models, ModelError> {
         Models::Single(_) if served.routes != Routes::Admin => Err(ModelError::OneModel),
         models => Ok(models),
     }
+}
+
+/// Changes a model as a body says, off the HTTP threads.
+async fn change<B: DeserializeOwned + Send + 'static>(
+    request: &HttpRequest,
+    body: WholeBody,
+    served: Data<Served>,
+    change: impl FnOnce(&Models, B) -> Result<Arc<Engine>, ModelError> + Send + 'static,
+) -> Result<HttpResponse, Error> {
+    changeable(&served)?;
+    expect_json(request)?;
+    let wanted = json::parse(&body.0?)?;
+    let engine = run_blocking(move || change(&served.models, wanted)).await??;
+    Ok(HttpResponse::Ok().json(ModelVersion::from(&*engine)))
 }
 
 /// Runs blocking work off the HTTP threads.

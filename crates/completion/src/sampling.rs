@@ -1,10 +1,10 @@
 //! Sampling: open-ended generation behind a prompt, as a state machine beside the search.
 //!
 //! What it samples from is what Hugging Face transformers would: penalties, then temperature, top-k, top-p and
-//! typical-p,
-//! in this order; temperature 0 is greedy. No token is banned but those that the tokenizer lacks, and only a length, an
-//! end token or a stop string ends a sequence. What holds for queries does not hold here. Each sequence draws one number a token from its own stream of a
-//! seeded generator, so what it says depends on the seed and the model, never on what else is being computed.
+//! typical-p, in this order; temperature 0 is greedy. No token is banned but those that the tokenizer lacks, and only a
+//! length, an end token or a stop string ends a sequence. What holds for queries does not hold here. Each sequence
+//! draws one number a token from its own stream of a seeded generator, so what it says depends on the seed and the
+//! model, never on what else is being computed.
 
 use std::sync::Arc;
 

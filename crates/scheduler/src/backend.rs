@@ -224,6 +224,15 @@ pub enum KvCopy {
     },
 }
 
+impl KvCopy {
+    /// The lane and its position, and the page; one is copied to the other.
+    pub fn endpoints(&self) -> (Lane, usize, Page) {
+        match *self {
+            Self::Load { page, lane, position } | Self::Store { lane, position, page } => (lane, position, page),
+        }
+    }
+}
+
 /// Why a call of a backend failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {

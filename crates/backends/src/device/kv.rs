@@ -82,7 +82,7 @@ impl KvShape {
 
     /// Whether there are the lane, the position and the page of a copy.
     fn has(&self, copy: &KvCopy) -> bool {
-        let (KvCopy::Load { page, lane, position } | KvCopy::Store { lane, position, page }) = *copy;
+        let (lane, position, page) = copy.endpoints();
         lane.0 < self.lanes && position < self.context && page.0 < self.pages
     }
 }

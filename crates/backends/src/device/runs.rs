@@ -20,11 +20,8 @@ pub(super) struct Run {
 
 impl Run {
     fn of(copy: &KvCopy) -> Self {
-        let (is_load, Lane(lane), position, Page(page)) = match *copy {
-            KvCopy::Load { page, lane, position } => (true, lane, position, page),
-            KvCopy::Store { lane, position, page } => (false, lane, position, page),
-        };
-        Self { is_load, lane, position, page, len: 1 }
+        let (Lane(lane), position, Page(page)) = copy.endpoints();
+        Self { is_load: matches!(copy, KvCopy::Load { .. }), lane, position, page, len: 1 }
     }
 
     /// What a copy of one position writes.

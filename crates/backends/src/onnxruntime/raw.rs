@@ -78,8 +78,8 @@ impl<T: Element> Memory<T> {
     /// Reads the elements.
     pub fn as_slice(&self) -> &[T] {
         // SAFETY: `len` elements were mapped, as zeros and from the start of a page, all bit patterns of `T` are valid,
-        // and ONNX Runtime writes
-        // to them only inside `Binding::run`, whose caller sees to it that no slice is alive then.
+        // and ONNX Runtime writes to them only inside `Binding::run`, whose caller sees to it that no slice is alive
+        // then.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 

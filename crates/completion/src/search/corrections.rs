@@ -39,6 +39,8 @@ struct Step {
     aligned: usize,
     /// Log-probability of the path and of the cheapest way in which it was typed so far.
     score: f64,
+    /// The levels that its ways have reached.
+    reach: RangeInclusive<usize>,
 }
 
 /// The corrections that were found so far.
@@ -61,14 +63,9 @@ pub(super) struct Corrections {
 }
 
 impl Corrections {
-    /// The levels that a step's ways have reached.
-    fn reach(&self, typing: &Typed, step: &Step) -> RangeInclusive<usize> {
-        step.alignment.reach(typing).unwrap_or(self.level..=self.level)
-    }
-
     /// What the tokens behind a step must reach.
-    fn floor(&self, typing: &Typed, step: &Step) -> Floor {
-        Floor::new(&self.levels, self.level, &self.reach(typing, step))
+    fn floor(&self, step: &Step) -> Floor {
+        Floor::new(&self.levels, self.level, &step.reach)
     }
 }
 
@@ -127,7 +124,8 @@ impl Search {
         let alignment = Alignment::start(&typing);
         let mut steps = vec![Vec::new(); typing.len() + 1];
         let score = -f64::from(alignment.cheapest(&typing).0);
-        steps[0].push(Step { node: Paths::ROOT, joint: 0.0, lift: 0.0, prefix, alignment, aligned: 0, score });
+        let reach = alignment.reach(&typing).unwrap_or(0..=0);
+        steps[0].push(Step { node: Paths::ROOT, joint: 0.0, lift: 0.0, prefix, alignment, aligned: 0, score, reach });
         let (selected, repeated) = (Vec::new(), Vec::new());
         self.typing = Some(typing);
         self.corrections =
@@ -222,7 +220,7 @@ impl Search {
         self.end_step(step, &next);
         let start = step.joint + step.lift;
         let is_exact = step.alignment.is_as_typed() || step.alignment.is_plain();
-        let floor = corrections.floor(typing, step);
+        let floor = corrections.floor(step);
         let lowest = f64::from(step.alignment.cheapest(typing).0) + floor.least - start;
         let fitting = self.fitting_tokens(typing, step, start - floor.least);
         let known = fitting.into_iter().filter_map(|token| Some((token, next.log_prob(token.0)?)));
@@ -258,11 +256,12 @@ impl Search {
         let least_edit = f64::from(typing.costs.least_edit());
         let start = step.score - least_edit;
         let text = Arc::clone(&self.text);
-        let (reach, skips_space) = (corrections.reach(typing, step), self.has_added_space(step));
-        let from = From { alignment: &step.alignment, level: corrections.level, reach, score: step.score, skips_space };
+        let Step { alignment, reach, score, .. } = step;
+        let skips_space = self.has_added_space(step);
+        let from = From { alignment, level: corrections.level, reach, score: *score, skips_space };
         let filter = TokenFilter::new(text.folded(), typing, &from);
         let is_new = |token: &TokenId| fitting.binary_search(token).is_err();
-        let floor = corrections.floor(typing, step);
+        let floor = corrections.floor(step);
         let most = next.best().map(|(_, log_prob)| log_prob).fold(f32::NEG_INFINITY, f32::max);
         self.best_dropped = self.best_dropped.max((start + f64::from(most)).min(floor.most));
         let best = next.best().map(|(token, log_prob)| (TokenId(token), log_prob));
@@ -270,7 +269,7 @@ impl Search {
         let tokens = near.filter(|(token, _)| is_new(token)).collect();
         self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
         let Some(bound) = next.unlisted_bound() else { return };
-        let floor = corrections.floor(typing, step);
+        let floor = corrections.floor(step);
         let highest = start + f64::from(bound);
         self.best_dropped = self.best_dropped.max(highest.min(floor.most));
         if highest < floor.least {
@@ -278,8 +277,7 @@ impl Search {
         }
         let Some(row) = next.row() else { return };
         let least = (floor.least - start) as f32;
-        let mut tokens = Vec::new();
-        filter.find(&floor, row, least..=bound, &mut tokens);
+        let mut tokens = filter.find(&floor, row, least..=bound);
         tokens.retain(|(token, _)| is_new(token) && !next.lists(token.0));
         self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
     }
@@ -316,7 +314,7 @@ impl Search {
         next: &Distribution,
         fitting: &[TokenId],
     ) {
-        let floor = corrections.floor(typing, step);
+        let floor = corrections.floor(step);
         let start = step.score;
         let bound = next.unlisted_bound().map_or(f64::NEG_INFINITY, f64::from);
         self.best_dropped = self.best_dropped.max((start + bound).min(floor.most));
@@ -431,7 +429,8 @@ impl Search {
         }
         corrections.levels.add(level, score);
         let node = self.paths.child(step.node, token);
+        let reach = longer.reach(typing).unwrap_or(level..=level);
         let prefix = Prefix { rule, text, new_tokens: 0, reading: None };
-        corrections.steps[level].push(Step { node, joint, lift, prefix, alignment: *longer, aligned, score });
+        corrections.steps[level].push(Step { node, joint, lift, prefix, alignment: *longer, aligned, score, reach });
     }
 }

@@ -37,11 +37,11 @@ pub(super) struct EditAutomaton {
 }
 
 impl EditAutomaton {
-    /// Goes on from an alignment. Ways that cost more than its cheapest one count as if they had edits more.
-    pub(super) fn new(typed: &Typed, alignment: &Alignment) -> Self {
+    /// Goes on from an alignment whose ways have reached no level below `base`. Ways that cost more than the cheapest one
+    /// count as if they had edits more.
+    pub(super) fn new(typed: &Typed, alignment: &Alignment, base: usize) -> Self {
         let cheapest = alignment.cheapest(typed).0;
         let costs = [0.0, typed.costs.omitted(), typed.costs.least_but_omitted(), 2.0 * typed.costs.least_edit()];
-        let base = alignment.reach(typed).map_or(0, |reach| *reach.start());
         let states = |ways: &mut dyn Iterator<Item = (usize, f32)>| {
             let mut states = States::default();
             for (level, cost) in ways {
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn tokens_need_as_many_edits_as_they_differ_by() {
         let typed = Typed::new("wirless char", Tolerance::Auto, &Arc::new(Channel::default().costs()));
-        let automaton = EditAutomaton::new(&typed, &Alignment::start(&typed));
+        let automaton = EditAutomaton::new(&typed, &Alignment::start(&typed), 0);
         let edits = |token: &str| {
             let classes: Vec<u8> = token.chars().map(class_of).collect();
             let kind = automaton.run(&classes, MOST_EDITS).iter().position(|&states| states != 0);

@@ -71,14 +71,14 @@ pub(super) struct From<'a> {
     pub(super) alignment: &'a Alignment,
     pub(super) level: usize,
     /// The levels that its ways have reached.
-    pub(super) reach: RangeInclusive<usize>,
+    pub(super) reach: &'a RangeInclusive<usize>,
     pub(super) score: f64,
     pub(super) skips_space: bool,
 }
 
 impl<'a> TokenFilter<'a> {
     pub(super) fn new(folded: &'a FoldedTokens, typed: &Typed, from: &From<'_>) -> Self {
-        let From { alignment, level, ref reach, score, skips_space } = *from;
+        let From { alignment, level, reach, score, skips_space } = *from;
         let characters = &typed.folded.characters[reach.start().saturating_sub(MOST_EDITS)..];
         let ahead = MOST_EDITS + reach.end() - (typed.len() - characters.len());
         let mut window = characters.get(..ahead).map_or(ClassSet::MAX, set_of);
@@ -87,21 +87,15 @@ impl<'a> TokenFilter<'a> {
             window |= characters.get(ahead + length).map_or(ClassSet::MAX, |&next| set_of(&[next]));
             before
         });
-        let automaton = EditAutomaton::new(typed, alignment);
+        let automaton = EditAutomaton::new(typed, alignment, *reach.start());
         let (least_edit, is_simple) = (f64::from(typed.costs.least_edit()), typed.is_simple);
         Self { folded, automaton, level, score, least_edit, windows, skips_space, is_simple }
     }
 
-    /// Adds the tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range.
-    /// `row` has the log-probabilities of the whole vocabulary.
-    pub(super) fn find(
-        &self,
-        floor: &Floor,
-        row: &[f32],
-        probable: RangeInclusive<f32>,
-        found: &mut Vec<(TokenId, f32)>,
-    ) {
+    /// The tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range. `row` has the log-probabilities of the whole vocabulary.
+    pub(super) fn find(&self, floor: &Floor, row: &[f32], probable: RangeInclusive<f32>) -> Vec<(TokenId, f32)> {
         const CHUNK: usize = 256;
+        let mut found = Vec::new();
         for (first, chunk) in (0..).step_by(CHUNK).zip(row.chunks(CHUNK)) {
             // Without a branch: about as many are probable enough as are not.
             let (mut places, mut count) = ([0u8; CHUNK], 0);
@@ -116,6 +110,7 @@ impl<'a> TokenFilter<'a> {
                 }
             }
         }
+        found
     }
 
     /// Whether a token may lead to a step that reaches the floor. Tokens that need no edit may be among them.

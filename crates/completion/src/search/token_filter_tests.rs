@@ -77,7 +77,7 @@ fn tokens_that_lead_to_a_step_are_never_left_out() {
         let reach = alignment.reach(&typed).unwrap();
         let floor = Floor::new(&levels, level, &reach);
         let score = rng.random_range(-20.0..-5.0) - f64::from(cost);
-        let from = From { alignment: &alignment, level, reach, score, skips_space };
+        let from = From { alignment: &alignment, level, reach: &reach, score, skips_space };
         let filter = TokenFilter::new(&folded, &typed, &from);
         for (token, id) in tokens.iter().zip((0..).map(TokenId)) {
             let log_prob = rng.random_range(-12.0f32..0.0);

@@ -1,6 +1,6 @@
 //! One KV cache for each lane and a pool of pages, with copies between them, for graphs of ONNX's own operators.
 
-use super::{KvShape, endpoints};
+use super::KvShape;
 use crate::onnxruntime::raw::{Element, Memory, NoMemory};
 use scheduler::backend::KvCopy;
 
@@ -40,7 +40,7 @@ impl<T: Element> Lanes<T> {
             let cache = tensor.as_mut_slice();
             for head in 0..heads {
                 for copy in run {
-                    let (lane, position, page) = endpoints(copy);
+                    let (lane, position, page) = copy.endpoints();
                     let at_page = page.0 * self.shape.page_elements() + (index * heads + head) * head_dim;
                     let at_lane = ((lane.0 * heads + head) * context + position) * head_dim;
                     let paged = &mut pages[at_page..at_page + head_dim];
@@ -59,7 +59,7 @@ impl<T: Element> Lanes<T> {
 fn go_together(a: &KvCopy, b: &KvCopy) -> bool {
     let same_way =
         matches!((a, b), (KvCopy::Load { .. }, KvCopy::Load { .. }) | (KvCopy::Store { .. }, KvCopy::Store { .. }));
-    same_way && endpoints(a).0 == endpoints(b).0
+    same_way && a.endpoints().0 == b.endpoints().0
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use self::lanes::Lanes;
 pub use self::places::PLACE_BYTES;
 use self::places::Places;
 use super::raw::{Element, Memory, NoMemory};
-use scheduler::backend::{BackendError, Batch, KvCopy, Lane, Page};
+use scheduler::backend::{BackendError, Batch, KvCopy};
 
 /// The graph's input that says where positions are, i64 `[rows, context]`; its caches are `[places, heads, head_dim]`
 /// then.
@@ -112,7 +112,7 @@ impl<T: Element> Kv<T> {
     /// Does the copies in order, if all of them name what there is.
     pub fn copy(&mut self, copies: &[KvCopy]) -> Result<(), BackendError> {
         for copy in copies {
-            let (lane, position, page) = endpoints(copy);
+            let (lane, position, page) = copy.endpoints();
             if lane.0 >= self.shape.lanes || position >= self.shape.context || page.0 >= self.shape.pages {
                 return Err(BackendError::Contract(format!("{copy:?} names something that does not exist")));
             }
@@ -125,14 +125,10 @@ impl<T: Element> Kv<T> {
     }
 }
 
-fn endpoints(copy: &KvCopy) -> (Lane, usize, Page) {
-    match *copy {
-        KvCopy::Load { page, lane, position } | KvCopy::Store { lane, position, page } => (lane, position, page),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use scheduler::backend::{Lane, Page};
+
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@
 //! references, its lane gets another place, so shared contents never change. There are as many places as lanes times
 //! positions plus pages, so a free place always exists.
 
-use super::{KvShape, endpoints};
+use super::KvShape;
 use crate::onnxruntime::raw::{Element, Memory, NoMemory};
 use scheduler::backend::{KvCopy, Lane};
 
@@ -98,7 +98,7 @@ impl References {
     }
 
     fn copy(&mut self, copy: &KvCopy) {
-        let (lane, position, page) = endpoints(copy);
+        let (lane, position, page) = copy.endpoints();
         let held = self.place(lane, position);
         let (new, old) = match copy {
             // A page that nothing was stored in holds nothing, and so may the position.

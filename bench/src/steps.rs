@@ -94,7 +94,7 @@ impl StepsArgs {
             pool_bytes: 0,
         };
         let source = ModelFolder::Bundle(model.bundle.clone());
-        let engine = self.engine.choose(&source, &self.setting.cache, onnxruntime).map_err(anyhow::Error::msg)?;
+        let engine = self.engine.choose(&source, &self.setting.cache, |_| onnxruntime).map_err(anyhow::Error::msg)?;
         let mut backend = options::load(&model.bundle, &model.manifest, &engine.backend).map_err(anyhow::Error::msg)?;
         forward(&mut *backend, lanes, 0, self.past)?;
         let mut times_ms = vec![Vec::new(); self.rows.len()];

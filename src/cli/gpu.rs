@@ -8,6 +8,7 @@ use clap::Args;
 use super::choices::BackendChoice;
 use crate::models::folder::ModelFolder;
 use backends::choice::{Choice, Chosen, Device, GpuUnused, LibraryPaths, choose, find};
+use backends::gpu_defaults::GpuDefaults;
 use backends::onnxruntime::cuda::CudaOptions;
 use backends::options::BackendOptions;
 use backends::{onnxruntime, tensorrt};
@@ -55,7 +56,7 @@ pub struct ChosenEngine {
 }
 
 impl GpuArgs {
-    /// The engine and its options, said in the log with the reason.
+    /// The engine and its options, said in the log with the reason. `sizes` gets what suits the GPU, or `None` for a CPU.
     ///
     /// # Errors
     /// What was asked for can't be had, and why.
@@ -63,7 +64,7 @@ impl GpuArgs {
         &self,
         folder: &ModelFolder,
         cache: &Path,
-        onnxruntime: onnxruntime::Options,
+        sizes: impl FnOnce(Option<GpuDefaults>) -> onnxruntime::Options,
     ) -> Result<ChosenEngine, String> {
         // Whatever is wrong with the bundle is said when it is opened.
         let about: (Option<Dtype>, bool) = match folder {
@@ -82,8 +83,11 @@ impl GpuArgs {
         } else {
             tracing::info!(backend = %engine, why, "engine");
         }
-        let backend = self.options(engine, facts.devices, cache, onnxruntime);
-        Ok(ChosenEngine { backend, for_gpu: engine != Chosen::OnnxRuntime(Device::Cpu), gpu_unused })
+        let for_gpu = engine != Chosen::OnnxRuntime(Device::Cpu);
+        let gpu = facts.gpu.as_ref().ok().filter(|_| for_gpu);
+        let defaults = gpu.map(|gpu| GpuDefaults::of(facts.gpu_memory, gpu.multiprocessors));
+        let backend = self.options(engine, facts.devices, cache, sizes(defaults));
+        Ok(ChosenEngine { backend, for_gpu, gpu_unused })
     }
 
     fn options(&self, chosen: Chosen, gpus: usize, cache: &Path, onnxruntime: onnxruntime::Options) -> BackendOptions {

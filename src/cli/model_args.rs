@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backends::choice::GpuUnused;
+use backends::gpu_defaults::GpuDefaults;
 use backends::onnxruntime::{self, CpuLevel};
 use backends::options::BackendOptions;
 use bundle::manifest::WEIGHTS_FILE;
@@ -56,15 +57,19 @@ pub struct ModelArgs {
     /// `portable`.
     #[arg(long, env = "FORETYPE_CPU_LEVEL", value_name = "LEVEL", default_value = "auto", value_parser = cpu_level)]
     cpu_level: CpuLevel,
-    /// Rows that share one model step.
-    #[arg(long, env = "FORETYPE_LANES", value_name = "N", default_value = "32")]
-    lanes: NonZero<usize>,
-    /// Most tokens of one row in one model step; longer inputs take several.
-    #[arg(long, env = "FORETYPE_CHUNK", value_name = "TOKENS", default_value = "64")]
-    chunk: NonZero<usize>,
-    /// Memory for keys and values kept from keystroke to keystroke, in MiB, shared among the replicas.
-    #[arg(long, env = "FORETYPE_KV_POOL_MIB", value_name = "MIB", default_value_t = 256)]
-    kv_pool_mib: usize,
+    /// Rows that share one model step. Default: 32, and 64 on a GPU of at least 100 multiprocessors.
+    #[arg(long, env = "FORETYPE_LANES", value_name = "N")]
+    lanes: Option<NonZero<usize>>,
+    /// Most tokens of one row in one model step; longer inputs take several. Default: twice the default of --lanes.
+    #[arg(long, env = "FORETYPE_CHUNK", value_name = "TOKENS")]
+    chunk: Option<NonZero<usize>>,
+    /// Memory for keys and values kept from keystroke to keystroke, in MiB, shared among the replicas. Default: 256, and
+    /// on a GPU a sixteenth of its memory, 256 to 4,096, unless it is shared by models of --multi-model.
+    #[arg(long, env = "FORETYPE_KV_POOL_MIB", value_name = "MIB")]
+    kv_pool_mib: Option<usize>,
+    /// Whether other models may share the device's memory.
+    #[arg(skip)]
+    pub(super) is_one_of_many: bool,
     /// Memory for next-token distributions kept from keystroke to keystroke, in MiB, shared among the replicas.
     #[arg(long, env = "FORETYPE_PREFIX_CACHE_MIB", value_name = "MIB", default_value_t = 128)]
     prefix_cache_mib: usize,
@@ -133,6 +138,9 @@ pub(super) struct Setup {
     pub(super) gpu_unused: Option<GpuUnused>,
 }
 
+/// What an engine on a CPU gets where nobody says otherwise.
+const ON_CPU: GpuDefaults = GpuDefaults { lanes: 32, chunk: 64, pool_bytes: 256 << 20 };
+
 /// SageMaker ends invocations after 60 s.
 const MAX_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -160,7 +168,8 @@ impl ModelArgs {
     /// Chooses the backend for a folder, logs which and why, and returns how the folder is built and loaded for it.
     pub(super) fn setup(&self, folder: &ModelFolder) -> Result<Setup, String> {
         let cache = self.cache();
-        let ChosenEngine { backend, for_gpu, gpu_unused } = self.gpu.choose(folder, &cache, self.onnxruntime())?;
+        let sizes = |defaults| self.onnxruntime(defaults);
+        let ChosenEngine { backend, for_gpu, gpu_unused } = self.gpu.choose(folder, &cache, sizes)?;
         let intake = IntakeOptions {
             context: self.context,
             for_gpu,
@@ -172,15 +181,18 @@ impl ModelArgs {
         Ok(Setup { intake, engine: self.engine(backend), gpu_unused })
     }
 
-    pub(super) fn onnxruntime(&self) -> onnxruntime::Options {
+    /// The engine's options: what is asked for, then what suits the GPU that it runs on, if it runs on one.
+    pub(super) fn onnxruntime(&self, gpu: Option<GpuDefaults>) -> onnxruntime::Options {
+        let defaults = gpu.unwrap_or(ON_CPU);
+        let pool_bytes = if self.is_one_of_many { ON_CPU.pool_bytes } else { defaults.pool_bytes };
         onnxruntime::Options {
             library: self.onnxruntime.clone(),
             threads: self.threads.map_or((cores() / self.replicas()).max(1), NonZero::get),
             spin: self.spin,
             cpu_level: self.cpu_level,
-            lanes: self.lanes.get(),
-            chunk: self.chunk.get(),
-            pool_bytes: self.kv_pool_mib << 20,
+            lanes: self.lanes.map_or(defaults.lanes, NonZero::get),
+            chunk: self.chunk.map_or(defaults.chunk, NonZero::get),
+            pool_bytes: self.kv_pool_mib.map_or(pool_bytes, |mib| mib << 20),
         }
     }
 

@@ -42,6 +42,7 @@ pub(super) fn spread(mut options: EngineOptions, weights_bytes: u64, cores: usiz
 mod tests {
     use std::path::PathBuf;
 
+    use backends::gpu_defaults::GpuDefaults;
     use backends::tensorrt;
     use clap::Parser;
 
@@ -56,7 +57,7 @@ mod tests {
 
     fn options(arguments: &[&str]) -> EngineOptions {
         let Arguments { model } = Arguments::parse_from(["foretype"].iter().chain(arguments));
-        model.engine(model.onnxruntime().into())
+        model.engine(model.onnxruntime(None).into())
     }
 
     /// Replicas, threads of each, MiB of each for keys and values, and for distributions.
@@ -81,6 +82,22 @@ mod tests {
         let (replicas, _, pool, cache) = shares(&options(&["--replicas", "2"]));
         assert_eq!((replicas, pool, cache), (2, 128, 64));
         assert_eq!(shares(&options(&["--replicas", "2", "--threads", "3"])), (2, 3, 128, 64));
+    }
+
+    #[test]
+    fn a_flag_comes_before_what_suits_the_gpu_and_models_of_many_share_its_memory() {
+        let sizes = |arguments: &[&str], is_one_of_many| {
+            let Arguments { mut model } = Arguments::parse_from(["foretype"].iter().chain(arguments));
+            model.is_one_of_many = is_one_of_many;
+            let engine = model.onnxruntime(Some(GpuDefaults { lanes: 64, chunk: 128, pool_bytes: 4 << 30 }));
+            (engine.lanes, engine.chunk, engine.pool_bytes >> 20)
+        };
+        assert_eq!(sizes(&[], false), (64, 128, 4096));
+        assert_eq!(sizes(&[], true), (64, 128, 256));
+        for is_one_of_many in [false, true] {
+            let asked = ["--lanes", "3", "--chunk", "5", "--kv-pool-mib", "7"];
+            assert_eq!(sizes(&asked, is_one_of_many), (3, 5, 7));
+        }
     }
 
     #[test]

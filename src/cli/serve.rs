@@ -120,7 +120,8 @@ impl ServeArgs {
         self.unused_options = unused;
     }
 
-    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+    pub(super) fn run(mut self) -> Result<(), Box<dyn Error>> {
+        self.model.is_one_of_many = self.multi_model;
         let model = (!self.multi_model).then(|| self.model.named().map_err(|e| e.to_string()));
         // To a person, what can be told at once is told before anything listens.
         if let (None, Some(Err(reason))) = (&self.socket, &model) {

@@ -18,7 +18,7 @@ flock 9
 
 # is_current FILE: FILE is newer than every source.
 is_current() {
-    [ -e "$1" ] && [ -z "$(find . -newer "$1" -type f -print -quit)" ]
+    [ -e "$1" ] && [ -z "$(find . ../../crates/backends/src/device/kernels -newer "$1" -type f -print -quit)" ]
 }
 
 if ! is_current "$out/libcuda.so.1"; then

@@ -20,6 +20,9 @@
 struct CUctx_st {
     int device;
 };
+struct CUmod_st {
+    int device;
+};
 struct CUgraph_st {
     std::vector<Work> work;
 };
@@ -68,6 +71,7 @@ struct State {
     std::array<Device, kMostDevices> gpus{};
     Allocations device, pinned;
     std::set<CUstream> streams;
+    std::set<CUmodule> modules;
     std::set<CUgraph> graphs;
     std::set<CUgraphExec> executables;
     std::map<std::string, Failure> failures;

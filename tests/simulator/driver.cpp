@@ -6,6 +6,7 @@
 // them. Tests steer it through the `standin_` functions, and in another process through the variable STANDIN_CUDA_VERSION, such as
 // 11040. Its state is in device.h.
 #include "device.h"
+#include "kernels.h"
 
 #define DRIVER extern "C" __attribute__((visibility("default")))
 
@@ -45,9 +46,13 @@ DRIVER void standin_fail(char const* call, int code, int skip) {
     Guard guard(lock);
     state().failures[call] = Failure{code, skip};
 }
+// How often a function was called; without a name, all of the driver's.
 DRIVER long standin_calls(char const* call) {
     Guard guard(lock);
-    return state().calls[call];
+    if (*call) return state().calls[call];
+    long all = 0;
+    for (auto const& [name, count] : state().calls) all += name.compare(0, 2, "cu") == 0 ? count : 0;
+    return all;
 }
 DRIVER void standin_device(int devices, int capability, std::uint64_t bytes) {
     Guard guard(lock);
@@ -70,7 +75,8 @@ DRIVER long standin_alive() {
     State const& s = state();
     long retained = 0;
     for (Device const& gpu : s.gpus) retained += gpu.retained;
-    return static_cast<long>(s.device.size() + s.pinned.size() + s.streams.size() + s.graphs.size() + s.executables.size()) + retained;
+    std::size_t objects = s.streams.size() + s.modules.size() + s.graphs.size() + s.executables.size();
+    return static_cast<long>(s.device.size() + s.pinned.size() + objects) + retained;
 }
 // Bytes in use on a device, what libraries took included.
 DRIVER long standin_used(int device) {
@@ -200,6 +206,45 @@ DRIVER CUresult cuMemcpy3DAsync_v2(CUDA_MEMCPY3D const* copy, CUstream on) {
     };
     return stream->submit({run, {reads, writes}});
 }
+DRIVER CUresult cuModuleLoadData(CUmodule* module, void const* image) {
+    Guard guard(lock);
+    if (int code = entered("cuModuleLoadData")) return code;
+    if (int code = uncapturable()) return code;
+    auto const* text = static_cast<char const*>(image);
+    if (!std::strstr(text, ".version 8.0") || !std::strstr(text, ".visible .entry copy_kv(")) return kInvalidPtx;
+    state().modules.insert(*module = new CUmod_st{current->device});
+    return kSuccess;
+}
+DRIVER CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, char const* name) {
+    Guard guard(lock);
+    if (int code = entered("cuModuleGetFunction")) return code;
+    if (!state().modules.count(module)) return kInvalidHandle;
+    if (std::strcmp(name, "copy_kv") != 0) return kNotFound;
+    *function = module;
+    return kSuccess;
+}
+DRIVER CUresult cuModuleUnload(CUmodule module) {
+    Guard guard(lock);
+    if (!state().modules.erase(module)) return kInvalidHandle;
+    delete module;
+    return kSuccess;
+}
+DRIVER CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
+                               unsigned threads_z, unsigned shared, CUstream on, void** parameters, void** extra) {
+    Guard guard(lock);
+    if (int code = entered("cuLaunchKernel")) return code;
+    Stream* stream = known(on);
+    if (!stream || !state().modules.count(function) || function->device != stream->device) return kInvalidHandle;
+    auto copies = *static_cast<kernels::Copies const*>(parameters[0]);
+    bool is_shaped = x == copies.count && y > 0 && z == 1 && threads > 0 && threads <= 1024 && threads_y == 1 && threads_z == 1;
+    if (!is_shaped || shared || extra || x > MOST || !kernels::is_orderless(copies)) return kInvalidValue;
+    Access lanes{copies.lanes, y * copies.lane_tensor, copies.is_load != 0}, pages{copies.pages, y * copies.page_tensor, !copies.is_load};
+    auto run = [=] {
+        if (!state().modules.count(function) || !kernels::is_inside(copies, y, *stream)) return kIllegalAddress;
+        return kernels::run(copies, y, threads), kSuccess;
+    };
+    return stream->submit({run, {lanes, pages}});
+}
 DRIVER CUresult cuStreamCreate(CUstream* stream, unsigned) {
     Guard guard(lock);
     if (int code = entered("cuStreamCreate")) return code;
@@ -292,7 +337,7 @@ DRIVER CUresult cuGetErrorName(CUresult code, char const** name) {
         {kNoDevice, "CUDA_ERROR_NO_DEVICE"}, {kInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
         {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"}, {kInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
         {kIllegalState, "CUDA_ERROR_ILLEGAL_STATE"}, {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
-        {kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED"}, {kStreamCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+        {kInvalidPtx, "CUDA_ERROR_INVALID_PTX"}, {kNotFound, "CUDA_ERROR_NOT_FOUND"}, {kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED"}, {kStreamCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
         {kStreamCaptureWrongThread, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"},
         {kStreamCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"}};
     auto found = names.find(code);

@@ -6,6 +6,7 @@
 
 struct CUstream_st;
 struct CUctx_st;
+struct CUmod_st;
 struct CUgraph_st;
 struct CUgraphExec_st;
 using CUresult = int;
@@ -13,6 +14,8 @@ using CUdevice = int;
 using CUdeviceptr = std::uint64_t;
 using CUstream = CUstream_st*;
 using CUcontext = CUctx_st*;
+using CUmodule = CUmod_st*;
+using CUfunction = CUmod_st*;  // A module here has one kernel.
 using CUgraph = CUgraph_st*;
 using CUgraphExec = CUgraphExec_st*;
 

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use backends::cuda::{CudaError, DeviceMemory, Driver, Extent, Pinned, Region, Stream};
+use backends::device::{DeviceKv, KvShape};
+use scheduler::backend::{BackendError, KvCopy, Lane, Page};
 
 use crate::simulator::StandIn;
 
@@ -162,6 +164,53 @@ fn a_captured_graph_does_again_what_was_recorded() {
     assert_eq!(stand_in.alive(), 0);
 }
 
+/// Two tensors of one head in two lanes, and pages for both lanes. Rows of 16 bytes go in larger units than others.
+fn kv(stream: &Arc<Stream>, head_dim: usize) -> Result<DeviceKv, CudaError> {
+    let shape = KvShape { layers: 1, heads: 3, context: 4, head_dim, element_bytes: 2, lanes: 2, pages: 8 };
+    DeviceKv::new(stream, shape)
+}
+
+/// The kernel's source, run by the stand-in: positions go where they belong, and no others change.
+#[test]
+fn the_kernel_moves_positions_of_all_tensors_and_heads_in_one_launch() {
+    let stand_in = StandIn::new();
+    for head_dim in [8, 5] {
+        let stream = stream(&stand_in);
+        let kv = kv(&stream, head_dim).unwrap();
+        let (tensor_bytes, tensor_elements) = (kv.address(1) - kv.address(0), 2 * 3 * 4 * head_dim);
+        let element = |tensor: usize, index: usize| 1 + (tensor * 1000 + index) as u16;
+        // SAFETY: the stand-in's memory is the host's, and nothing is on the stream.
+        let tensor = |tensor: usize| unsafe {
+            std::slice::from_raw_parts_mut((kv.address(0) + tensor as u64 * tensor_bytes) as *mut u16, tensor_elements)
+        };
+        stream.synchronize().unwrap();
+        for t in 0..2 {
+            tensor(t).iter_mut().enumerate().for_each(|(index, x)| *x = element(t, index));
+        }
+        let launches = stand_in.calls("cuLaunchKernel");
+        // Lane 1's positions 1 and 3 become positions 0 and 2 of lane 0.
+        let store = |position, page| KvCopy::Store { lane: Lane(1), position, page: Page(page) };
+        let load = |page, position| KvCopy::Load { page: Page(page), lane: Lane(0), position };
+        kv.copy(&[store(1, 6), store(3, 2), load(2, 2), load(6, 0)]).unwrap();
+        assert_eq!(stand_in.calls("cuLaunchKernel") - launches, 2);
+        stream.synchronize().unwrap();
+        for t in 0..2 {
+            for (index, &found) in tensor(t).iter().enumerate() {
+                let (row, x) = (index / head_dim, index % head_dim);
+                let (lane, head, position) = (row / 12, row / 4 % 3, row % 4);
+                let came_from = |position| element(t, ((3 + head) * 4 + position) * head_dim + x);
+                let expected = match (lane, position) {
+                    (0, 0) => came_from(1),
+                    (0, 2) => came_from(3),
+                    _ => element(t, index),
+                };
+                assert_eq!(found, expected, "tensor {t} lane {lane} head {head} position {position}");
+            }
+        }
+    }
+    assert_eq!(stand_in.alive(), 0);
+}
+
 #[test]
 fn every_failure_names_its_call_and_code() {
     type Use = fn(&Path) -> Result<(), CudaError>;
@@ -183,6 +232,11 @@ fn every_failure_names_its_call_and_code() {
         let mut graph = stream.capture(copy)?;
         // SAFETY: both memories live until the stream is synchronised below.
         unsafe { graph.launch() }?;
+        let kv = kv(&stream, 8)?;
+        kv.copy(&[KvCopy::Store { lane: Lane(0), position: 0, page: Page(0) }]).map_err(|error| match error {
+            BackendError::Engine(said) => CudaError { call: "cuLaunchKernel", code: 999, name: said },
+            other => panic!("{other}"),
+        })?;
         stream.download(&mut pinned, 0, (&memory, 0), 1)?;
         stream.synchronize()
     };
@@ -204,6 +258,9 @@ fn every_failure_names_its_call_and_code() {
         "cuStreamEndCapture",
         "cuGraphInstantiateWithFlags",
         "cuGraphLaunch",
+        "cuModuleLoadData",
+        "cuModuleGetFunction",
+        "cuLaunchKernel",
         "cuMemcpyDtoHAsync_v2",
         "cuStreamSynchronize",
     ];

@@ -61,7 +61,7 @@ impl StandIn {
         }
     }
 
-    /// How often a function was called.
+    /// How often a function was called; without a name, all of the driver's.
     pub fn calls(&self, call: &str) -> i64 {
         let call = CString::new(call).unwrap();
         // SAFETY: as above.

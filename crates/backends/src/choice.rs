@@ -108,6 +108,8 @@ impl GpuUnused {
 pub struct Facts {
     /// The GPU that would be used, or why there is none.
     pub gpu: Result<Gpu, NoGpu>,
+    /// Bytes of the GPU's memory.
+    pub gpu_memory: usize,
     /// Number of GPUs of the machine.
     pub devices: usize,
     /// TensorRT's version, or why it can't be used.
@@ -240,9 +242,11 @@ pub fn find(
     } else {
         open(paths.driver, number).map_err(NoGpu::from)
     };
-    let (gpu, devices) = match &opened {
-        Ok((_, gpu, devices)) => (Ok(gpu.clone()), *devices),
-        Err(none) => (Err(none.clone()), 0),
+    let (gpu, gpu_memory, devices) = match &opened {
+        Ok((device, gpu, devices)) => {
+            (Ok(gpu.clone()), device.memory().map_or(0, |memory| memory.total), *devices)
+        }
+        Err(none) => (Err(none.clone()), 0, 0),
     };
     let library = |flavour| match &opened {
         Ok(_) if wanted == Wanted::OnnxRuntime => Err("ONNX Runtime was asked for".to_owned()),
@@ -254,6 +258,7 @@ pub fn find(
         tensorrt: library(Flavour::Enterprise),
         tensorrt_rtx: library(Flavour::Rtx),
         gpu,
+        gpu_memory,
         devices,
         dtype,
         encoder_decoder,
@@ -287,6 +292,7 @@ mod tests {
     fn facts() -> Facts {
         Facts {
             gpu: gpu("A10G", 86),
+            gpu_memory: 24 << 30,
             devices: 1,
             tensorrt: Ok("11.4.0".into()),
             tensorrt_rtx: Ok("1.7.1".into()),

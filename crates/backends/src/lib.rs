@@ -4,6 +4,7 @@
 //! * [`tensorrt`] runs a TensorRT plan of the graph on a CUDA device.
 //! * [`device`] is what both share on a CUDA device; [`cuda`] is the driver, its memory and its streams.
 //! * [`readings`] tracks which slot and lane holds which encoder output, on the CPU and on devices.
+//! * [`gpu_defaults`] are rows and memory for a GPU.
 //! * [`choice`] selects the engine of a server and gives the reason; [`options`] loads it.
 //!
 //! `unsafe` is where memory meets native code: `onnxruntime/raw.rs`, `onnxruntime/operators/context.rs`,
@@ -12,6 +13,7 @@
 pub mod choice;
 pub mod cuda;
 pub mod device;
+pub mod gpu_defaults;
 pub mod onnxruntime;
 pub mod options;
 pub mod readings;

@@ -165,6 +165,11 @@ functions! {
     cuMemcpyHtoDAsync_v2: fn(u64, *const c_void, usize, *mut c_void);
     cuMemcpyDtoHAsync_v2: fn(*mut c_void, u64, usize, *mut c_void);
     cuMemcpy3DAsync_v2: fn(*const Copy3d, *mut c_void);
+    cuModuleLoadData: fn(*mut *mut c_void, *const c_char);
+    cuModuleGetFunction: fn(*mut *mut c_void, *mut c_void, *const c_char);
+    cuModuleUnload: fn(*mut c_void);
+    cuLaunchKernel: fn(*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void, *mut *mut c_void,
+        *mut *mut c_void);
     cuStreamCreate: fn(*mut *mut c_void, c_uint);
     cuStreamDestroy_v2: fn(*mut c_void);
     cuStreamSynchronize: fn(*mut c_void);

@@ -1,9 +1,10 @@
-//! KV caches of the lanes and the pool of KV pages in the device's memory, and the copies between them.
+//! KV caches of the lanes and the pool of KV pages in the device's memory, and the kernel that copies between them.
 
+use std::ffi::CStr;
 use std::sync::Arc;
 
-use super::runs::runs;
-use crate::cuda::{CudaError, DeviceMemory, Extent, Region, Stream};
+use super::copies::{Launch, MOST, Place, launches};
+use crate::cuda::{Blocks, CudaError, DeviceMemory, Kernel, Stream};
 use scheduler::backend::{BackendError, KvCopy};
 
 /// Alignment of tensors' addresses that engines want, in bytes.
@@ -64,22 +65,6 @@ impl KvShape {
         self.rows() * self.row_bytes()
     }
 
-    /// Where a position of a lane is in the lanes' memory.
-    fn in_lane(&self, lane: usize, position: usize) -> Region {
-        let offset = lane * self.heads * self.row_bytes() + position * self.head_bytes();
-        Region { offset, pitch: self.row_bytes(), rows: self.rows() }
-    }
-
-    /// The same for one page, in the pages' memory.
-    fn in_pages(&self, page: usize) -> Region {
-        Region { offset: page * self.head_bytes(), pitch: self.pages * self.head_bytes(), rows: self.heads }
-    }
-
-    /// Positions that follow each other, all layers and heads of them.
-    fn extent(&self, positions: usize) -> Extent {
-        Extent { width: positions * self.head_bytes(), height: self.heads, depth: self.tensors() }
-    }
-
     /// Whether there are the lane, the position and the page of a copy.
     fn has(&self, copy: &KvCopy) -> bool {
         let (lane, position, page) = copy.endpoints();
@@ -87,14 +72,41 @@ impl KvShape {
     }
 }
 
+/// The kernel, made by `tools/cuda_kernels.sh` from the source beside it.
+const PTX: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("kernels/copy_kv.ptx"), "\0").as_bytes()) {
+    Ok(ptx) => ptx,
+    Err(_) => panic!("the PTX has a zero byte"),
+};
+
+/// Threads of a block: as many as a position of one tensor has units of 16 bytes in GPT-2, rounded up to whole warps.
+const THREADS: u32 = 96;
+
+/// The kernel's parameter, as `Copies` in `kernels/copy_kv.cu`.
+#[repr(C)]
+struct Parameter {
+    lanes: u64,
+    pages: u64,
+    lane_tensor: u64,
+    page_tensor: u64,
+    context: u32,
+    page_count: u32,
+    heads: u32,
+    head_bytes: u32,
+    is_load: u32,
+    count: u32,
+    /// The position's row of the first head in the lanes, and its page.
+    positions: [[u32; 2]; MOST],
+}
+
 /// KV caches of the lanes, and the pool of KV pages, in device memory.
 pub struct DeviceKv {
+    /// Declared first: it goes before the memory that it works on.
+    kernel: Kernel,
     shape: KvShape,
-    stream: Arc<Stream>,
     /// `[2 * layers, lanes, heads, context, head_dim]`, in the order k0, v0, k1, v1, ...; each tensor begins aligned.
     /// A prefix of the lanes is a prefix of each tensor, so a forward of fewer rows needs no copy.
     lanes: DeviceMemory,
-    /// `[2 * layers, heads, pages, head_dim]`: pages that follow each other lie side by side, as a lane's positions do.
+    /// `[2 * layers, heads, pages, head_dim]`
     pages: DeviceMemory,
 }
 
@@ -105,8 +117,8 @@ impl DeviceKv {
     /// The driver's.
     pub fn new(stream: &Arc<Stream>, shape: KvShape) -> Result<Self, CudaError> {
         Ok(Self {
+            kernel: Kernel::load(stream, PTX, c"copy_kv")?,
             shape,
-            stream: Arc::clone(stream),
             lanes: DeviceMemory::new(stream, shape.tensors() * shape.tensor_bytes())?,
             pages: DeviceMemory::new(stream, shape.pages * shape.page_bytes())?,
         })
@@ -123,18 +135,14 @@ impl DeviceKv {
         self.lanes.address() + (tensor * self.shape.tensor_bytes()) as u64
     }
 
-    /// Puts the copies on the stream: one call for each run of positions, whatever the number of layers and heads.
+    /// Puts the copies on the stream: one launch for all that follow each other in one direction, up to [`MOST`].
     ///
     /// # Errors
     /// A copy that names something that doesn't exist, or the driver's.
     pub fn copy(&self, copies: &[KvCopy]) -> Result<(), BackendError> {
         let wrong = copies.iter().position(|copy| !self.shape.has(copy));
-        for run in runs(&copies[..wrong.unwrap_or(copies.len())]) {
-            let extent = self.shape.extent(run.len);
-            let lane = (&self.lanes, self.shape.in_lane(run.lane, run.position));
-            let pages = (&self.pages, self.shape.in_pages(run.page));
-            let (to, from) = if run.is_load { (lane, pages) } else { (pages, lane) };
-            self.stream.copy(to, from, extent)?;
+        for launch in launches(&copies[..wrong.unwrap_or(copies.len())]) {
+            self.launch(&launch)?;
         }
         match wrong {
             Some(wrong) => {
@@ -142,6 +150,30 @@ impl DeviceKv {
             }
             None => Ok(()),
         }
+    }
+
+    fn launch(&self, Launch { is_load, places }: &Launch) -> Result<(), CudaError> {
+        let shape = self.shape;
+        let mut parameter = Parameter {
+            lanes: self.lanes.address(),
+            pages: self.pages.address(),
+            lane_tensor: shape.tensor_bytes() as u64,
+            page_tensor: (shape.heads * shape.pages * shape.head_bytes()) as u64,
+            context: shape.context as u32,
+            page_count: shape.pages as u32,
+            heads: shape.heads as u32,
+            head_bytes: shape.head_bytes() as u32,
+            is_load: u32::from(*is_load),
+            count: places.len() as u32,
+            positions: [[0; 2]; MOST],
+        };
+        for (to, &Place { lane, position, page }) in parameter.positions.iter_mut().zip(places) {
+            *to = [(lane * shape.heads * shape.context + position) as u32, page as u32];
+        }
+        let blocks = Blocks { x: parameter.count, y: shape.tensors() as u32, threads: THREADS };
+        // SAFETY: `Parameter` is the kernel's parameter. Both memories have the shape's size, and every place is inside
+        // it: `copy` checked them. They are freed after a synchronization.
+        unsafe { self.kernel.launch(blocks, &parameter) }
     }
 }
 
@@ -157,6 +189,14 @@ mod tests {
             assert!(shape.tensor_bytes() >= 5 * heads * context * head_dim * 2);
             assert!(shape.rows() < 5 * heads + ALIGNMENT);
         }
+    }
+
+    #[test]
+    fn the_parameter_is_as_large_as_the_kernels() {
+        let ptx = PTX.to_str().unwrap();
+        let declared = format!("copy_kv_param_0[{}]", size_of::<Parameter>());
+        assert!(ptx.contains(&declared) && size_of::<Parameter>() <= 4096, "{declared}");
+        assert!(include_str!("kernels/copy_kv.cu").contains(&format!("#define MOST {MOST}\n")));
     }
 
     #[test]

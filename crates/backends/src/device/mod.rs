@@ -8,8 +8,8 @@
 
 mod buckets;
 mod buffers;
+mod copies;
 mod kv;
-mod runs;
 mod sources;
 
 use std::sync::Arc;

@@ -1,17 +1,16 @@
 # foretype as Amazon SageMaker starts it: docker run IMAGE serve
 #
 #   docker build --target cpu -t foretype .
-#   docker build --target gpu -t foretype:gpu .
+#   docker build --target gpu -t foretype:gpu --build-arg ACCEPT_NVIDIA_LICENCES=yes .
 #
 # Pin what you build on by its digest: --build-arg CPU_RUNTIME_IMAGE=debian:bookworm-slim@sha256:...
 # The build and the CPU runtime have to be of the same Debian release or the runtime of a later one: the binary uses its C library.
 ARG RUST_IMAGE=rust:1.95-slim-bookworm
 ARG CPU_RUNTIME_IMAGE=debian:bookworm-slim
-# CUDA 13.0 is what SageMaker's al2023-ami-sagemaker-inference-gpu-4-1 has a driver for.
-ARG GPU_RUNTIME_IMAGE=nvidia/cuda:13.0.1-base-ubuntu24.04
-# An image with NVIDIA's TensorRT 11, or the stage below, which installs it from the packages that the GPU base knows of. NVIDIA's
-# licence: nothing of it is in this repository.
-ARG TENSORRT_IMAGE=tensorrt-packages
+# The CUDA of the gpu target: 13.0.1 for drivers of version 580, which SageMaker's al2023-ami-sagemaker-inference-gpu-4-1 has, or 12.9.1
+# for 535 and 550, as in its al2-ami-sagemaker-inference-gpu-2 and -3-1.
+ARG CUDA=13.0.1
+ARG GPU_RUNTIME_IMAGE=nvidia/cuda:${CUDA}-base-ubuntu24.04
 
 # ---- what the binary loads at run time; its own stage, because it changes with its version only
 FROM ${RUST_IMAGE} AS onnxruntime
@@ -79,23 +78,13 @@ USER 10001:10001
 ENTRYPOINT ["/opt/foretype/nginx/serve"]
 CMD ["serve"]
 
-# ---- GPU: the same on CUDA, with TensorRT's libraries from the image that was named
-FROM ${GPU_RUNTIME_IMAGE} AS tensorrt-packages
-ARG TENSORRT_PACKAGES="libnvinfer11 libnvonnxparsers11 cuda-nvrtc-13-0"
-# The versions are NVIDIA's newest of the major version that the binary loads. Docker's older builder comes here also where
-# TENSORRT_IMAGE names another image; then give it an empty TENSORRT_PACKAGES.
-# hadolint ignore=DL3008,SC2086
-RUN if [ -n "${TENSORRT_PACKAGES}" ]; then \
-        apt-get update -qq \
-        && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ${TENSORRT_PACKAGES} >/dev/null \
-        && rm -rf /var/lib/apt/lists/*; \
-    fi
-
-FROM ${TENSORRT_IMAGE} AS tensorrt
-ARG TENSORRT_LIBRARIES="/usr/lib/x86_64-linux-gnu/libnvinfer*.so* /usr/lib/x86_64-linux-gnu/libnvonnxparser*.so* /usr/local/cuda/lib64/libnvrtc*.so*"
-# Links stay links: COPY of a pattern would write each library once for every name that it has.
-# hadolint ignore=SC2086
-RUN mkdir /tensorrt && cp --no-dereference ${TENSORRT_LIBRARIES} /tensorrt/
+# ---- GPU: the same on CUDA, with TensorRT, and with the ONNX Runtime that has a CUDA provider
+FROM onnxruntime AS onnxruntime-gpu
+COPY tools/onnxruntime_gpu.sh /build/tools/
+COPY tools/requirements/onnxruntime-gpu.txt /build/tools/requirements/
+ARG CUDA
+# Python's package index has this version for CUDA 13 only; for CUDA 12 ONNX Runtime stays the one for CPUs.
+RUN if [ "${CUDA%%.*}" = 13 ]; then rm -r /onnxruntime && /build/tools/onnxruntime_gpu.sh /onnxruntime; fi
 
 FROM ${GPU_RUNTIME_IMAGE} AS gpu
 # nginx as the base's release has it: pinned by the base, with its security fixes.
@@ -103,17 +92,22 @@ FROM ${GPU_RUNTIME_IMAGE} AS gpu
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ca-certificates libstdc++6 nginx >/dev/null \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* /etc/nginx
-COPY --from=tensorrt /tensorrt /opt/tensorrt
-# The system's loader is told, so that the base's LD_LIBRARY_PATH is what it was.
-RUN echo /opt/tensorrt >/etc/ld.so.conf.d/tensorrt.conf && ldconfig
-COPY --from=onnxruntime /onnxruntime /opt/foretype
+ARG CUDA
+# "yes" accepts NVIDIA's licences of what is installed here; nothing of it is in this repository.
+ARG ACCEPT_NVIDIA_LICENCES=
+COPY tools/nvidia_packages.sh /opt/foretype/
+RUN /opt/foretype/nvidia_packages.sh "${CUDA}" "${ACCEPT_NVIDIA_LICENCES}"
+COPY --from=onnxruntime-gpu /onnxruntime /opt/foretype
 COPY --from=build /foretype /opt/foretype/foretype
 COPY nginx/nginx.conf nginx/serve /opt/foretype/nginx/
 ARG MODEL=
 COPY ${MODEL:-LICENSE} /opt/foretype/model/
 ARG SBOM=
 COPY ${SBOM:-LICENSE} /opt/foretype/sbom/
+# On TensorRT and all GPUs or not at all: the CPU of a GPU machine, in silence, would be the dearest mistake.
 ENV PATH=/opt/foretype:$PATH \
+    FORETYPE_BACKEND=tensorrt \
+    FORETYPE_DEVICE=cuda:all \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \

@@ -13,6 +13,7 @@
 #   make parity-large  memory of building a 3-billion-parameter checkpoint: 18 GB of disk for some minutes, deleted again
 #   make parity-tensorrt  every model through NVIDIA's TensorRT-RTX, which needs no GPU to build; a 124M plan within 60 s and 4 GiB
 #   make gpu-test      the engines on this machine's GPU against ONNX Runtime on the CPU; nothing where there is none
+#   make gpu-kit       what a GPU machine without network or compiler needs to run both, into target/gpu-kit
 #   make gpu-bench     step times and throughput on this machine's GPU, into bench/results/gpu-*; nothing where there is none
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
 #   make mistyped      mistyped queries at foretype and at other programs, into bench/results/mistyped.json
@@ -38,7 +39,7 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve real-model test sbom locks test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench evaluate mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
+.PHONY: serve real-model test sbom locks test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench gpu-kit evaluate mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -112,6 +113,9 @@ gpu-test:
 
 gpu-bench:
 	tests/gpu/run.sh bench $(TARGET)
+
+gpu-kit:
+	tools/gpu_kit.sh $(TARGET)
 
 evaluate:
 	tools/setup.sh $(TARGET)/release

@@ -8,7 +8,7 @@
 #   --tag TAG            one more tag; the version and the commit are tags in any case
 #   --immutable          tags of a new repository can't be moved; what is there from other sources or arguments is an error
 #   --registry HOST      push there instead of to the account's own host
-#   --build-arg K=V      for the Dockerfile; may be given again
+#   --build-arg K=V      for the Dockerfile; may be given again. The gpu target needs ACCEPT_NVIDIA_LICENCES=yes
 #   --revision NAME      instead of git's commit, for sources that aren't a git checkout
 #   --no-sbom            leaves out the list of what is in the binary, which needs cargo and Python
 #   --dry-run            print the commands; needs neither AWS nor docker
@@ -41,6 +41,10 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$name" ] || usage
 case $target in cpu | gpu) ;; *) fail "--target is cpu or gpu, not $target" ;; esac
+if [ "$target" = gpu ] && [[ " ${build_args[*]-} " != *" ACCEPT_NVIDIA_LICENCES=yes "* ]]; then
+    fail "the gpu image contains TensorRT, CUDA libraries and cuDNN under NVIDIA's licences;" \
+        "read them, and accept them with --build-arg ACCEPT_NVIDIA_LICENCES=yes"
+fi
 cd "$(dirname "$0")"
 
 # run COMMAND...: runs it, or prints it in a dry run.

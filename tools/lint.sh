@@ -5,6 +5,7 @@ cd "$(dirname "$0")/.."
 
 tools/tensorrt_headers.sh "${CARGO_TARGET_DIR:-target}/tensorrt-headers"
 tools/tensorrt_bindings.sh --check
+tools/cuda_kernels.sh "${CARGO_TARGET_DIR:-target}" --check
 cargo fmt --all --check
 cargo fmt --manifest-path fuzz/Cargo.toml --check
 # One profile and one set of features: build scripts and macros are those of `make test`, and rustdoc reads what clippy has checked.

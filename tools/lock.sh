@@ -27,7 +27,7 @@ status=0
 for name in "${names[@]}"; do
     lock=${name%.in}.txt
     # A package that is fetched for what is inside comes alone.
-    case $name in tools/requirements/onnxruntime.in | tools/requirements/tensorrt-rtx.in | tools/requirements/gpt2-vocabulary.in | tools/requirements/smollm2.in | tools/requirements/libclang.in | tools/requirements/cuda-kernels.in) alone=--no-deps ;; *) alone= ;; esac
+    case $name in tools/requirements/onnxruntime.in | tools/requirements/tensorrt-rtx.in | tools/requirements/gpt2-vocabulary.in | tools/requirements/smollm2.in | tools/requirements/libclang.in | tools/requirements/cuda-kernels.in | tools/requirements/onnxruntime-gpu.in) alone=--no-deps ;; *) alone= ;; esac
     made=$(mktemp)
     if [ -s "$lock" ]; then cp "$lock" "$made"; fi
     # No index is written down: where packages come from is the machine's matter, what they are is in the hashes.

@@ -2,7 +2,7 @@
 //!
 //! * [`checkpoint`] writes random models of real shapes, so that no download is needed.
 //! * [`load`] is a closed loop: a number of clients, each sending its next request when the last is answered. [`steps`]
-//!   times single model steps without a server.
+//!   times single model steps without a server. [`kit`] measures each engine of a machine with a GPU.
 //! * [`overload`] sends more than the server can answer and checks that it degrades as it should. [`soak`] sends
 //!   everything for hours, while engines fail, processes are killed and the disk is full.
 //! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who
@@ -30,6 +30,7 @@ mod fake_server;
 mod grid;
 mod hot;
 mod http;
+mod kit;
 mod ladder;
 mod latency;
 mod load;
@@ -70,6 +71,8 @@ enum Command {
     Load(load::LoadArgs),
     /// Time of one model step against the rows in it.
     Steps(steps::StepsArgs),
+    /// Each engine of a machine, most of all of its GPU: steps, copies, the start, ten suggestions, people who type.
+    Kit(kit::KitArgs),
     /// foretype's engine beside those of others: the same prompts, greedily, in turns.
     Peers(Box<peers::PeersArgs>),
     /// The paper case's workload on whole servers: foretype's and others'.
@@ -94,6 +97,7 @@ fn main() -> anyhow::Result<()> {
     match command {
         Command::Checkpoint(args) => args.run(),
         Command::Steps(args) => args.run(),
+        Command::Kit(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Peers(args) => args.run(),
         Command::Paper(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Grid(args) => runtime.block_on(until_interrupted(args.run())),

@@ -1,4 +1,4 @@
-//! `steps`: the time of one model step against the rows in it, without a server.
+//! `steps`: the time of one model step against the rows in it and the positions behind them, without a server.
 //!
 //! Numbers of rows take turns, so that a machine that gets slower slows all of them; the median of the rounds counts.
 
@@ -12,7 +12,7 @@ use clap::Args;
 use completion::text::TokenId;
 use foretype::cli::gpu::GpuArgs;
 use foretype::models::folder::ModelFolder;
-use scheduler::backend::{Backend, Batch, Outputs, Selected};
+use scheduler::backend::{Backend, Batch, KvCopy, Lane, Outputs, Page, Selected};
 use serde::Serialize;
 
 use crate::model::{Model, Name, Setting};
@@ -31,8 +31,8 @@ pub struct StepsArgs {
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,10,16,24,32,48,64")]
     rows: Vec<usize>,
     /// Positions that a row has behind it.
-    #[arg(long, default_value_t = 10)]
-    past: usize,
+    #[arg(long, value_delimiter = ',', default_value = "10")]
+    past: Vec<usize>,
     /// Rounds, of which the median counts.
     #[arg(long, default_value_t = 21)]
     rounds: usize,
@@ -46,16 +46,44 @@ pub struct StepsArgs {
     engine: GpuArgs,
 }
 
-/// One number of rows.
+/// One number of rows behind one number of positions.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     model: Name,
+    past: usize,
     rows: usize,
     median_ms: f64,
     fastest_ms: f64,
+    with_copies_ms: f64,
     /// The median, divided by that of one row.
     times_one: f64,
     per_row_ms: f64,
+}
+
+/// Which steps are timed.
+#[derive(Clone, Debug)]
+pub struct Steps<'a> {
+    /// Rows of a step.
+    pub rows: &'a [usize],
+    /// Positions behind each row.
+    pub past: &'a [usize],
+    /// Rounds, of which the median counts.
+    pub rounds: usize,
+}
+
+/// Times of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Rows of the step.
+    pub rows: usize,
+    /// Positions behind each of them.
+    pub past: usize,
+    /// The median of the rounds.
+    pub median_ms: f64,
+    /// The fastest round.
+    pub fastest_ms: f64,
+    /// The median of a step before which all its rows' positions are copied from pages.
+    pub with_copies_ms: f64,
 }
 
 impl StepsArgs {
@@ -66,60 +94,104 @@ impl StepsArgs {
             rows.extend(self.measure(name)?);
         }
         let folder = &self.setting.results;
-        let title = format!("Time of one model step, one new token a row behind {} positions", self.past);
+        let title = "Time of one model step, one new token a row";
         Report::new(title, &rows).write(folder, "load-steps", &table(&rows))?;
         report::write_csv(folder, "load-steps", &rows)?;
         for &name in &self.models {
-            let of_model = rows.iter().filter(|row| row.model == name);
-            let points = of_model.map(|row| (row.rows as f64, row.median_ms)).collect();
+            let line = |&past: &usize| {
+                let wanted = |row: &&Row| row.model == name && row.past == past;
+                let points = rows.iter().filter(wanted).map(|row| (row.rows as f64, row.median_ms));
+                Line { name: format!("behind {past} positions"), points: points.collect() }
+            };
+            let lines: Vec<_> = self.past.iter().map(line).collect();
             let caption = format!("Time of one model step, {}", name.text());
             let path = report::file(folder, &format!("load-steps-{}", name.text()), "svg");
-            let line = Line { name: "median".into(), points };
-            plot::lines(&path, &Words { caption: &caption, x: "rows", y: "milliseconds" }, &[line])?;
+            plot::lines(&path, &Words { caption: &caption, x: "rows", y: "milliseconds" }, &lines)?;
         }
         Ok(())
     }
 
     fn measure(&self, name: Name) -> Result<Vec<Row>> {
         let model = Model::open(name, &self.setting)?;
-        let lanes = self.rows.iter().copied().max().unwrap_or(1);
+        let steps = Steps { rows: &self.rows, past: &self.past, rounds: self.rounds };
+        let onnxruntime = steps.options(self.onnxruntime.clone(), self.threads);
+        let times = steps.time(&model, &self.engine, &self.setting, onnxruntime)?;
+        let one = |past| times.iter().find(|times| times.rows == 1 && times.past == past);
+        let row = |times: &Times| Row {
+            model: name,
+            past: times.past,
+            rows: times.rows,
+            median_ms: times.median_ms,
+            fastest_ms: times.fastest_ms,
+            with_copies_ms: times.with_copies_ms,
+            times_one: one(times.past).map_or(f64::NAN, |one| times.median_ms / one.median_ms),
+            per_row_ms: times.median_ms / times.rows as f64,
+        };
+        Ok(times.iter().map(row).collect())
+    }
+}
+
+impl Steps<'_> {
+    /// Options of an engine that has room for the steps and for the pages of one row.
+    pub fn options(&self, library: Option<PathBuf>, threads: Option<usize>) -> Options {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let onnxruntime = Options {
-            library: self.onnxruntime.clone(),
-            threads: self.threads.unwrap_or(cores),
+        Options {
+            library,
+            threads: threads.unwrap_or(cores),
             spin: false,
             cpu_level: CpuLevel::detect(),
-            lanes,
-            chunk: self.past.max(1),
+            lanes: self.rows.iter().copied().max().unwrap_or(1),
+            chunk: self.past.iter().copied().max().unwrap_or(1).max(1),
             pool_bytes: 0,
-        };
+        }
+    }
+
+    /// Loads a model's engine and times its steps.
+    pub fn time(&self, model: &Model, engine: &GpuArgs, setting: &Setting, options: Options) -> Result<Vec<Times>> {
         let source = ModelFolder::Bundle(model.bundle.clone());
-        let engine = self.engine.choose(&source, &self.setting.cache, |_| onnxruntime).map_err(anyhow::Error::msg)?;
-        let mut backend = options::load(&model.bundle, &model.manifest, &engine.backend).map_err(anyhow::Error::msg)?;
-        forward(&mut *backend, lanes, 0, self.past)?;
-        let mut times_ms = vec![Vec::new(); self.rows.len()];
+        let engine = engine.choose(&source, &setting.cache, |_| options).map_err(anyhow::Error::msg)?;
+        let mut backend =
+            options::load(&model.bundle, &model.manifest, &engine.backend).map_err(anyhow::Error::msg)?;
+        let mut all = Vec::new();
+        for &past in self.past {
+            all.extend(self.behind(&mut *backend, past)?);
+        }
+        Ok(all)
+    }
+
+    fn behind(&self, backend: &mut dyn Backend, past: usize) -> Result<Vec<Times>> {
+        let lanes = self.rows.iter().copied().max().unwrap_or(1);
+        forward(backend, lanes, 0, past)?;
+        let store = |position| KvCopy::Store { lane: Lane(0), position, page: Page(position) };
+        backend.copy_kv(&(0..past).map(store).collect::<Vec<_>>())?;
+        let mut times_ms = vec![[Vec::new(), Vec::new()]; self.rows.len()];
         // The first round makes bindings and is not counted.
         for round in 0..=self.rounds {
-            for (times_ms, &rows) in times_ms.iter_mut().zip(&self.rows) {
-                let started = Instant::now();
-                forward(&mut *backend, rows, self.past, 1)?;
-                if round > 0 {
-                    times_ms.push(started.elapsed().as_secs_f64() * 1000.0);
+            for (times_ms, &rows) in times_ms.iter_mut().zip(self.rows) {
+                for (times_ms, loads) in times_ms.iter_mut().zip([0, rows]) {
+                    let path = |lane| {
+                        (0..past).map(move |position| KvCopy::Load { page: Page(position), lane: Lane(lane), position })
+                    };
+                    let copies: Vec<_> = (0..loads).flat_map(path).collect();
+                    let started = Instant::now();
+                    backend.copy_kv(&copies)?;
+                    forward(backend, rows, past, 1)?;
+                    if round > 0 {
+                        times_ms.push(started.elapsed().as_secs_f64() * 1000.0);
+                    }
                 }
             }
         }
-        times_ms.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
+        times_ms.iter_mut().flatten().for_each(|times| times.sort_by(f64::total_cmp));
         let median = |times: &[f64]| times.get(times.len() / 2).copied().unwrap_or(f64::NAN);
-        let one = self.rows.iter().position(|&rows| rows == 1).map_or(f64::NAN, |at| median(&times_ms[at]));
-        let row = |(&rows, times): (&usize, &Vec<f64>)| Row {
-            model: name,
+        let times = |(&rows, [alone, with_copies]): (&usize, &[Vec<f64>; 2])| Times {
             rows,
-            median_ms: median(times),
-            fastest_ms: times.first().copied().unwrap_or(f64::NAN),
-            times_one: median(times) / one,
-            per_row_ms: median(times) / rows as f64,
+            past,
+            median_ms: median(alone),
+            fastest_ms: alone.first().copied().unwrap_or(f64::NAN),
+            with_copies_ms: median(with_copies),
         };
-        Ok(self.rows.iter().zip(&times_ms).map(row).collect())
+        Ok(self.rows.iter().zip(&times_ms).map(times).collect())
     }
 }
 
@@ -140,9 +212,11 @@ fn table(rows: &[Row]) -> String {
         rows,
         &[
             ("model", |row| row.model.text().to_owned()),
+            ("past", |row| row.past.to_string()),
             ("rows", |row| row.rows.to_string()),
             ("median ms", |row| decimals(row.median_ms, 2)),
             ("fastest ms", |row| decimals(row.fastest_ms, 2)),
+            ("with copies ms", |row| decimals(row.with_copies_ms, 2)),
             ("x one row", |row| decimals(row.times_one, 2)),
             ("ms per row", |row| decimals(row.per_row_ms, 3)),
         ],

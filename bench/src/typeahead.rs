@@ -11,13 +11,11 @@
 mod replay;
 mod table;
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::{Connection, Invocation, Outcome, Pool};
@@ -27,10 +25,9 @@ use crate::model::{Model, Name, Setting};
 use crate::paper::{own_model, wanted};
 use crate::peers::PeerSetting;
 use crate::peers::worker::{Installed, Peer};
-use crate::people::{Keystroke, MOST_SUPERSEDED, PRECISION, schedule};
+use crate::people::{self, Keystroke, MOST_SUPERSEDED, PRECISION, Trial, Wanted, schedule};
 use crate::report::{self, Report, percent};
 use crate::server::Program;
-use crate::tally::{SUPERSEDED, Tally};
 use crate::workload::{Queries, Texts};
 use crate::wrapper::Service;
 use replay::{Followed, Key};
@@ -41,8 +38,6 @@ const PAUSE: Duration = Duration::from_millis(160);
 const SECONDS_PER_TEXT: f64 = 2.0;
 /// Seconds in which people start, before those that count.
 const WARMUP: Duration = Duration::from_secs(2);
-/// Answers that come later than this after the last key are not waited for.
-const DRAIN: Duration = Duration::from_secs(20);
 /// What turns foretype's memory off: no page more than one text needs, no distributions kept, nothing prepared while
 /// idle.
 const WITHOUT_CACHE: &str = "--kv-pool-mib 0 --prefix-cache-mib 0 --no-lookahead";
@@ -143,23 +138,6 @@ struct Sustained {
     next_p99_ms: Option<f64>,
 }
 
-/// What became of the keys of a number of people.
-#[derive(Clone, Copy, Debug)]
-struct Trial {
-    p99_ms: f64,
-    superseded_share: f64,
-    /// With fewer suggestions than were asked for.
-    fewer_share: f64,
-}
-
-/// What the keys' tasks write into.
-#[derive(Default)]
-struct Seen {
-    latencies: Latencies,
-    tally: Tally,
-    fewer: u64,
-}
-
 /// What is run behind the address.
 enum Kind<'a> {
     Foretype(&'a str),
@@ -245,7 +223,9 @@ impl TypeaheadArgs {
                 self.follow(model, texts, people * each).await?;
             }
             let keystrokes = self.keystrokes(people, typists, texts)?;
-            let trial = self.trial(&self.start(model, kind).await?, keystrokes).await?;
+            let service = self.start(model, kind).await?;
+            let wanted = Wanted { suggestions: self.suggestions, from: WARMUP };
+            let trial = people::trial(service.address, keystrokes, wanted, |typed| self.invocation(typed)).await;
             let Trial { p99_ms, superseded_share, fewer_share } = trial;
             println!(
                 "  {people} people, {typists:?}: p99 {p99_ms:.1} ms, superseded {}, fewer suggestions {}",
@@ -332,36 +312,6 @@ impl TypeaheadArgs {
         })
     }
 
-    /// People's keys. What is refused, lost or not answered in the end counts as later than any bound.
-    async fn trial(&self, service: &Service, keystrokes: Vec<Keystroke>) -> Result<Trial> {
-        let due_in_all = keystrokes.iter().filter(|key| key.due >= WARMUP).count() as u64;
-        let (pool, seen) = (Arc::new(Pool::new(service.address)), Arc::new(Mutex::new(Seen::default())));
-        let (mut tasks, started, wanted) = (JoinSet::new(), Instant::now(), self.suggestions);
-        for key in keystrokes {
-            tokio::time::sleep_until(started + key.due).await;
-            let invocation =
-                Invocation { session: Some(format!("person-{}", key.person)), ..self.invocation(&key.text) };
-            let (pool, seen) = (Arc::clone(&pool), Arc::clone(&seen));
-            tasks.spawn(async move {
-                let outcome = pool.complete(&invocation).await;
-                if key.due >= WARMUP {
-                    let latency = (started + key.due).elapsed();
-                    seen.lock().unwrap_or_else(PoisonError::into_inner).add(latency, &outcome, wanted);
-                }
-            });
-        }
-        drop(tokio::time::timeout(DRAIN, async { while tasks.join_next().await.is_some() {} }).await);
-        tasks.shutdown().await;
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        (seen.latencies.len()..due_in_all).for_each(|_| seen.latencies.record_failure());
-        let share = |count: u64| count as f64 / due_in_all.max(1) as f64;
-        Ok(Trial {
-            p99_ms: seen.latencies.percentile_ms(99.0),
-            superseded_share: share(seen.tally.count(SUPERSEDED)),
-            fewer_share: share(seen.fewer),
-        })
-    }
-
     fn write(&self, rows: &[Row]) -> Result<()> {
         let title = format!(
             "Type-ahead, {}: {} suggestions of up to {} new tokens for each key; people sustained at p99 <= {} ms",
@@ -373,36 +323,5 @@ impl TypeaheadArgs {
         let name = format!("{NAME}-{}", self.model.text());
         Report::new(title, rows).write(&self.setting.results, &name, &table::table(rows))?;
         report::write_csv(&self.setting.results, &name, rows)
-    }
-}
-
-impl Seen {
-    /// Adds a key that is over, of which `wanted` suggestions were asked.
-    fn add(&mut self, latency: Duration, outcome: &Outcome, wanted: usize) {
-        self.tally.add(outcome);
-        match outcome {
-            Outcome::Answered(answer) => {
-                self.latencies.record(latency);
-                self.fewer += u64::from(answer.suggestions.len() < wanted);
-            }
-            Outcome::Status(_) | Outcome::Lost(_) => self.latencies.record_failure(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::client::{Answer, Suggestion};
-
-    #[test]
-    fn answers_that_are_short_of_suggestions_are_counted() {
-        let mut seen = Seen::default();
-        let answer = |count| Answer { suggestions: vec![Suggestion::default(); count], ..Answer::default() };
-        for outcome in [Outcome::Answered(answer(10)), Outcome::Answered(answer(9)), Outcome::Status(429)] {
-            seen.add(Duration::from_millis(1), &outcome, 10);
-        }
-        assert_eq!((seen.latencies.len(), seen.fewer), (3, 1));
-        assert!(seen.latencies.percentile_ms(99.0) > 100_000.0, "a refusal is later than any bound");
     }
 }

@@ -73,15 +73,19 @@ started=$SECONDS
 say "building; the first time takes minutes"
 build --target cpu --tag foretype:test
 build --target cpu --build-arg MODEL=models/demo --tag foretype:baked
-# All of the gpu target but NVIDIA's part: its bases are stand-ins, and zlib stands in for TensorRT.
-build --target gpu --build-arg "GPU_RUNTIME_IMAGE=$runtime" --build-arg "TENSORRT_IMAGE=$runtime" --build-arg TENSORRT_PACKAGES= \
-    --build-arg 'TENSORRT_LIBRARIES=/usr/lib/x86_64-linux-gnu/libz.so*' --tag foretype:gpu-standin
+# The gpu target on a base whose package repository has stand-ins for NVIDIA's packages.
+"$here/standin_nvidia.sh" "$runtime"
+gpu_bases=(--build-arg GPU_RUNTIME_IMAGE=foretype-standin-nvidia)
+build --target gpu "${gpu_bases[@]}" --build-arg ACCEPT_NVIDIA_LICENCES=yes --tag foretype:gpu-standin
 say "built in $((SECONDS - started)) s"
 
 # ---- the binary whose local-endpoint stands in front of the containers; `make test` has built the same
 tools/setup.sh "$CARGO_TARGET_DIR/checked"
 PATH=$PATH:$HOME/.cargo/bin cargo build --profile checked --locked --features foretype/tensorrt
 export FORETYPE_BINARY=$CARGO_TARGET_DIR/checked/foretype
+say "packing the kit for machines with a GPU"
+tools/gpu_kit.sh "$CARGO_TARGET_DIR" checked >"$target/kit.log" 2>&1 || { tail -50 "$target/kit.log" >&2; exit 1; }
+export FORETYPE_GPU_KIT=$CARGO_TARGET_DIR/gpu-kit FORETYPE_RUNTIME_IMAGE=$runtime
 
 # ---- the tests
 venv=$target/venv
@@ -91,7 +95,7 @@ requirements_venv "$venv" "$here/requirements.txt"
 shellcheck --external-sources build_and_push.sh nginx/serve tests/container/*.sh
 "$venv/bin/hadolint" Dockerfile
 export FORETYPE_IMAGE=foretype:test PYTHONDONTWRITEBYTECODE=1
-FORETYPE_BUILD_ARGS=$(printf '{"RUST_IMAGE": "%s", "CPU_RUNTIME_IMAGE": "%s"}' "$rust" "$runtime")
+FORETYPE_BUILD_ARGS=$(printf '{"RUST_IMAGE": "%s", "CPU_RUNTIME_IMAGE": "%s", "GPU_RUNTIME_IMAGE": "foretype-standin-nvidia"}' "$rust" "$runtime")
 export FORETYPE_BUILD_ARGS
 cd "$here"
 # Most side by side, because they wait more than they work; then those that measure.

@@ -300,16 +300,3 @@ def test_a_model_can_be_built_into_the_image(monkeypatch):
     with Container(model=None) as container:
         container.healthy()
         assert container.invoke(QUERY).status == 200
-
-
-def test_the_gpu_image_serves_on_a_stand_in_base(monkeypatch):
-    """On the CPU: there is no NVIDIA in it."""
-    monkeypatch.setattr("conftest.IMAGE", "foretype:gpu-standin")
-    with Container() as container:
-        container.healthy()
-        assert container.invoke(QUERY).status == 200
-        # Each library once: its other name is a link.
-        names = container.execute("cd /opt/tensorrt && for f in libz.so*; do [ -L $f ] && echo link || echo file; done").stdout.split()
-        assert sorted(names) == ["file", "link"]
-        assert "/opt/tensorrt/libz.so.1" in container.execute("ldconfig -p || /sbin/ldconfig -p").stdout
-        assert container.execute("echo ${LD_LIBRARY_PATH-unset}").stdout == "unset\n"

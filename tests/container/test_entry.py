@@ -34,18 +34,3 @@ def test_many_models_share_the_memory_that_there_is():
     with Container(model=None, env={"SAGEMAKER_MULTI_MODEL": "true"}, options=["--memory", "2g"]) as container:
         container.healthy()
         assert "models may take 1638 MiB together" in container.logs()
-
-
-def test_a_machine_with_a_gpu_serves_on_it_or_says_why_not(monkeypatch, tmp_path):
-    """Stand-ins for NVIDIA's device and library: enough to choose, and too little to serve."""
-    monkeypatch.setattr("conftest.IMAGE", "foretype:gpu-standin")
-    library = tmp_path / "libnvinfer.so.11"
-    library.write_text("")
-    library.chmod(0o644)
-    tmp_path.chmod(0o755)
-    stands = ["--volume", "/dev/null:/dev/nvidiactl", "--volume", f"{library}:/opt/tensorrt/libnvinfer.so.11:ro"]
-    with Container(model=DEMO, options=stands) as container:
-        assert container.wait_listening().status == 503
-        assert "the engine is TensorRT" in container.logs()
-    with Container(model=DEMO, options=stands, env={"FORETYPE_BACKEND": "auto"}) as container:
-        container.healthy()

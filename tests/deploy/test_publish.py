@@ -199,9 +199,13 @@ def test_a_dry_run_needs_nothing(machine, tmp_path):
         """What an earlier push from this checkout has left may stay."""
         return (ROOT / "sbom.cdx.json").stat().st_mtime_ns if (ROOT / "sbom.cdx.json").exists() else None
 
+    def push(*options):
+        words = [ROOT / "build_and_push.sh", "x", "--dry-run", "--target", "gpu", *options]
+        return subprocess.run(words, capture_output=True, text=True, env={"PATH": str(bare)})
+
     before = bill()
-    found = subprocess.run(
-        [ROOT / "build_and_push.sh", "x", "--dry-run", "--target", "gpu"], capture_output=True, text=True, env={"PATH": str(bare)}
-    )
+    refused = push()
+    assert refused.returncode == 1 and "accept them with --build-arg ACCEPT_NVIDIA_LICENCES=yes" in refused.stderr
+    found = push("--build-arg", "ACCEPT_NVIDIA_LICENCES=yes")
     assert found.returncode == 0, found.stderr
     assert "--target gpu" in found.stderr and "-gpu" in found.stdout and bill() == before

@@ -1,20 +1,26 @@
-//! On a real GPU, with a real engine: the same answers as ONNX Runtime on the CPU. `make gpu-test` says which engine,
-//! in FORETYPE_GPU_BACKEND; without it there is nothing to do, and that is said.
+//! On a real GPU, with a real engine: the same answers as ONNX Runtime on the CPU. `make gpu-test` and the kit say which
+//! engine, in FORETYPE_GPU_BACKEND; without it there is nothing to do, and that is said. `cpu` tries the tests themselves.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ::tensorrt::Flavour;
+use backends::cuda::{CudaError, DeviceMemory, Driver, Extent, Pinned, Region};
 use backends::onnxruntime::cuda::CudaOptions;
 use backends::options::{self, BackendOptions};
 use backends::{onnxruntime, tensorrt};
 use bundle::Manifest;
 use completion::text::TokenId;
+use rand::Rng;
 use scheduler::backend::{Backend, Batch, Outputs, Selected, SourceSlot};
+use scheduler::scheduler::Scheduler;
 
 use crate::encoder_decoder::{GOLDENS, folder, read};
 use crate::goldens::{max_difference, read_expected};
+use crate::replay::{Replayed, replay};
 use crate::support::{all_logits, backend_options, logits_of, repository};
 use crate::tensorrt::bundle;
+use crate::tensorrt_steps::Crowd;
 
 /// Both sides compute in f16, in another order: twice the largest error that was measured against f64, 6e-3 (goldens'
 /// logits are about ten times as large as those that were measured).
@@ -35,6 +41,10 @@ fn engine(bundle: &Path, graphs: bool) -> Option<BackendOptions> {
             let library = std::env::var_os("FORETYPE_ONNXRUNTIME_GPU").map(PathBuf::from);
             let cuda = CudaOptions { graphs, ..CudaOptions::default() };
             return Some(BackendOptions::OnnxRuntimeCuda(onnxruntime::Options { library, ..onnxruntime }, cuda));
+        }
+        "cpu" => {
+            let library = std::env::var_os("FORETYPE_ONNXRUNTIME_GPU").map(PathBuf::from);
+            return Some(BackendOptions::OnnxRuntime(onnxruntime::Options { library, ..onnxruntime }));
         }
         other => other.parse::<Flavour>().unwrap(),
     };
@@ -66,7 +76,7 @@ fn goldens_and_the_demo_have_the_logits_of_the_cpu() {
     {
         let (_folder, bundle, manifest) = bundle(checkpoint);
         let Some(options) = engine(&bundle, true) else { return };
-        if manifest.model.hidden < 32 {
+        if manifest.model.hidden < 32 && matches!(options, BackendOptions::TensorRt(_)) {
             require::absent(&format!("{checkpoint} on a GPU"), "TensorRT-RTX can't build hidden sizes below 32");
             continue;
         }
@@ -137,5 +147,81 @@ fn replayed_graphs_equal_runs_one_by_one() {
     for (step, (a, b)) in replayed.iter().zip(&run(false).unwrap()).enumerate() {
         assert_eq!(a.top_ids, b.top_ids, "step {step}");
         assert!(max_difference(&a.top_logits, &b.top_logits) <= 1e-3, "step {step}");
+    }
+}
+
+/// Ragged steps, and forks that copy keys and values through pages, on both sides.
+#[test]
+fn random_steps_and_copies_have_the_logits_of_the_cpu() {
+    let (_folder, bundle, manifest) = bundle("models/demo");
+    let Some(options) = engine(&bundle, true) else { return };
+    let mut reference = on_cpu(&bundle, &manifest);
+    let mut backend = options::load(&bundle, &manifest, &options).unwrap();
+    let limits = backend.limits().clone();
+    let mut crowd = Crowd::new(7, limits.lanes);
+    let (mut found, mut expected, mut worst, mut copied) = (Outputs::default(), Outputs::default(), 0f32, 0);
+    for _ in 0..require::cases(2_000) {
+        if crowd.rng.random_bool(0.2) {
+            let copies = crowd.fork(&limits);
+            copied += copies.len();
+            backend.copy_kv(&copies).unwrap();
+            reference.copy_kv(&copies).unwrap();
+            continue;
+        }
+        let batch = crowd.batch(&limits);
+        backend.forward(&batch, &mut found).unwrap();
+        reference.forward(&batch, &mut expected).unwrap();
+        for (found, expected) in [
+            (&found.top_logits, &expected.top_logits),
+            (&found.logsumexp, &expected.logsumexp),
+            (&found.logits, &expected.logits),
+        ] {
+            worst = worst.max(max_difference(found, expected));
+        }
+    }
+    println!("on_gpu: random steps and {copied} copies: largest difference {worst:.1e}");
+    assert!(worst <= TOLERANCE && copied > 1_000, "{worst}, {copied} copies");
+}
+
+#[test]
+fn keystrokes_have_the_suggestions_of_the_cpu() {
+    let (_folder, bundle, manifest) = bundle("models/demo");
+    let Some(options) = engine(&bundle, true) else { return };
+    let keystrokes = require::cases(2_000);
+    let text = Arc::new(foretype::engine::read_text(&bundle, &manifest).unwrap());
+    let backend = options::load(&bundle, &manifest, &options).unwrap();
+    let (limits, tree_bytes) = (backend.limits().clone(), 8 << 20);
+    let bound = limits.pages * limits.page_bytes + tree_bytes;
+    let cold = Scheduler::new(on_cpu(&bundle, &manifest), tree_bytes);
+    let Replayed { equal, .. } =
+        replay(&text, (Scheduler::new(backend, tree_bytes), cold), limits.context, bound, keystrokes);
+    println!("on_gpu: {equal} of {keystrokes} keystrokes have the list of the CPU, in its order");
+    // Suggestions of nearly equal probability may change places, as both sides round in f16.
+    assert!(10 * equal >= 9 * keystrokes, "{equal} of {keystrokes}");
+}
+
+#[test]
+fn pinned_memory_reaches_the_device_and_comes_back_through_a_captured_copy() {
+    if !std::env::var("FORETYPE_GPU_BACKEND").is_ok_and(|backend| backend != "cpu") {
+        require::absent("pinned memory of a GPU", "FORETYPE_GPU_BACKEND names no engine on one");
+        return;
+    }
+    const ELEMENTS: usize = 1 << 20;
+    let stream = Driver::load(None).unwrap().open(0).unwrap().stream().unwrap();
+    let memory = || DeviceMemory::new(&stream, 8 * ELEMENTS).unwrap();
+    let (from, to, mut staged) = (memory(), memory(), Pinned::<i64>::new(&stream, ELEMENTS).unwrap());
+    let rows = Region { offset: 0, pitch: 8 << 10, rows: ELEMENTS >> 10 };
+    let all = Extent { width: 8 << 10, height: ELEMENTS >> 10, depth: 1 };
+    let mut graph = stream.capture::<CudaError>(|| stream.copy((&to, rows), (&from, rows), all)).unwrap();
+    for round in 0..20 {
+        staged.as_mut_slice().iter_mut().enumerate().for_each(|(i, x)| *x = round * i as i64);
+        stream.upload(&from, &mut staged, ELEMENTS).unwrap();
+        // SAFETY: both memories live until the stream is synchronised below.
+        unsafe { graph.launch() }.unwrap();
+        stream.synchronize().unwrap();
+        staged.as_mut_slice().fill(-1);
+        stream.download(&mut staged, 0, (&to, 0), ELEMENTS).unwrap();
+        stream.synchronize().unwrap();
+        assert!(staged.as_slice().iter().enumerate().all(|(i, x)| *x == round * i as i64), "round {round}");
     }
 }

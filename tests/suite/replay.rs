@@ -102,15 +102,23 @@ fn compare(warm: &Completions, cold: &Completions) -> (bool, bool) {
     (false, explained && warm.suggestions.len() == cold.suggestions.len())
 }
 
-/// Types `keystrokes` characters at a scheduler that remembers and at one that forgets; returns how many answers were
-/// equal.
+/// What became of a replay's keystrokes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Replayed {
+    /// Answers that were equal.
+    pub equal: usize,
+    /// Answers that were equal, or differ in suggestions that are nearer to each other than [`TIE`] only.
+    pub explained: usize,
+}
+
+/// Types `keystrokes` characters at a scheduler that remembers and at one that forgets.
 pub fn replay(
     text: &Arc<Text>,
     (mut warm, mut cold): (Scheduler, Scheduler),
     context: usize,
     bound: usize,
     keystrokes: usize,
-) -> usize {
+) -> Replayed {
     let queries: Arc<Vec<String>> = Arc::new(
         std::fs::read_to_string(repository("models/demo/queries/heldout_unseen.txt"))
             .unwrap()
@@ -120,7 +128,7 @@ pub fn replay(
     );
     let mut rng = StdRng::seed_from_u64(11);
     let mut typists: Vec<Typist> = (0..USERS).map(|_| Typist::new(&queries, &mut rng)).collect();
-    let mut equal = 0;
+    let mut replayed = Replayed::default();
     for _ in 0..keystrokes / USERS {
         let typed: Vec<String> = typists.iter_mut().map(|typist| typist.next(&mut rng)).collect();
         let answers = run(&mut warm, typed.iter().map(|typed| search(text, typed, context)).collect());
@@ -134,11 +142,14 @@ pub fn replay(
                 assert_eq!(is_exact, suggestion.meaning.edits == 0, "{typed:?} {suggestion:?}");
             }
             let (same, explained) = compare(&answer, &reference);
-            assert!(explained, "{typed:?}\n{answer:#?}\n{reference:#?}");
-            equal += usize::from(same);
+            if !explained {
+                println!("replay: {typed:?}\n{answer:#?}\n{reference:#?}");
+            }
+            replayed.equal += usize::from(same);
+            replayed.explained += usize::from(explained);
         }
     }
-    equal
+    replayed
 }
 
 #[test]
@@ -158,8 +169,8 @@ fn answers_from_memory_equal_cold_ones_on_the_fake_engine() {
         source: None,
     };
     let scheduler = || Scheduler::new(Box::new(FakeBackend::hashed(limits.clone(), 1, 5.0)), tree_bytes);
-    let equal = replay(&text, (scheduler(), scheduler()), context, pages * 64 + tree_bytes, keystrokes);
-    assert_eq!(equal, keystrokes);
+    let replayed = replay(&text, (scheduler(), scheduler()), context, pages * 64 + tree_bytes, keystrokes);
+    assert_eq!(replayed.equal, keystrokes);
 }
 
 #[test]
@@ -172,7 +183,8 @@ fn answers_from_memory_equal_cold_ones_on_onnxruntime() {
     let limits = backend().limits().clone();
     let bound = limits.pages * limits.page_bytes + tree_bytes;
     let (warm, cold) = (Scheduler::new(backend(), tree_bytes), Scheduler::new(backend(), tree_bytes));
-    let equal = replay(&text, (warm, cold), limits.context, bound, keystrokes);
+    let Replayed { equal, explained } = replay(&text, (warm, cold), limits.context, bound, keystrokes);
+    assert_eq!(explained, keystrokes);
     println!("replay: {equal} of {keystrokes} answers equal a cold run's, the others but for ties within {TIE}");
     assert!(equal * 1000 >= keystrokes * 999, "{equal} of {keystrokes}");
 }

@@ -1,23 +1,31 @@
 //! What steps cost on the backend `tensorrt` once it is prepared, on the simulator: replays of graphs, few copies,
 //! nothing new. And what preparing takes.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use backends::cuda::Driver;
+use backends::options::BackendOptions;
 use backends::tensorrt::{Options, load};
+use bundle::Manifest;
 use completion::text::TokenId;
+use foretype::engine::{Engine, EngineOptions};
+use foretype::metrics::Metrics;
+use foretype::models::RegistryLimits;
 use rand::{Rng, SeedableRng};
 use scheduler::backend::{Batch, KvCopy, Lane, Outputs, Page, Selected};
 use scheduler::scheduler::Scheduler;
 use tensorrt::Flavour;
 
-use crate::replay::replay;
+use crate::http_client::RegistryServer;
+use crate::replay::{Replayed, replay};
 use crate::simulator::Simulator;
+use crate::support::{backend_options, request_options};
 use crate::tensorrt::{assert_same, backend, bundle, decode, options, reference, shapes};
 
 /// Sequences in lanes and pages, and random things done to them, the same on two backends.
-struct Crowd {
-    rng: rand_chacha::ChaCha8Rng,
+pub struct Crowd {
+    pub rng: rand_chacha::ChaCha8Rng,
     /// Valid positions of each lane.
     lanes: Vec<usize>,
     /// How many pages, from the first, hold something.
@@ -25,7 +33,11 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn batch(&mut self, limits: &scheduler::backend::Limits) -> Batch {
+    pub fn new(seed: u64, lanes: usize) -> Self {
+        Self { rng: rand_chacha::ChaCha8Rng::seed_from_u64(seed), lanes: vec![0; lanes], pages: 0 }
+    }
+
+    pub fn batch(&mut self, limits: &scheduler::backend::Limits) -> Batch {
         let mut batch = Batch::default();
         let rows = self.rng.random_range(1..=limits.lanes);
         // Mostly decoding; sometimes prompts of several lengths.
@@ -51,7 +63,7 @@ impl Crowd {
     }
 
     /// A fork through pages: the beginning of one lane becomes that of another.
-    fn fork(&mut self, limits: &scheduler::backend::Limits) -> Vec<KvCopy> {
+    pub fn fork(&mut self, limits: &scheduler::backend::Limits) -> Vec<KvCopy> {
         let (from, to) = (self.rng.random_range(0..limits.lanes), self.rng.random_range(0..limits.lanes));
         let length = self.lanes[from].min(limits.pages);
         let mut copies = Vec::new();
@@ -81,7 +93,7 @@ fn random_ragged_steps_break_no_rule_equal_onnx_runtime_and_make_nothing_new() {
     let (simulator, mut backend) = backend(Flavour::Rtx, &bundle, &manifest);
     let limits = backend.limits().clone();
     assert_eq!((&limits.lanes, &limits.context), (&reference.limits().lanes, &reference.limits().context));
-    let mut crowd = Crowd { rng: rand_chacha::ChaCha8Rng::seed_from_u64(5), lanes: vec![0; limits.lanes], pages: 0 };
+    let mut crowd = Crowd::new(5, limits.lanes);
     let (mut found, mut expected) = (Outputs::default(), Outputs::default());
     let before = made(&simulator);
     for step in 0..2_000 {
@@ -198,7 +210,8 @@ fn keystrokes_have_the_answers_of_the_cpu_and_make_nothing_new() {
     ];
     let earlier = counted.map(|call| simulator.stand_in.calls(call));
     let warm = Scheduler::new(backend, tree_bytes);
-    let equal = replay(&text, (warm, cold), limits.context, bound, keystrokes);
+    let Replayed { equal, explained } = replay(&text, (warm, cold), limits.context, bound, keystrokes);
+    assert_eq!(explained, keystrokes);
     let each = |index: usize| {
         (simulator.stand_in.calls(counted[index]) - earlier[index]) as f64 / keystrokes as f64
     };
@@ -214,31 +227,62 @@ fn keystrokes_have_the_answers_of_the_cpu_and_make_nothing_new() {
     assert!(boxes == 0.0 && copies <= 2.0 * uploads, "at most one launch before a step and one behind it");
 }
 
+/// A server whose models are on the simulator, but for those of the folder `/cpu`.
+fn server(bundle: &Path, manifest: &Manifest, on_gpu: Options) -> RegistryServer {
+    let (bundle, manifest) = (bundle.to_owned(), manifest.clone());
+    let load = move |folder: &Path| {
+        let on_gpu = BackendOptions::TensorRt(on_gpu.clone());
+        let backend = if folder.ends_with("cpu") { backend_options().into() } else { on_gpu };
+        let options = EngineOptions { backend, requests: request_options() };
+        Ok(Engine::load(&bundle, &manifest, &options, &Metrics::new())?)
+    };
+    RegistryServer::start(Box::new(load), RegistryLimits { bytes: 1 << 30, models: 4 })
+}
+
 #[test]
-fn every_allocation_that_fails_is_told_and_leaves_nothing() {
+fn every_allocation_that_fails_is_told_leaves_nothing_and_other_models_go_on() {
     let (_folder, bundle, manifest) = bundle("tests/goldens/relu");
     let simulator = Simulator::new(Flavour::Rtx);
     simulator.write_plan(&bundle, &manifest, shapes(&manifest));
-    let options = options(&simulator, &bundle);
-    for (call, least, words) in [
-        ("cuMemAlloc_v2", 5, &["MiB of device memory are needed"][..]),
-        ("cuMemHostAlloc", 3, &["MiB of device memory are needed"]),
-        ("cuModuleLoadData", 1, &["MiB of device memory are needed"]),
+    let server = server(&bundle, &manifest, options(&simulator, &bundle));
+    let load = |name: &str| {
+        let body = serde_json::json!({"model_name": name, "url": format!("/{name}")}).to_string();
+        server.post("/models", &body)
+    };
+    let answer = |name: &str| {
+        let answer = server.post(&format!("/models/{name}/invoke"), r#"{"input": "heat"}"#);
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()["suggestions"].clone()
+    };
+    assert_eq!(load("cpu").status, 200);
+    let expected = answer("cpu");
+    let mut counts = Vec::new();
+    for (call, words) in [
+        ("cuMemAlloc_v2", "MiB of device memory are needed"),
+        ("cuMemHostAlloc", "MiB of device memory are needed"),
+        ("cuModuleLoadData", "MiB of device memory are needed"),
         // Memory that a context takes for itself.
-        ("take", 10, &["out of memory: a context needs"]),
+        ("take", "out of memory: a context needs"),
     ] {
         let mut failed = 0;
         loop {
             simulator.stand_in.fail(call, 2, failed);
-            let Err(error) = load(&bundle, &manifest, &options) else { break };
-            let said = error.to_string();
-            assert!(words.iter().all(|words| said.contains(words)), "{call} {failed}: {said}");
-            assert_eq!((simulator.alive(), simulator.stand_in.alive()), (0, 0), "{call} {failed}");
-            assert_eq!(simulator.stand_in.used(0), 0, "{call} {failed}");
+            let loaded = load("gpu");
+            if loaded.status == 200 {
+                break;
+            }
+            assert!(loaded.text.contains(words), "{call} {failed}: {}", loaded.text);
+            let left = (simulator.alive(), simulator.stand_in.alive(), simulator.stand_in.used(0));
+            assert_eq!(left, (0, 0, 0), "{call} {failed}");
+            assert_eq!(answer("cpu"), expected, "{call} {failed}");
             failed += 1;
         }
-        assert!(failed >= least, "{call} failed {failed} times");
+        counts.push((call, failed));
         simulator.stand_in.recover();
+        assert_eq!(answer("gpu").as_array().map(Vec::len), expected.as_array().map(Vec::len));
+        assert_eq!(server.call("DELETE", "/models/gpu").status, 200);
     }
-    decode(&mut *load(&bundle, &manifest, &options).unwrap()).unwrap();
+    println!("allocations that failed in turn: {counts:?}");
+    let least = [5, 3, 1, 10];
+    assert!(counts.iter().zip(least).all(|((_, failed), least)| *failed >= least), "{counts:?}");
 }

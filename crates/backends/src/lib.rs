@@ -8,7 +8,7 @@
 //! * [`choice`] selects the engine of a server and gives the reason; [`options`] loads it.
 //!
 //! `unsafe` is where memory meets native code: `onnxruntime/raw.rs`, `onnxruntime/operators/context.rs`,
-//! `onnxruntime/cuda.rs`, `cuda` and `tensorrt`.
+//! `onnxruntime/cuda.rs`, `cuda`, `device/kv.rs` and `tensorrt`.
 
 pub mod choice;
 pub mod cuda;

@@ -27,5 +27,5 @@ fi
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
 rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/*
 # The libraries of CUDA are where the system's loader doesn't look by itself.
-echo "/usr/local/cuda-$major.${minor%%.*}/lib64" >/etc/ld.so.conf.d/cuda.conf
+printf '%s\n' "/usr/local/cuda-$major.${minor%%.*}/lib64" "/usr/local/cuda-$major.${minor%%.*}/targets/x86_64-linux/lib" >/etc/ld.so.conf.d/cuda.conf
 ldconfig

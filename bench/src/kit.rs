@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, ValueEnum};
 use foretype::cli::gpu::GpuArgs;
 use serde::Serialize;
@@ -136,7 +136,10 @@ impl KitArgs {
             }
         }
         let title = "What this machine's engines do: checks, and times in milliseconds";
-        Report::new(title, &rows).write(&self.setting.results, "kit", &table(&rows))
+        Report::new(title, &rows).write(&self.setting.results, "kit", &table(&rows))?;
+        let failed = rows.iter().filter(|row| row.outcome.starts_with("failed")).count();
+        ensure!(failed == 0, "{failed} of {} failed", rows.len());
+        Ok(())
     }
 
     /// What was checked before.

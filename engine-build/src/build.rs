@@ -62,7 +62,7 @@ pub struct BuildOptions {
     pub operators: Option<Operators>,
     /// How the graph's matrices are stored. As they are by default.
     pub quantization: Quantization,
-    /// Inputs that share a scale in an f16 graph's quantized matrices, at most: 32, 64 or 128. 64 by default.
+    /// Inputs that share a scale in 4 bits, at most: 32, 64 or 128. 64 by default.
     pub block: u32,
     /// Whether an f16 graph computes attention in f32. It doesn't by default.
     pub f32_attention: bool,

@@ -1,9 +1,12 @@
-//! Weight matrices in 4 or 8 bits, for ONNX's `DequantizeLinear`: blocks of inputs share a scale for each output.
+//! Weight matrices in 4 or 8 bits, for ONNX's `DequantizeLinear`.
 //!
-//! A matrix W `[inputs, outputs]` is stored as `q`, in W's own order, with f16 scales `[inputs / block, outputs]`: W[i,
-//! o] is about `q[i, o] * scale[i / block, o]`. A runtime multiplies in f16, so only the weights lose by it; in 4 bits
-//! each scale is the one of a few with which its block loses least. A matrix is read some blocks at a time, so memory
-//! does not grow with it.
+//! A matrix W `[inputs, outputs]` is stored as `q`, in W's own order, with f16 scales. In 8 bits there is one for each
+//! output; in 4 bits, one for each output and block of inputs: W[i, o] is about `q[i, o] * scale[i / block, o]`, with
+//! the scale of a few with which the block loses least. A runtime multiplies in f16, so only the weights lose by it. A
+//! matrix is read some rows at a time, so memory does not grow with it.
+//!
+//! TensorRT-RTX 1.7.1 dequantizes both in the kernel that multiplies. With blocks in 8 bits, it writes the matrix in
+//! f16 first, and reads it again.
 
 use half::f16;
 
@@ -15,7 +18,7 @@ use crate::packing::{BLOCK_ELEMENTS, Block};
 /// The sizes of blocks that there are, in inputs.
 pub(crate) const BLOCKS: [u32; 3] = [32, 64, 128];
 
-/// Parts of the scale at which nothing is cut off. In 4 bits a smaller scale often loses less.
+/// Parts of the scale at which nothing is cut off: in 4 bits a smaller scale often loses less.
 const SHRUNK: [f32; 8] = [1.0, 0.96, 0.92, 0.88, 0.84, 0.8, 0.76, 0.72];
 
 /// Added to and subtracted from a small number, it leaves the nearest integer, the even one of two.
@@ -36,6 +39,12 @@ impl Bits {
             Self::Eight => (-127.0, 127.0),
         }
     }
+
+    /// The nearest integer that there is.
+    fn nearest(self, value: f32) -> f32 {
+        let (least, most) = self.range();
+        (value.clamp(least, most) + ROUNDING) - ROUNDING
+    }
 }
 
 /// A matrix in few bits.
@@ -43,15 +52,18 @@ impl Bits {
 pub(crate) struct Blocks {
     pub(crate) inputs: u64,
     pub(crate) outputs: u64,
-    /// Inputs that share a scale: a divisor of `inputs`.
+    /// Inputs that share a scale: a divisor of `inputs`, or all of them.
     pub(crate) block: u64,
     pub(crate) bits: Bits,
 }
 
 impl Blocks {
-    /// The largest blocks of at most `block` inputs for a matrix. `None` for one that has to stay as it is: no block
-    /// divides its inputs, or its rows are no whole bytes.
+    /// A matrix in 8 bits, or in 4 with the largest blocks of at most `block` inputs. `None` for one that has to stay as
+    /// it is: no block divides its inputs, or its rows are no whole bytes.
     pub(crate) fn of([inputs, outputs]: [u64; 2], bits: Bits, block: u32) -> Option<Self> {
+        if bits == Bits::Eight {
+            return Some(Self { inputs, outputs, block: inputs, bits });
+        }
         let fits = |size: &u64| *size <= u64::from(block) && inputs.is_multiple_of(*size);
         let block = BLOCKS.map(u64::from).into_iter().rev().find(fits).filter(|_| outputs.is_multiple_of(2))?;
         Some(Self { inputs, outputs, block, bits })
@@ -71,8 +83,13 @@ impl Blocks {
     }
 
     /// The shape of the scales.
-    pub(crate) fn shape_scales(&self) -> [u64; 2] {
-        [self.inputs / self.block, self.outputs]
+    pub(crate) fn shape_scales(&self) -> Vec<u64> {
+        if self.is_whole() { vec![self.outputs] } else { vec![self.inputs / self.block, self.outputs] }
+    }
+
+    /// Whether each output has one scale.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.bits == Bits::Eight
     }
 
     /// Hands the integers to `emit` in order and in pieces. Returns the scales.
@@ -82,32 +99,66 @@ impl Blocks {
         weights: &Weights,
         mut emit: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Vec<f32>, E> {
-        let at_once = (BLOCK_ELEMENTS / self.outputs / self.block).max(1) * self.block;
-        let (mut values, mut scales, mut packed) = (Vec::new(), Vec::new(), Vec::new());
-        for start in (0..self.inputs).step_by(at_once as usize) {
-            let rows = start..self.inputs.min(start + at_once);
-            Block { width: self.outputs, rows, columns: 0..self.outputs }.read(source, weights, &mut values)?;
-            for block in values.chunks((self.block * self.outputs) as usize) {
-                let of_block = self.scales(block);
-                packed.clear();
-                self.quantize(block, &of_block, &mut packed);
-                scales.extend(of_block);
-                emit(&packed)?;
-            }
+        let (mut scales, mut packed) = (Vec::new(), Vec::new());
+        let mut write = |values: &[f32], scales: &[f32]| {
+            packed.clear();
+            self.quantize(values, scales, &mut packed);
+            emit(&packed)
+        };
+        if self.is_whole() {
+            let mut whole = vec![0.0; self.outputs as usize];
+            self.read(source, weights, 1, |rows| {
+                self.widen(&mut whole, rows);
+                Ok::<_, E>(())
+            })?;
+            scales = whole.into_iter().map(nearest_scale).collect();
+            self.read(source, weights, 1, |rows| write(rows, &scales))?;
+        } else {
+            self.read(source, weights, self.block, |rows| {
+                for block in rows.chunks((self.block * self.outputs) as usize) {
+                    let of_block = self.scales(block);
+                    write(block, &of_block)?;
+                    scales.extend(of_block);
+                }
+                Ok::<_, E>(())
+            })?;
         }
         Ok(scales)
     }
 
+    /// Hands the matrix to `take`, a multiple of so many rows at a time.
+    fn read<E: From<WeightsError>>(
+        &self,
+        source: &Source,
+        weights: &Weights,
+        multiple: u64,
+        mut take: impl FnMut(&[f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let at_once = (BLOCK_ELEMENTS / self.outputs / multiple).max(1) * multiple;
+        let mut values = Vec::new();
+        for start in (0..self.inputs).step_by(at_once as usize) {
+            let rows = start..self.inputs.min(start + at_once);
+            Block { width: self.outputs, rows, columns: 0..self.outputs }.read(source, weights, &mut values)?;
+            take(&values)?;
+        }
+        Ok(())
+    }
+
+    /// Raises the outputs' scales to those at which nothing of these rows is cut off.
+    fn widen(&self, scales: &mut [f32], values: &[f32]) {
+        let (least, most) = self.bits.range();
+        for row in values.chunks_exact(scales.len()) {
+            scales.iter_mut().zip(row).for_each(|(scale, value)| *scale = scale.max(value / most).max(value / least));
+        }
+    }
+
     /// The scales of a block `[block, outputs]`, which are f16 numbers.
     fn scales(&self, values: &[f32]) -> Vec<f32> {
-        let (outputs, (least, most)) = (self.outputs as usize, self.bits.range());
+        let outputs = self.outputs as usize;
         let mut whole = vec![0.0_f32; outputs];
-        for row in values.chunks_exact(outputs) {
-            whole.iter_mut().zip(row).for_each(|(scale, value)| *scale = scale.max(value / most).max(value / least));
-        }
-        let candidates = if self.bits == Bits::Four { &SHRUNK[..] } else { &SHRUNK[..1] };
+        self.widen(&mut whole, values);
         let (mut best, mut least_lost) = (Vec::new(), vec![f32::INFINITY; outputs]);
-        for part in candidates {
+        for part in SHRUNK {
             let scales: Vec<f32> = whole.iter().map(|scale| nearest_scale(scale * part)).collect();
             if best.is_empty() {
                 best.clone_from(&scales);
@@ -139,14 +190,6 @@ impl Blocks {
                 }
             }
         }
-    }
-}
-
-impl Bits {
-    /// The nearest integer that there is.
-    fn nearest(self, value: f32) -> f32 {
-        let (least, most) = self.range();
-        (value.clamp(least, most) + ROUNDING) - ROUNDING
     }
 }
 
@@ -187,7 +230,9 @@ mod tests {
         assert_eq!(scales.len() as u64, blocks.shape_scales().iter().product::<u64>());
         let integers: Vec<i8> = match blocks.bits {
             Bits::Eight => packed.iter().map(|byte| byte.cast_signed()).collect(),
-            Bits::Four => packed.iter().flat_map(|byte| [(byte << 4).cast_signed() >> 4, byte.cast_signed() >> 4]).collect(),
+            Bits::Four => {
+                packed.iter().flat_map(|byte| [(byte << 4).cast_signed() >> 4, byte.cast_signed() >> 4]).collect()
+            }
         };
         assert_eq!(integers.len(), values.len());
         let outputs = blocks.outputs as usize;
@@ -210,17 +255,18 @@ mod tests {
             let values = &values[..(blocks.inputs * blocks.outputs) as usize];
             let (read, scales) = unpacked(blocks, values);
             let outputs = blocks.outputs as usize;
+            let rows = blocks.block as usize;
             for (column, scale) in scales.iter().enumerate() {
                 let (block, output) = (column / outputs, column % outputs);
-                let at = |row: usize| (32 * block + row) * outputs + output;
-                let lost: f32 = (0..32).map(|row| (read[at(row)] - values[at(row)]).powi(2)).sum();
+                let at = |row: usize| (rows * block + row) * outputs + output;
+                let lost: f32 = (0..rows).map(|row| (read[at(row)] - values[at(row)]).powi(2)).sum();
                 let (least, most) = bits.range();
-                let largest = (0..32).map(|row| (values[at(row)] / most).max(values[at(row)] / least)).fold(0.0, f32::max);
-                prop_assert!(lost.sqrt() <= 0.51 * largest * 32_f32.sqrt(), "{lost} with {scale}, {largest} is whole");
+                let whole = |row| (values[at(row)] / most).max(values[at(row)] / least);
+                let largest = (0..rows).map(whole).fold(0.0, f32::max);
+                prop_assert!(lost.sqrt() <= 0.51 * largest * (rows as f32).sqrt(), "{lost} with {scale}, {largest}");
                 if eight {
-                    for row in 0..32 {
-                        prop_assert!((read[at(row)] - values[at(row)]).abs() <= 0.57 * scale);
-                    }
+                    // The scale is rounded to f16: up to 127 times its error more.
+                    prop_assert!((0..rows).all(|row| (read[at(row)] - values[at(row)]).abs() <= 0.57 * scale));
                 }
             }
         }
@@ -232,6 +278,8 @@ mod tests {
         assert_eq!([32, 64, 128].map(|most| block(768, 2304, most)), [Some(32), Some(64), Some(128)]);
         assert_eq!([32, 64, 128].map(|most| block(576, 960, most)), [Some(32), Some(64), Some(64)]);
         assert_eq!((block(48, 8, 128), block(64, 9, 128)), (None, None));
+        let whole = Blocks::of([48, 9], Bits::Eight, 32).expect("any matrix");
+        assert_eq!(whole.shape_scales(), [9]);
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub struct BuildArgs {
     /// one it is made from, and refused if it is too different.
     #[arg(long, visible_alias = "precision", env = "FORETYPE_QUANTIZE", value_enum, default_value = "none")]
     quantize: QuantizeChoice,
-    /// Weights that share a scale, at most, in a quantized model for GPUs: 32, 64 or 128.
+    /// Weights that share a scale, at most, in 4 bits: 32, 64 or 128.
     #[arg(long, env = "FORETYPE_BLOCK", value_name = "WEIGHTS", default_value_t = 64)]
     block: u32,
     /// Compute attention in f32 in a model for GPUs.

@@ -57,9 +57,10 @@ for form in "f16, context 128:" "f16, context 1024:--context 1024" "int8, contex
     [[ $flags == --quantize* ]] && flags+=" --force --quality-texts $dir/texts.txt"
     # shellcheck disable=SC2086 # several words
     "$foretype" build "$dir/checkpoint" --out "$dir/bundle" --for gpu $flags >/dev/null
-    targets=("${architectures[@]}" "$all")
-    # TensorRT-RTX multiplies no f32 matrices on SM75.
-    [[ $flags == --f32-attention ]] && targets=("${architectures[@]:1}")
+    targets=("$all")
+    [[ -z $flags ]] && targets=("${architectures[@]}" "$all")
+    # TensorRT-RTX multiplies no f32 matrices on SM75, and has no int4 there.
+    [[ $flags == --f32-attention || $flags == *int4* ]] && targets=("${all#75,}")
     for sm in "${targets[@]}"; do
         plan "GPT-2 124M, $name" "$dir/bundle" "$sm"
         awk -v seconds="$last_cpu" -v limit="$max_cpu_seconds" -v count="$(tr ',' '\n' <<<"$sm" | wc -l)" \
@@ -81,7 +82,7 @@ for checkpoint in models/demo tests/goldens/*/ tests/goldens/t5/*/; do
             [[ $form == f16 ]] || continue
             sm=${all#75,}
         fi
-        [[ $form == int4 ]] && flags=(--quantize int4 --block 32 --force --quality-texts "$dir/texts.txt")
+        [[ $form == int4 ]] && sm=${all#75,} flags=(--quantize int4 --block 32 --force --quality-texts "$dir/texts.txt")
         "$foretype" build "$checkpoint" --out "$dir/golden" --for gpu "${flags[@]}" >/dev/null
         plan "${checkpoint#tests/}, $form" "$dir/golden" "$sm"
     done

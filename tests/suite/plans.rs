@@ -149,13 +149,14 @@ fn a_bundle_is_for_what_was_said_or_for_the_machines_gpu() {
         Manifest::load(&bundle).unwrap().model.dtype
     };
     let (stand_in, none) = (StandIn::new(), folder.path().join("libcuda.so"));
-    for (arguments, with_gpu, without) in [
-        (&[][..], Dtype::F16, Dtype::F32),
+    let cases: [(&[&str], Dtype, Dtype); 5] = [
+        (&[], Dtype::F16, Dtype::F32),
         (&["--for", "cpu"], Dtype::F32, Dtype::F32),
         (&["--for", "gpu"], Dtype::F16, Dtype::F16),
         (&["--dtype", "f32"], Dtype::F32, Dtype::F32),
         (&["--operators", "foretype"], Dtype::F32, Dtype::F32),
-    ] {
+    ];
+    for (arguments, with_gpu, without) in cases {
         assert_eq!(dtype(arguments, &stand_in.cuda), with_gpu, "{arguments:?} with a GPU");
         assert_eq!(dtype(arguments, &none), without, "{arguments:?} without one");
     }

@@ -59,9 +59,9 @@ pub enum Quantization {
     /// In the graph's precision.
     #[default]
     None,
-    /// In 8 bits: with a scale for each output in foretype's operators, for blocks of inputs in ONNX's.
+    /// In 8 bits, with a scale for each output.
     Int8,
-    /// In 4 bits, with a scale for blocks of inputs of each output: in ONNX's operators.
+    /// In 4 bits, with a scale for each output and block of inputs: in ONNX's operators.
     Int4,
 }
 

@@ -201,8 +201,10 @@ impl Graph {
         let (packing, scale, element) = (Some(Packing::Blocks(blocks)), format!("{name}.scale"), blocks.element());
         let matrix = self.push_parameter(name, &blocks.shape(), element, (source, packing));
         let scales = self.parameter(&scale, &blocks.shape_scales(), Element::F16, Source::Scales(name.to_owned()));
-        let attributes = [Attribute::Int("axis", 0), Attribute::Int("block_size", blocks.block.cast_signed())];
-        self.node("DequantizeLinear", &[&matrix, &scales], &attributes)
+        let by_block = [Attribute::Int("axis", 0), Attribute::Int("block_size", blocks.block.cast_signed())];
+        let by_output = [Attribute::Int("axis", 1)];
+        let attributes = if blocks.is_whole() { &by_output[..] } else { &by_block };
+        self.node("DequantizeLinear", &[&matrix, &scales], attributes)
     }
 
     fn push_parameter(

@@ -17,7 +17,7 @@ use super::sealed::write_whole;
 use super::shapes::{PlanShapes, ProfileShapes, Range};
 use crate::onnx::proto::ModelProto;
 use crate::progress::Progress;
-use bundle::manifest::{Dtype, Manifest, ModelInfo, attended_lengths};
+use bundle::manifest::{Dtype, Manifest, ModelInfo, Quantization, attended_lengths};
 
 /// The hidden size below which TensorRT-RTX 1.7.1 was seen to crash, for SM75.
 const LEAST_HIDDEN: u32 = 32;
@@ -117,7 +117,11 @@ fn architectures(library: &Library, options: &PlanOptions) -> Result<(Vec<Sm>, O
 /// The feed-forward networks of encoder-decoders are f32: see `Builder::mlp_widened`.
 fn check_architectures(model: &ModelInfo, library: &Library, architectures: &[Sm]) -> Result<(), PlanError> {
     let is_turing_on_rtx = library.flavour() == Flavour::Rtx && architectures.contains(&Sm(75));
-    if is_turing_on_rtx && model.source.is_some() { Err(PlanError::F32OnTuring) } else { Ok(()) }
+    match model.quantization {
+        _ if is_turing_on_rtx && model.source.is_some() => Err(PlanError::F32OnTuring),
+        Quantization::Int4 if is_turing_on_rtx => Err(PlanError::Int4OnTuring),
+        _ => Ok(()),
+    }
 }
 
 /// A graph that was found fit, and what becomes of it.

@@ -67,6 +67,9 @@ pub enum PlanError {
          products are beyond it: leave out 75, or run it with ONNX Runtime"
     )]
     F32OnTuring,
+    /// Weights of a type that the GPU lacks.
+    #[error("TensorRT-RTX has no int4 on SM75: leave out 75, or build the bundle with int8")]
+    Int4OnTuring,
     /// TensorRT read the graph otherwise than it is meant.
     #[error("TensorRT misread the graph: {0}; this is a defect of the graph's builder, please report it")]
     Misread(String),

@@ -118,7 +118,8 @@ mod tests {
             assert_eq!(read(name), Ok(sm), "{name}");
         }
         assert_eq!(Target::read("ml.g5.xlarge").expect("known").to_string(), "ml.g5.xlarge (A10G, SM86)");
-        for wrong in ["", "ml.g5", "ml.g5.", "ml.g5.large", "ml.g5.xxlarge", "ml.c7i.xlarge", "ml.xlarge", "g55.xlarge"] {
+        for wrong in ["", "ml.g5", "ml.g5.", "ml.g5.large", "ml.g5.xxlarge", "ml.c7i.xlarge", "ml.xlarge", "g55.xlarge"]
+        {
             let error = read(wrong).expect_err(wrong);
             assert!(error.contains(&format!("`{wrong}` is no")) && error.contains("ml.g5.* (A10G)"), "{error}");
             assert!(!error.contains("V100"), "{error}");

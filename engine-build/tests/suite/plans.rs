@@ -238,20 +238,24 @@ fn planned(library: &Library, tiny: &Tiny, sms: &[u32], change: impl FnOnce(&mut
 }
 
 #[test]
-fn weights_in_few_bits_become_smaller_plans_for_every_architecture() {
+fn weights_in_few_bits_become_plans_for_every_architecture_that_has_them() {
     let Some(library) = library() else { return };
     let tiny = Tiny::golden("plain");
-    // Wide enough for the weights to count: kernels are most of a tiny model's plan.
     let half = planned(&library, &tiny, &ALL, |_| ()).1;
-    for (quantization, block) in
-        [(Quantization::Int8, 64), (Quantization::Int4, 32), (Quantization::Int4, 64), (Quantization::Int4, 128)]
-    {
-        let (manifest, bytes) = planned(&library, &tiny, &ALL, |options| {
+    for (quantization, block, sms) in [
+        (Quantization::Int8, 64, &ALL[..]),
+        (Quantization::Int4, 32, &ALL[1..]),
+        (Quantization::Int4, 64, &ALL[1..]),
+        (Quantization::Int4, 128, &ALL[1..]),
+    ] {
+        let (manifest, bytes) = planned(&library, &tiny, sms, |options| {
             (options.quantization, options.block) = (quantization, block);
         });
         assert_eq!(manifest.model.quantization, quantization);
         println!("plain in {quantization:?}, blocks of {block}: a plan of {bytes} bytes, {half} in f16");
     }
+    let error = build_plan(&tiny.out(), &library, &options(&[75, 86]), Arc::new(())).expect_err("refused").to_string();
+    assert!(error.contains("no int4 on SM75") && error.contains("int8"), "{error}");
 }
 
 #[test]

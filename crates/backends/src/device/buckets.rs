@@ -52,7 +52,7 @@ impl Buckets {
         let mut shorter: Vec<Shapes> = shapes
             .iter()
             .filter(is_short)
-            .flat_map(|shapes| lengths().map(|attended| Shapes { attended, ..*shapes }))
+            .flat_map(|shapes| lengths().map(move |attended| Shapes { attended, ..*shapes }))
             .filter(|shapes| (shapes.longest..attended).contains(&shapes.attended))
             .collect();
         shorter.sort_by_key(order);
@@ -75,8 +75,7 @@ impl Buckets {
                 && bucket.width == step.width
                 && bucket.attended >= step.attended
         };
-        let cost =
-            |bucket: &&Shapes| (bucket.rows * bucket.longest + bucket.selected, bucket.rows, bucket.attended);
+        let cost = |bucket: &&Shapes| (bucket.rows * bucket.longest + bucket.selected, bucket.rows, bucket.attended);
         self.shapes.iter().filter(holds).filter(|bucket| fits(**bucket)).min_by_key(cost).copied()
     }
 }

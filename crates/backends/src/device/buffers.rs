@@ -23,8 +23,9 @@ pub struct Shapes {
 }
 
 impl Shapes {
-    /// A batch's, over sources of that width and so many positions of the caches. While every row has one token, positions that nobody asked for are
-    /// selected, too, so that the extents depend on nothing but the number of rows and the width.
+    /// A batch's, over sources of that width and so many positions of the caches. While every row has one token,
+    /// positions that nobody asked for are selected, too, so that the extents depend on nothing but the number of rows,
+    /// the width and these positions.
     pub fn of(batch: &Batch, width: usize, attended: usize) -> Self {
         let (rows, longest) = (batch.rows.len(), batch.longest());
         let selected = batch.selected.len();

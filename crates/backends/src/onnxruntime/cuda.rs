@@ -23,8 +23,8 @@ use rustc_hash::FxHashMap;
 use super::raw::{c_name, check};
 use super::{LoadError, MAX_BINDINGS, Options, library, limits, sizes};
 use crate::cuda::{CudaError, Driver, DriverError, Stream};
-use crate::readings::SLOTS;
 use crate::device::{Buckets, Buffers, DeviceBackend, DeviceKv, KvShape, Runner, Shapes, Sizes};
+use crate::readings::SLOTS;
 use scheduler::backend::{Backend, BackendError};
 
 /// The options that are particular to a CUDA device.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
+use crate::blocks::Precision;
 use crate::checkpoint::config::ConfigError;
 use crate::checkpoint::{Configs, Folder, Tensor, Weights, adapter};
 use crate::error::BuildError;
@@ -18,12 +19,13 @@ use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
 use crate::output::PartialBundle;
 use crate::progress::Progress;
+use crate::quantizing::{BLOCKS, Bits};
 use crate::smoothing::{Activations, smooth};
 use crate::tokenizer::TokenizerFiles;
 use bundle::extras::{self, PopularFiles};
 use bundle::manifest::{
     Dtype, ENCODER_FILE, ENCODER_WEIGHTS_FILE, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quality,
-    Quantization, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE, hexadecimal,
+    Quantization, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE, attended_lengths, hexadecimal,
 };
 use completion::typing::channel::Channel;
 use completion::typing::learning::{Learnt, learn};
@@ -33,6 +35,9 @@ const DEFAULT_CONTEXT: u32 = 128;
 
 /// Candidates per position by default.
 const DEFAULT_TOP_K: u32 = 64;
+
+/// Inputs that share a scale by default.
+const DEFAULT_BLOCK: u32 = 64;
 
 /// The options of a build.
 #[derive(Clone, Debug)]
@@ -57,6 +62,10 @@ pub struct BuildOptions {
     pub operators: Option<Operators>,
     /// How the graph's matrices are stored. As they are by default.
     pub quantization: Quantization,
+    /// Inputs that share a scale in 4 bits, at most: 32, 64 or 128. 64 by default.
+    pub block: u32,
+    /// Whether an f16 graph computes attention in f32. It doesn't by default.
+    pub f32_attention: bool,
     /// Terms that are never suggested; see [`extras::read_blocklist`]. None by default.
     pub blocklist: Option<PathBuf>,
     /// Popular queries; see [`extras::read_popular`]. None by default.
@@ -82,6 +91,8 @@ impl BuildOptions {
             dtype: Dtype::F32,
             operators: None,
             quantization: Quantization::None,
+            block: DEFAULT_BLOCK,
+            f32_attention: false,
             blocklist: None,
             popular: None,
             typing: None,
@@ -94,16 +105,31 @@ impl BuildOptions {
     /// # Errors
     /// [`BuildError::OperatorsPrecision`] or [`BuildError::Quantization`] where the options contradict each other.
     pub fn operators(&self) -> Result<Operators, BuildError> {
-        let quantized = self.quantization == Quantization::Int8;
-        match (self.dtype, self.operators) {
-            (Dtype::F16, Some(Operators::Foretype)) => Err(BuildError::OperatorsPrecision),
-            (Dtype::F16, _) if quantized => Err(BuildError::Quantization("the precision is f16; ask for f32")),
-            (_, Some(Operators::Onnx)) if quantized => {
-                Err(BuildError::Quantization("the operators are ONNX's; ask for foretype's"))
+        let refused = |why| Err(BuildError::Quantization { asked: self.quantization.name(), why });
+        match (self.dtype, self.operators, self.quantization) {
+            (Dtype::F16, Some(Operators::Foretype), _) => Err(BuildError::OperatorsPrecision),
+            (Dtype::F16, _, _) => Ok(Operators::Onnx),
+            (Dtype::F32, _, Quantization::Int4) => {
+                refused("but it is for GPUs: ask for f16, with `--for gpu` on the command line")
             }
-            (Dtype::F16, _) => Ok(Operators::Onnx),
-            (Dtype::F32, operators) => Ok(operators.unwrap_or(Operators::Foretype)),
+            (Dtype::F32, Some(Operators::Onnx), Quantization::Int8) => {
+                refused("but in f32 only foretype's own operators read it: leave out the operators, or ask for f16")
+            }
+            (Dtype::F32, operators, _) => Ok(operators.unwrap_or(Operators::Foretype)),
         }
+    }
+
+    /// The precision of the graph's parts.
+    fn precision(&self) -> Result<Precision, BuildError> {
+        if !BLOCKS.contains(&self.block) {
+            return Err(BuildError::QuantizationBlock(self.block));
+        }
+        let stored = match self.quantization {
+            Quantization::None => None,
+            Quantization::Int8 => Some((Bits::Eight, self.block)),
+            Quantization::Int4 => Some((Bits::Four, self.block)),
+        };
+        Ok(Precision { dtype: self.dtype, stored, f32_attention: self.f32_attention && self.dtype == Dtype::F16 })
     }
 }
 
@@ -184,7 +210,7 @@ pub fn build_checked(
     if let Some(folder) = &options.adapter {
         adapter::add(&mut weights, folder)?;
     }
-    let graph_options = graph_options(options, shape)?;
+    let graph_options = graph_options(options, operators, shape)?;
     // All checks of tensors come before the folder; their factors follow.
     model.graph(&weights, &graph_options)?;
     let encoder = model.encoder_graph(&weights, options.dtype)?;
@@ -291,7 +317,7 @@ fn read_channel(options: &BuildOptions) -> Result<Option<Channel>, BuildError> {
     Ok(Some(channel))
 }
 
-fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, BuildError> {
+fn graph_options(options: &BuildOptions, operators: Operators, shape: Shape) -> Result<GraphOptions, BuildError> {
     let positions = shape.positions;
     let attended = shape.window.map_or(positions, |window| window.min(positions));
     let context = options.context.unwrap_or_else(|| default_context(attended));
@@ -304,7 +330,9 @@ fn graph_options(options: &BuildOptions, shape: Shape) -> Result<GraphOptions, B
     if options.top_k == 0 {
         return Err(BuildError::TopK);
     }
-    Ok(GraphOptions { context, top_k: options.top_k.min(shape.vocab), dtype: options.dtype })
+    // foretype's own operators never read more than there is.
+    let slots = operators == Operators::Onnx && attended_lengths(context).count() > 1;
+    Ok(GraphOptions { context, top_k: options.top_k.min(shape.vocab), precision: options.precision()?, slots })
 }
 
 /// Checks the options that an encoder-decoder can't have.
@@ -312,8 +340,10 @@ fn check_encoder_decoder(options: &BuildOptions, model: &Model) -> Result<(), Bu
     let refused = |asked, why| Err(BuildError::EncoderDecoder { asked, why });
     if model.source_positions().is_none() {
         Ok(())
-    } else if options.quantization == Quantization::Int8 {
-        refused("int8", "and there is no comparison with f32 for those")
+    } else if options.quantization != Quantization::None {
+        refused(options.quantization.name(), "and there is no comparison with f32 for those")
+    } else if options.f32_attention && options.dtype == Dtype::F16 {
+        refused("attention in f32", "whose position biases are f16")
     } else if !options.prompt_prefix.is_empty() {
         refused("a prompt prefix", "which reads each request's text as it is")
     } else {
@@ -359,7 +389,7 @@ fn model_info(shape: Shape, options: &GraphOptions) -> ModelInfo {
         vocab: shape.vocab,
         vocab_padded: shape.vocab_padded(),
         top_k: options.top_k,
-        dtype: options.dtype,
+        dtype: options.precision.dtype,
         operators: Operators::default(),
         quantization: Quantization::default(),
         source: None,

@@ -71,9 +71,17 @@ pub enum BuildError {
         "foretype's own operators were asked for in f16, but they compute in f32: ask for f32, or for ONNX's operators"
     )]
     OperatorsPrecision,
-    /// Quantization without the operators that read it.
-    #[error("int8 was asked for, but only foretype's own operators in f32 read it: {0}")]
-    Quantization(&'static str),
+    /// Quantization without the precision or the operators that read it.
+    #[error("{asked} was asked for, {why}")]
+    Quantization {
+        /// The name of the quantization.
+        asked: &'static str,
+        /// Why it can't be had, and what can.
+        why: &'static str,
+    },
+    /// Blocks of a size that there isn't.
+    #[error("blocks of {0} weights were asked for: ask for 32, 64 or 128")]
+    QuantizationBlock(u32),
     /// Something that only decoders that stand alone can have.
     #[error("{asked} was asked for, but the model is an encoder-decoder, {why}: leave it out")]
     EncoderDecoder {

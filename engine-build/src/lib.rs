@@ -5,7 +5,8 @@
 //! - `checkpoint`: `config.json`, safetensors and PyTorch's files; `tokenizer`: the tokenizer's files.
 //! - `families`: one file per model family, over `blocks`, over `onnx` (graph builder, messages, weights file).
 //! - `fuse`: from ONNX's operators to those of foretype's own CPU runtime, over `packing`, the layout of their weights.
-//! - `smoothing`: factors that make int8 more exact.
+//! - `quantizing`: matrices in 4 or 8 bits for ONNX's operators.
+//! - `smoothing`: factors that make quantized weights more exact.
 //! - `output`: the output folder, complete or absent.
 //! - [`plan`]: TensorRT plans of a bundle, through the crate `tensorrt-rs`.
 //!
@@ -24,6 +25,7 @@ mod output;
 mod packing;
 pub mod plan;
 mod progress;
+mod quantizing;
 mod resume;
 mod smoothing;
 mod tokenizer;

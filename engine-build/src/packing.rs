@@ -17,6 +17,7 @@ use kernels::layout;
 use crate::checkpoint::Weights;
 use crate::checkpoint::error::WeightsError;
 use crate::onnx::Source;
+use crate::quantizing::Blocks;
 
 /// Outputs of a panel: a vector register of f32.
 pub(crate) const LANES: u64 = layout::PANEL as u64;
@@ -31,7 +32,7 @@ const ZERO_POINT: i16 = 128;
 const LARGEST: f32 = 127.0;
 
 /// Elements of a matrix that are in memory at once, 32 MiB; one panel is, whatever its size.
-const BLOCK_ELEMENTS: u64 = 8 << 20;
+pub(crate) const BLOCK_ELEMENTS: u64 = 8 << 20;
 
 /// The storage type of packed matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,26 @@ impl Panels {
         (BLOCK_ELEMENTS / (LANES * self.inputs)).max(1)
     }
 
+    fn pack<E: From<WeightsError>>(
+        &self,
+        form: Form,
+        (source, weights): (&Source, &Weights),
+        panels_at_once: u64,
+        mut emit: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<Vec<f32>, E> {
+        let inputs = self.inputs as usize;
+        let (mut packed, mut scales) = (Vec::new(), Vec::<f32>::new());
+        self.each_panel(source, weights, panels_at_once, |panel| {
+            packed.clear();
+            match form {
+                Form::F32 => panel.f32(inputs, &mut packed),
+                Form::Int8 => scales.extend(panel.int8(inputs, &mut packed)),
+            }
+            emit(&packed)
+        })?;
+        Ok(scales)
+    }
+
     fn each_panel<E: From<WeightsError>>(
         &self,
         source: &Source,
@@ -109,41 +130,25 @@ impl Panels {
 
 /// How a matrix is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Packing {
-    pub(crate) panels: Panels,
-    pub(crate) form: Form,
+pub(crate) enum Packing {
+    /// In panels, for the CPU kernels.
+    Panels(Panels, Form),
+    /// In its own order and fewer bits, for ONNX's `DequantizeLinear`.
+    Blocks(Blocks),
 }
 
 impl Packing {
-    /// Hands the packed matrix to `emit` in order and in pieces. Returns the bytes of its f32 scales, which only int8
-    /// has.
+    /// Hands the packed matrix to `emit` in order and in pieces. Returns its scales; panels of f32 have none.
     pub(crate) fn pack<E: From<WeightsError>>(
         &self,
         source: &Source,
         weights: &Weights,
         emit: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Vec<u8>, E> {
-        self.pack_at_once(source, weights, self.panels.panels_at_once(), emit)
-    }
-
-    fn pack_at_once<E: From<WeightsError>>(
-        &self,
-        source: &Source,
-        weights: &Weights,
-        panels_at_once: u64,
-        mut emit: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Vec<u8>, E> {
-        let inputs = self.panels.inputs as usize;
-        let (mut packed, mut scales) = (Vec::new(), Vec::<f32>::new());
-        self.panels.each_panel(source, weights, panels_at_once, |panel| {
-            packed.clear();
-            match self.form {
-                Form::F32 => panel.f32(inputs, &mut packed),
-                Form::Int8 => scales.extend(panel.int8(inputs, &mut packed)),
-            }
-            emit(&packed)
-        })?;
-        Ok(scales.iter().flat_map(|scale| scale.to_le_bytes()).collect())
+    ) -> Result<Vec<f32>, E> {
+        match self {
+            Self::Panels(panels, form) => panels.pack(*form, (source, weights), panels.panels_at_once(), emit),
+            Self::Blocks(blocks) => blocks.pack(source, weights, emit),
+        }
     }
 }
 
@@ -200,15 +205,15 @@ impl Panel<'_> {
 }
 
 /// A rectangle of a matrix of `width` columns.
-struct Block {
-    width: u64,
-    rows: Range<u64>,
-    columns: Range<u64>,
+pub(crate) struct Block {
+    pub(crate) width: u64,
+    pub(crate) rows: Range<u64>,
+    pub(crate) columns: Range<u64>,
 }
 
 impl Block {
     /// Reads the rectangle row by row; the source's padding beyond its last value.
-    fn read(&self, source: &Source, weights: &Weights, values: &mut Vec<f32>) -> Result<(), WeightsError> {
+    pub(crate) fn read(&self, source: &Source, weights: &Weights, values: &mut Vec<f32>) -> Result<(), WeightsError> {
         let Self { width, rows, columns } = self;
         let count = (columns.end - columns.start) as usize;
         values.clear();
@@ -270,9 +275,9 @@ mod tests {
         (folder, weights, source)
     }
 
-    fn pack(packing: Packing, source: &Source, weights: &Weights, at_once: u64) -> (Vec<u8>, Vec<u8>) {
+    fn pack(panels: Panels, form: Form, weights: (&Source, &Weights), at_once: u64) -> (Vec<u8>, Vec<f32>) {
         let mut packed = Vec::new();
-        let scales = packing.pack_at_once(source, weights, at_once, |piece| {
+        let scales = panels.pack(form, weights, at_once, |piece| {
             packed.extend_from_slice(piece);
             Ok::<_, WeightsError>(())
         });
@@ -327,7 +332,7 @@ mod tests {
             let (panels, values) = matrix;
             let (_folder, weights, checkpoint) = checkpoint(&values, stored_shape(&panels));
             let source = if stored { checkpoint } else { Source::Computed(values.clone()) };
-            let (packed, scales) = pack(Packing { panels, form: Form::F32 }, &source, &weights, at_once);
+            let (packed, scales) = pack(panels, Form::F32, (&source, &weights), at_once);
             prop_assert!(scales.is_empty());
             prop_assert_eq!(packed.len() as u64, 4 * panels.shape_f32().iter().product::<u64>());
             let floats = floats(&packed);
@@ -349,8 +354,7 @@ mod tests {
         fn int8_panels_are_within_half_a_step(matrix in matrices(), at_once in 1..4_u64) {
             let (panels, values) = matrix;
             let (_folder, weights, source) = checkpoint(&values, stored_shape(&panels));
-            let (packed, scales) = pack(Packing { panels, form: Form::Int8 }, &source, &weights, at_once);
-            let scales = floats(&scales);
+            let (packed, scales) = pack(panels, Form::Int8, (&source, &weights), at_once);
             prop_assert_eq!(packed.len() as u64, panels.shape_int8().iter().product::<u64>());
             prop_assert_eq!(scales.len() as u64, panels.shape_scales()[0]);
             let groups = panels.inputs.div_ceil(4);
@@ -374,8 +378,8 @@ mod tests {
     fn rows_beyond_the_source_are_zeros() {
         let (_folder, weights, source) = checkpoint(&[1.0, 2.0, 3.0, 4.0], [2, 2]);
         let panels = Panels { inputs: 2, outputs: 3, first: 0, stored_outputs: 8, output_rows: true };
-        let (packed, scales) = pack(Packing { panels, form: Form::Int8 }, &source, &weights, 9);
+        let (packed, scales) = pack(panels, Form::Int8, (&source, &weights), 9);
         assert_eq!(packed[..12], [192, 255, 128, 128, 223, 255, 128, 128, 128, 128, 128, 128]);
-        assert_eq!(floats(&scales)[..3], [2.0 / 127.0, 4.0 / 127.0, 0.0]);
+        assert_eq!(scales[..3], [2.0 / 127.0, 4.0 / 127.0, 0.0]);
     }
 }

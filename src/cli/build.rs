@@ -8,13 +8,14 @@ use bundle::{Dtype, Operators, Quantization, is_bundle};
 use clap::Args;
 use engine_build::BuildOptions;
 
-use super::choices::{OperatorsChoice, QuantizeChoice};
+use super::choices::{Hardware, OperatorsChoice, QuantizeChoice};
 use super::model_args::fetch;
 use super::plan::PlanArgs;
 use super::progress::Bar;
 use crate::models::folder::{self, IntakeError, ModelFolder};
 use crate::models::named;
 use crate::quality::{self, Gate};
+use backends::choice;
 
 /// Arguments of `build`.
 #[derive(Clone, Debug, Args)]
@@ -44,25 +45,38 @@ pub struct BuildArgs {
     /// Text that every query is continued from, and that people don't see. Default: none.
     #[arg(long, env = "FORETYPE_PROMPT_PREFIX", value_name = "TEXT", default_value = "")]
     prompt_prefix: String,
-    /// Precision of weights and KV cache: f32 for CPUs, f16 for GPUs. Default: f16 for a TensorRT target, else f32.
+    /// What the bundle will be served on. Default: `gpu` on a machine with an NVIDIA GPU and for a TensorRT target, else
+    /// `cpu`.
+    #[arg(long = "for", env = "FORETYPE_BUILD_FOR", value_enum, value_name = "HARDWARE")]
+    hardware: Option<Hardware>,
+    /// Precision of weights and KV cache. Default: f16 for GPUs, f32 for CPUs.
     #[arg(long, env = "FORETYPE_DTYPE", value_parser = ["f32", "f16"])]
     dtype: Option<String>,
     /// Operators of the graph: ONNX's own, or foretype's fused ones for CPUs.
     #[arg(long, env = "FORETYPE_OPERATORS", value_enum, default_value = "auto")]
     operators: OperatorsChoice,
-    /// How weights are stored: as they are, or in 8 bits, for CPUs. An 8-bit model is compared with the one it is made
-    /// from, and refused if it is too different.
-    #[arg(long, env = "FORETYPE_QUANTIZE", value_enum, default_value = "none")]
+    /// How weights are stored: as they are, in 8 bits, or for GPUs in 4 bits. A quantized model is compared with the
+    /// one it is made from, and refused if it is too different.
+    #[arg(long, visible_alias = "precision", env = "FORETYPE_QUANTIZE", value_enum, default_value = "none")]
     quantize: QuantizeChoice,
-    /// Texts on which an 8-bit model is compared, one a line. Default: the popular queries, or English sentences.
+    /// Weights that share a scale, at most, in 4 bits: 32, 64 or 128.
+    #[arg(long, env = "FORETYPE_BLOCK", value_name = "WEIGHTS", default_value_t = 64)]
+    block: u32,
+    /// Compute attention in f32 in a model for GPUs.
+    #[arg(long, env = "FORETYPE_F32_ATTENTION")]
+    f32_attention: bool,
+    /// Texts on which a quantized model is compared, one a line. Default: the popular queries, or English sentences.
     #[arg(long, env = "FORETYPE_QUALITY_TEXTS", value_name = "FILE")]
     quality_texts: Option<PathBuf>,
-    /// Keep an 8-bit model however different it is.
+    /// Keep a quantized model however different it is.
     #[arg(long, env = "FORETYPE_FORCE")]
     force: bool,
     /// The ONNX Runtime library (`libonnxruntime.so`), for the comparison. Default: looked for beside this binary.
     #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
     onnxruntime: Option<PathBuf>,
+    /// The CUDA driver's library, to tell whether this machine has a GPU. Default: the system's.
+    #[arg(long, env = "FORETYPE_CUDA_DRIVER", value_name = "FILE")]
+    cuda_driver: Option<PathBuf>,
     /// Terms that are never suggested, one a line, as whole words; a `*` at the end stands for any ending. Default:
     /// none.
     #[arg(long, env = "FORETYPE_BLOCKLIST", value_name = "FILE")]
@@ -84,11 +98,9 @@ pub struct BuildArgs {
 impl BuildArgs {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let started = std::time::Instant::now();
-        let half = self.dtype.as_deref().map_or(self.plan.is_wanted(), |dtype| dtype == "f16");
-        if self.plan.is_wanted() && !half {
-            return Err("TensorRT plans are built from f16: leave out --dtype, or say --dtype f16".into());
-        }
-        self.check_choices()?;
+        let hardware = self.hardware();
+        let half = self.dtype.as_deref().map_or(hardware == Hardware::Gpu, |dtype| dtype == "f16");
+        self.check_choices(hardware, half)?;
         let adds_only = self.plan.is_wanted() && is_bundle(&self.checkpoint);
         if self.out.is_none() && !adds_only {
             return Err("--out is missing: name the folder of the bundle to write".into());
@@ -111,6 +123,8 @@ impl BuildArgs {
         options.dtype = if half { Dtype::F16 } else { Dtype::F32 };
         options.operators = self.operators.into();
         options.quantization = self.quantize.into();
+        options.block = self.block;
+        options.f32_attention = self.f32_attention;
         let gate = Gate { texts: self.quality_texts, force: self.force, library: self.onnxruntime };
         let manifest = quality::build(&options, &gate, &Bar::default())?;
         let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
@@ -149,17 +163,37 @@ impl BuildArgs {
         }
     }
 
+    /// What the bundle is for: what was said, or else what the other choices or this machine suggest.
+    fn hardware(&self) -> Hardware {
+        let is_own = Option::<Operators>::from(self.operators) == Some(Operators::Foretype);
+        match self.hardware {
+            Some(said) => said,
+            None if self.plan.is_wanted() => Hardware::Gpu,
+            None if is_own || self.dtype.is_some() => Hardware::Cpu,
+            None => match choice::gpu(self.cuda_driver.as_deref()) {
+                Ok(gpu) => {
+                    tracing::info!(%gpu, "the bundle is for this machine's GPU, in f16; `--for cpu` builds the other");
+                    Hardware::Gpu
+                }
+                Err(_) => Hardware::Cpu,
+            },
+        }
+    }
+
     /// Refuses what can't be built together.
-    fn check_choices(&self) -> Result<(), Box<dyn Error>> {
+    fn check_choices(&self, hardware: Hardware, half: bool) -> Result<(), Box<dyn Error>> {
         let (operators, quantization) = (Option::<Operators>::from(self.operators), Quantization::from(self.quantize));
-        let own = operators == Some(Operators::Foretype) || quantization == Quantization::Int8;
-        if self.plan.is_wanted() && own {
-            return Err(
-                "TensorRT plans are built from ONNX's own operators: leave out --operators and --quantize".into()
-            );
+        if self.plan.is_wanted() && !half {
+            return Err("TensorRT plans are built from f16: leave out --dtype, or say --dtype f16".into());
+        }
+        if self.plan.is_wanted() && hardware == Hardware::Cpu {
+            return Err("TensorRT plans are for GPUs: leave out --for, or say --for gpu".into());
+        }
+        if self.plan.is_wanted() && operators == Some(Operators::Foretype) {
+            return Err("TensorRT plans are built from ONNX's own operators: leave out --operators".into());
         }
         if quantization == Quantization::None && (self.quality_texts.is_some() || self.force) {
-            return Err("--quality-texts and --force are about 8-bit models; add --quantize int8".into());
+            return Err("--quality-texts and --force are about quantized models; add --quantize int8 or int4".into());
         }
         Ok(())
     }

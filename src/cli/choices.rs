@@ -33,8 +33,10 @@ impl From<OperatorsChoice> for Option<Operators> {
 pub enum QuantizeChoice {
     /// In the graph's precision.
     None,
-    /// In 8 bits, with a scale for each output of a matrix.
+    /// In 8 bits.
     Int8,
+    /// In 4 bits, for GPUs.
+    Int4,
 }
 
 impl From<QuantizeChoice> for Quantization {
@@ -42,8 +44,18 @@ impl From<QuantizeChoice> for Quantization {
         match choice {
             QuantizeChoice::None => Self::None,
             QuantizeChoice::Int8 => Self::Int8,
+            QuantizeChoice::Int4 => Self::Int4,
         }
     }
+}
+
+/// Where a bundle will be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Hardware {
+    /// On CPUs: f32, and foretype's own operators.
+    Cpu,
+    /// On NVIDIA GPUs: f16, and ONNX's operators.
+    Gpu,
 }
 
 /// The engine of a server.

@@ -48,6 +48,8 @@ pub struct Cli {
 pub enum Command {
     /// Turn a Hugging Face checkpoint folder into a bundle that can be served.
     Build(build::BuildArgs),
+    /// Add TensorRT plans for the GPUs of instance types to a bundle, so that an instance starts in seconds.
+    Plan(plan::PlanCommand),
     /// Serve a model over HTTP.
     Serve(serve::ServeArgs),
     /// Complete one text on the command line.
@@ -109,6 +111,7 @@ impl Cli {
     pub fn run(self) -> Result<(), Box<dyn std::error::Error>> {
         match self.command {
             Command::Build(args) => args.run(),
+            Command::Plan(args) => args.run(),
             Command::Serve(args) => args.run(),
             Command::Complete(args) => args.run(),
             #[cfg(feature = "workbench")]

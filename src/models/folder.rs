@@ -248,6 +248,8 @@ fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> Result<String, Buil
         dtype,
         operators: _,
         quantization,
+        block,
+        f32_attention,
         blocklist: _,
         popular: _,
         typing: _,
@@ -255,7 +257,7 @@ fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> Result<String, Buil
     } = build;
     let mut hasher = DefaultHasher::new();
     (env!("CARGO_PKG_VERSION"), bundle::manifest::FORMAT).hash(&mut hasher);
-    (name, context, top_k, prompt_prefix, dtype, operators, quantization).hash(&mut hasher);
+    (name, context, top_k, prompt_prefix, dtype, operators, quantization, block, f32_attention).hash(&mut hasher);
     checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned()).hash(&mut hasher);
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(checkpoint).into_iter().flatten().flatten().map(|e| e.path()).collect();

@@ -37,7 +37,7 @@ const CHUNK: usize = 64;
 /// Sentences for models that come without queries.
 const SAMPLE: &str = include_str!("sample.txt");
 
-/// How an int8 bundle is compared, and what then.
+/// How a quantized bundle is compared, and what then.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     /// Texts to read, one a line. Else the popular queries that the bundle gets, or English sentences.
@@ -48,12 +48,12 @@ pub struct Gate {
     pub library: Option<PathBuf>,
 }
 
-/// Why an int8 bundle was not kept.
+/// Why a quantized bundle was not kept.
 #[derive(Debug, thiserror::Error)]
 pub enum QualityError {
     /// The difference is beyond the bounds.
     #[error(
-        "int8 changes this model too much: {0}; build it without int8, measure on texts of its own, or use --force"
+        "quantization changes this model too much: {0}; build it without, measure on texts of its own, or use --force"
     )]
     Beyond(String),
     /// The texts can't be read.
@@ -71,14 +71,14 @@ pub enum QualityError {
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// A model can't be loaded.
-    #[error("int8 can't be compared with f32: {0}")]
+    #[error("the quantized model can't be compared with f32: {0}")]
     Load(#[from] LoadError),
     /// A forward of one of the models failed.
-    #[error("int8 can't be compared with f32: {0}")]
+    #[error("the quantized model can't be compared with f32: {0}")]
     Forward(#[from] BackendError),
 }
 
-/// Builds a bundle; one in int8 only if it is near enough to the model in f32.
+/// Builds a bundle; a quantized one only if it is near enough to the model in f32.
 ///
 /// # Errors
 /// A build's, and [`BuildError::Refused`] with a [`QualityError`]. A bundle that was at the place is still there then.
@@ -89,7 +89,7 @@ pub fn build(options: &BuildOptions, gate: &Gate, progress: &dyn Progress) -> Re
     build_checked(options, progress, &mut Comparing { options, gate, progress, reference: None })
 }
 
-/// A build in int8, with the f32 model that it is compared with.
+/// A quantized build, with the f32 model that it is compared with.
 struct Comparing<'a> {
     options: &'a BuildOptions,
     gate: &'a Gate,
@@ -103,7 +103,7 @@ impl Comparing<'_> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) if self.gate.force => {
-                tracing::warn!(%error, "the int8 model is kept without a comparison");
+                tracing::warn!(%error, "the quantized model is kept without a comparison");
                 Ok(None)
             }
             Err(error) => Err(BuildError::Refused(error.into())),
@@ -135,7 +135,7 @@ impl Check for Comparing<'_> {
 /// The figures in a sentence.
 pub fn describe(quality: &Quality) -> String {
     format!(
-        "int8 against f32 on {} texts ({} positions): the same first token at {:.1} %, divergence {:.4} nats, \
+        "against f32 on {} texts ({} positions): the same first token at {:.1} %, divergence {:.4} nats, \
          perplexity {:.3} against {:.3}",
         quality.texts,
         quality.positions,

@@ -33,7 +33,7 @@ for dtype in ${DTYPES:-f16 f32}; do
     python3 "$here/measure.py" "$dir/build.txt" \
         "$foretype" build "$dir/checkpoint" --out "$dir/bundle" --dtype "$dtype" >/dev/null 2>"$dir/log.txt" ||
         fail "the build failed: $(tail -n 3 "$dir/log.txt")"
-    read -r seconds mib <"$dir/build.txt"
+    read -r seconds mib _ <"$dir/build.txt"
     row "$dtype: bundle, MiB" "$(du -sm "$dir/bundle" | cut -f1)"
     row "$dtype: build, seconds" "$seconds"
     row "$dtype: peak MiB (below $max_build_mib)" "$mib"

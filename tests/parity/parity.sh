@@ -38,7 +38,7 @@ fi
 
 rm -rf "$dir/bundle"
 python3 "$here/measure.py" "$dir/build.txt" "$foretype" build "$dir/checkpoint" --out "$dir/bundle"
-read -r build_seconds build_mib <"$dir/build.txt"
+read -r build_seconds build_mib _ <"$dir/build.txt"
 
 status=0
 FORETYPE_PARITY_DIR=$(cd "$dir" && pwd) cargo test --profile checked --features tensorrt --test suite -- \

@@ -20,6 +20,7 @@ mod fairness;
 mod fuzz;
 mod generation;
 mod goldens;
+mod gpu_graphs;
 #[cfg(feature = "tensorrt")]
 mod gpu_unused;
 #[cfg(feature = "tensorrt")]

@@ -6,6 +6,9 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use bundle::{Dtype, Manifest};
+
+use crate::simulator::StandIn;
 use crate::support::repository;
 
 fn foretype(arguments: &[&str]) -> Output {
@@ -31,15 +34,18 @@ fn text(path: &Path) -> &str {
 fn mistakes_are_answered_before_anything_is_built() {
     let folder = tempfile::tempdir().unwrap();
     let (plain, out) = (repository("tests/goldens/plain"), folder.path().join("bundle"));
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["--target", "cuda"], "[possible values: onnxruntime, tensorrt, tensorrt-rtx]"),
         (&["--target", "tensorrt-rtx", "--sm", "86,ampere"], "`ampere` is no GPU architecture: 75, 80, 86 and 89 are"),
         (&["--target", "tensorrt-rtx", "--prefill-batch", "1,20,10"], "`1,20,10` is not MIN,OPT,MAX"),
         (&["--target", "tensorrt-rtx", "--decode-batch", "0,1,10"], "`0,1,10` is not MIN,OPT,MAX"),
         (&["--target", "tensorrt-rtx", "--prefill-tokens", "8"], "`8` is not MIN,OPT,MAX"),
         (&["--target", "tensorrt", "--dtype", "f32"], "built from f16: leave out --dtype"),
-        (&["--target", "tensorrt", "--quantize", "int8"], "leave out --operators and --quantize"),
-        (&["--target", "tensorrt", "--operators", "foretype"], "leave out --operators and --quantize"),
+        (&["--target", "tensorrt", "--for", "cpu"], "leave out --for, or say --for gpu"),
+        (&["--target", "tensorrt", "--operators", "foretype"], "leave out --operators"),
+        (&["--for", "cpu", "--precision", "int4"], "ask for f16, with `--for gpu`"),
+        (&["--for", "gpu", "--quantize", "int4", "--block", "48"], "ask for 32, 64 or 128"),
+        (&["--for", "tpu"], "[possible values: cpu, gpu]"),
     ];
     for (flags, message) in cases {
         let error = refusal(&[&["build", text(&plain), "--out", text(&out)], flags].concat());
@@ -130,6 +136,51 @@ fn a_plan_is_built_added_to_packed_and_refused_when_damaged() {
     // As TensorRT it is of another name, and so not found.
     let error = refusal(&["build", text(&bundle), "--target", "tensorrt", "--tensorrt", text(&library)]);
     assert!(error.contains("TensorRT was not found") && error.contains("libnvinfer.so.11"), "{error}");
+}
+
+#[test]
+fn a_bundle_is_for_what_was_said_or_for_the_machines_gpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let (checkpoint, bundle) = (repository("tests/goldens/plain"), folder.path().join("bundle"));
+    let dtype = |arguments: &[&str], driver: &Path| {
+        let build = ["build", text(&checkpoint), "--out", text(&bundle), "--cuda-driver", text(driver)];
+        let done = foretype(&[&build[..], arguments].concat());
+        assert!(done.status.success(), "{done:?}");
+        Manifest::load(&bundle).unwrap().model.dtype
+    };
+    let (stand_in, none) = (StandIn::new(), folder.path().join("libcuda.so"));
+    let cases: [(&[&str], Dtype, Dtype); 5] = [
+        (&[], Dtype::F16, Dtype::F32),
+        (&["--for", "cpu"], Dtype::F32, Dtype::F32),
+        (&["--for", "gpu"], Dtype::F16, Dtype::F16),
+        (&["--dtype", "f32"], Dtype::F32, Dtype::F32),
+        (&["--operators", "foretype"], Dtype::F32, Dtype::F32),
+    ];
+    for (arguments, with_gpu, without) in cases {
+        assert_eq!(dtype(arguments, &stand_in.cuda), with_gpu, "{arguments:?} with a GPU");
+        assert_eq!(dtype(arguments, &none), without, "{arguments:?} without one");
+    }
+}
+
+#[cfg(feature = "tensorrt")]
+#[test]
+fn plans_are_built_for_instance_types() {
+    let folder = tempfile::tempdir().unwrap();
+    let (demo, bundle) = (repository("models/demo"), folder.path().join("bundle"));
+    let built = foretype(&["build", text(&demo), "--out", text(&bundle), "--for", "gpu"]);
+    assert!(built.status.success(), "{built:?}");
+    let plan = |types: &str| ["plan", text(&bundle), "--for", types].map(str::to_owned);
+    let refused = |types| refusal(&plan(types).each_ref().map(|argument| &**argument));
+    assert!(refused("ml.g5.xlarge,ml.g9.xlarge").contains("`ml.g9.xlarge` is no instance type"));
+    assert!(refused("ml.p3.2xlarge").contains("V100 of SM70, and TensorRT needs SM75"));
+    let h100 = refused("ml.p5.48xlarge");
+    assert!(h100.contains("has no kernels for ml.p5.48xlarge (H100, SM90)") && h100.contains("first start"), "{h100}");
+    let Some(library) = tensorrt_rtx() else { return };
+    let types = "ml.g6.xlarge,ml.g5.xlarge,ml.g6e.2xlarge,120";
+    let done = foretype(&["plan", text(&bundle), "--for", types, "--tensorrt", text(&library)]);
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(said.contains("a plan by TensorRT-RTX 1.7.1 for SM86, SM89, SM120 (up to 10 rows"), "{done:?}");
+    assert!(bundle.join("engines/tensorrt-rtx-1.7.1-sm86+89+120.plan").is_file());
 }
 
 #[cfg(feature = "tensorrt")]

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 #[cfg(feature = "tensorrt")]
 use {
     bundle::Manifest,
-    bundle::manifest::{ENCODER_FILE, ENCODER_WEIGHTS_FILE, GRAPH_FILE, WEIGHTS_FILE},
+    bundle::manifest::{ENCODER_FILE, ENCODER_WEIGHTS_FILE, GRAPH_FILE, WEIGHTS_FILE, attended_lengths},
     engine_build::plan::{ENGINES, Part, PlanShapes, ProfileShapes, Range},
     sha2::{Digest, Sha256},
     std::fmt::Write,
@@ -258,6 +258,9 @@ fn decoder_inputs(manifest: &Manifest, shapes: PlanShapes, profile: ProfileShape
     let [heads, context, head_dim] = [model.kv_heads, model.context, model.head_dim].map(|n| Range::new(n, n, n));
     let inputs = [("input_ids", vec![batch, tokens]), ("past_len", vec![batch]), ("select", vec![select])];
     let mut inputs: Vec<_> = inputs.into_iter().map(|(name, extents)| (name.to_owned(), extents)).collect();
+    if attended_lengths(model.context).count() > 1 {
+        inputs.push(("slots".to_owned(), vec![Range::new(1, 1, model.context)]));
+    }
     inputs.extend(shapes.source.map(|_| ("source_len".to_owned(), vec![batch])));
     for (layer, kv) in (0..model.layers).flat_map(|layer| [(layer, 'k'), (layer, 'v')]) {
         inputs.push((format!("past_{kv}_{layer}"), vec![batch, heads, context, head_dim]));

@@ -25,6 +25,7 @@ pub fn bundle(
     let kind = match quantization {
         Quantization::None => "fp32",
         Quantization::Int8 => "int8",
+        Quantization::Int4 => "int4",
     };
     let name = checkpoint.file_name().context("a checkpoint folder has a name")?.to_string_lossy();
     let out = cache.join(format!("{name}-{kind}-{context}"));

@@ -265,6 +265,14 @@ pub fn find(
     }
 }
 
+/// The machine's first GPU. `driver` is the CUDA driver's file; the system's if absent.
+///
+/// # Errors
+/// Why none can be used.
+pub fn gpu(driver: Option<&Path>) -> Result<Gpu, NoGpu> {
+    open(driver, 0).map(|(_, gpu, _)| gpu).map_err(NoGpu::from)
+}
+
 /// A device, its description, and how many devices there are.
 fn open(driver: Option<&Path>, number: usize) -> Result<(Arc<CudaDevice>, Gpu, usize), DriverError> {
     let driver = Driver::load(driver)?;

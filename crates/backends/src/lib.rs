@@ -3,7 +3,8 @@
 //! * [`onnxruntime`] runs the bundle's graph on the CPU, or on a CUDA device.
 //! * [`tensorrt`] runs a TensorRT plan of the graph on a CUDA device.
 //! * [`device`] is what both share on a CUDA device; [`cuda`] is the driver, its memory and its streams.
-//! * [`readings`] tracks which slot and lane holds which encoder output, on the CPU and on devices.
+//! * [`readings`] tracks which slot and lane holds which encoder output, on the CPU and on devices, and how much of the
+//!   KV caches a step reads.
 //! * [`gpu_defaults`] are rows and memory for a GPU.
 //! * [`choice`] selects the engine of a server and gives the reason; [`options`] loads it.
 //!

@@ -1,16 +1,27 @@
-//! Bookkeeping of encoder outputs, for host and device memory alike: which slot and which lane holds which source.
-//! Pure.
+//! What a step reads besides its tokens, for host and device memory alike: how much of the KV caches, and which slot
+//! and which lane holds which encoder output. Pure.
 //!
 //! The encoder writes its outputs into a slot. The decoder's graph wants the sources of all rows side by side, so a
 //! row's source is copied to its lane once and stays there until the lane needs another source. The lanes are as wide
 //! as the longest source in use, not as the longest possible one.
 
-use bundle::manifest::Manifest;
+use bundle::manifest::{Manifest, attended_lengths};
 
 use scheduler::backend::{BackendError, Batch, SourceLimits, SourceSlot};
 
 /// The lanes are at least so wide.
 const MIN_WIDTH: usize = 16;
+
+/// The graph's input that says how much of the KV caches attention reads.
+pub const SLOTS: &str = "slots";
+
+/// Positions of the caches that attention reads in a step, of a graph that is told and has so many `slots`; 0 for a
+/// graph that isn't told.
+pub fn attended(slots: usize, batch: &Batch) -> usize {
+    let needed = batch.rows.iter().map(|row| row.past_len + row.len).max().unwrap_or(0);
+    let mut lengths = attended_lengths(slots as u32).map(|length| length as usize);
+    if slots == 0 { 0 } else { lengths.find(|length| *length >= needed).unwrap_or(slots) }
+}
 
 /// The extents of what is kept of sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -106,8 +106,12 @@ fn check_rules(manifest: &Manifest) -> Result<(), ManifestError> {
         (vocab.checked_next_multiple_of(8) == Some(vocab_padded), "`vocab_padded` is not `vocab` rounded up to 8"),
         (top_k <= vocab, "`top_k` is more than `vocab`"),
         (
-            model.quantization == Quantization::None || model.operators == Operators::Foretype,
-            "`quantization` is `int8`, but `operators` is not `foretype`",
+            match (model.quantization, model.operators) {
+                (Quantization::None, _) | (Quantization::Int8, Operators::Foretype) => true,
+                (Quantization::Int4, Operators::Foretype) => false,
+                (_, Operators::Onnx) => model.dtype == Dtype::F16,
+            },
+            "`quantization` is one that its `operators` and `dtype` don't have",
         ),
         (
             model.operators == Operators::Onnx || model.dtype == Dtype::F32,
@@ -140,15 +144,16 @@ fn check_rules(manifest: &Manifest) -> Result<(), ManifestError> {
 /// the file. A cache of keys and values has no more elements for a position than these matrices.
 fn check_weights(manifest: &Manifest) -> Result<(), ManifestError> {
     let ModelInfo { layers, heads, kv_heads, head_dim, hidden, vocab, dtype, quantization, .. } = manifest.model;
-    let element_bytes = match (quantization, dtype) {
-        (Quantization::Int8, _) => 1,
-        (Quantization::None, Dtype::F16) => 2,
-        (Quantization::None, Dtype::F32) => 4,
+    let element_bits = match (quantization, dtype) {
+        (Quantization::Int4, _) => 4,
+        (Quantization::Int8, _) => 8,
+        (Quantization::None, Dtype::F16) => 16,
+        (Quantization::None, Dtype::F32) => 32,
     };
     let product = |sizes: &[u32]| sizes.iter().map(|&size| u128::from(size)).product::<u128>();
     // Queries and output, keys and values.
     let layer = 2 * product(&[hidden, heads, head_dim]) + 2 * product(&[hidden, kv_heads, head_dim]);
-    let needed = element_bytes * (u128::from(layers) * layer).max(u128::from(vocab));
+    let needed = (element_bits * (u128::from(layers) * layer).max(u128::from(vocab))).div_ceil(8);
     let found = manifest.file(WEIGHTS_FILE).map_or(0, |entry| entry.bytes);
     if needed <= u128::from(found) {
         return Ok(());

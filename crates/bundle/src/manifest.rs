@@ -61,6 +61,19 @@ pub enum Quantization {
     None,
     /// In 8 bits, with a scale for each output.
     Int8,
+    /// In 4 bits, with a scale for each output and block of inputs: in ONNX's operators.
+    Int4,
+}
+
+impl Quantization {
+    /// The name, as in a manifest.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
+        }
+    }
 }
 
 /// A bundle's description.
@@ -130,6 +143,16 @@ pub struct ModelInfo {
     /// decoder's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<u32>,
+}
+
+/// The fewest positions that attention reads in a graph that reads a part of its KV cache.
+const LEAST_ATTENDED: u32 = 64;
+
+/// The numbers of positions that attention reads, in a graph that reads a part of a cache of `context` positions: few,
+/// because an engine on a GPU prepares each of them. A graph reads the whole cache where there is one number.
+pub fn attended_lengths(context: u32) -> impl Iterator<Item = u32> {
+    let shorter = std::iter::successors(Some(LEAST_ATTENDED), |length| length.checked_mul(4));
+    shorter.take_while(move |length| *length < context / 2).chain([context])
 }
 
 /// Special tokens, as ids.

@@ -3,7 +3,7 @@
 use super::projection::Linear;
 use super::{Builder, Layer, Step};
 use crate::error::WeightsError;
-use crate::onnx::{Attribute, Dim, Value};
+use crate::onnx::{Attribute, Dim, Element, Value};
 
 /// An attention layer: its maps, heads and scale.
 #[derive(Clone, Debug)]
@@ -19,10 +19,18 @@ pub(crate) struct Attention {
     pub(crate) out: Linear,
 }
 
-/// Heads of queries, and the factor of their products with keys.
+impl Attention {
+    pub(super) fn all_heads(&self) -> Heads {
+        let &Self { heads, kv_heads, head_dim, scale, .. } = self;
+        Heads { heads, kv_heads, head_dim, scale }
+    }
+}
+
+/// Heads of queries and of keys and values, and the factor of their products.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
     pub(super) heads: u32,
+    pub(super) kv_heads: u32,
     pub(super) head_dim: u32,
     pub(super) scale: f32,
 }
@@ -47,6 +55,9 @@ pub(crate) struct Cache {
     pub(crate) keys: Value,
     pub(crate) values: Value,
 }
+
+/// The product of an invisible position: finite, because infinities give NaN in some fused kernels.
+const HIDDEN: f32 = -1e30;
 
 /// The usual scale: one by the root of the head size.
 #[expect(clippy::cast_possible_truncation, reason = "the graph's attribute is an f32")]
@@ -111,19 +122,56 @@ impl Builder<'_> {
             present
         };
         let present = Cache { keys: update(&at.past.keys, &keys, 'k'), values: update(&at.past.values, &values, 'v') };
-        let heads = Heads { heads: attention.heads, head_dim: attention.head_dim, scale: attention.scale };
-        (self.mix([&queries, &present.keys, &present.values], mask, heads), present)
+        let heads = attention.all_heads();
+        let [keys, values] = [&present.keys, &present.values].map(|cache| self.attended(cache, at.step));
+        (self.mix([&queries, &keys, &values], mask, heads), present)
+    }
+
+    /// The part of a cache that attention reads: `[B, KV heads, A, D]`.
+    fn attended(&mut self, cache: &Value, step: &Step) -> Value {
+        let Some(attended) = &step.attended else { return cache.clone() };
+        let (zero, axis_2) = (self.graph.integers(&[1], &[0]), self.graph.integers(&[1], &[2]));
+        self.graph.node("Slice", &[cache, &zero, attended, &axis_2], &[])
     }
 
     /// Attends: queries `[B, H, S, D]` over keys and values `[B, KV heads, T, D]`, under a mask that spreads over `[B,
     /// H, S, T]`, either of flags or to be added. Gives the heads side by side, `[B, S, H D]`.
     pub(super) fn mix(&mut self, [queries, keys, values]: [&Value; 3], mask: &Value, heads: Heads) -> Value {
+        let mixed = if self.precision.f32_attention {
+            self.attend_in_f32([queries, keys, values], mask, heads)
+        } else {
+            let inputs = [queries, keys, values, mask];
+            self.graph.node("Attention", &inputs, &[Attribute::Float("scale", heads.scale)])
+        }; // [B, H, S, D]
         let graph = &mut self.graph;
-        let inputs = [queries, keys, values, mask];
-        let mixed = graph.node("Attention", &inputs, &[Attribute::Float("scale", heads.scale)]); // [B, H, S, D]
         let mixed = graph.node("Transpose", &[&mixed], &[Attribute::Ints("perm", &[0, 2, 1, 3])]);
         let width = i64::from(heads.heads) * i64::from(heads.head_dim);
         let shape = graph.integers(&[3], &[0, 0, width]);
         graph.node("Reshape", &[&mixed, &shape], &[])
+    }
+
+    /// Products, softmax and sums in f32, of f16 inputs, under a mask of flags: `[B, H, S, D]` in f16.
+    ///
+    /// In single operators, because TensorRT-RTX 1.7.1 crashes on an `Attention` in f32. The query heads of a key-value
+    /// head lie behind each other, as if they were more tokens.
+    fn attend_in_f32(&mut self, inputs: [&Value; 3], mask: &Value, of: Heads) -> Value {
+        let [heads, kv_heads, head_dim] = [of.heads, of.kv_heads, of.head_dim].map(i64::from);
+        let [queries, keys, values] = inputs.map(|x| self.widen(x.clone()));
+        let (scale, hidden) = (self.graph.scalar(of.scale, Element::F32), self.graph.scalar(HIDDEN, Element::F32));
+        let graph = &mut self.graph;
+        let queries = graph.node("Mul", &[&queries, &scale], &[]);
+        let stacked = graph.integers(&[4], &[0, kv_heads, -1, 0]);
+        let queries = graph.node("Reshape", &[&queries, &stacked], &[]); // [B, KV heads, (H / KV heads) S, D]
+        let keys = graph.node("Transpose", &[&keys], &[Attribute::Ints("perm", &[0, 1, 3, 2])]);
+        let products = graph.node("MatMul", &[&queries, &keys], &[]);
+        let by_head = graph.integers(&[4], &[0, heads, -1, 0]);
+        let products = graph.node("Reshape", &[&products, &by_head], &[]); // [B, H, S, A]
+        let products = graph.node("Where", &[mask, &products, &hidden], &[]);
+        let shares = graph.node("Softmax", &[&products], &[Attribute::Int("axis", -1)]);
+        let shares = graph.node("Reshape", &[&shares, &stacked], &[]);
+        let mixed = graph.node("MatMul", &[&shares, &values], &[]);
+        let by_head = graph.integers(&[4], &[0, heads, -1, head_dim]);
+        let mixed = graph.node("Reshape", &[&mixed, &by_head], &[]);
+        self.narrow(mixed)
     }
 }

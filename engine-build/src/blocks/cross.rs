@@ -50,8 +50,7 @@ impl Builder<'_> {
     ) -> Result<Value, WeightsError> {
         let qkv = self.linear(&attention.qkv, x)?;
         let [queries, keys, values] = self.split_heads(&qkv, attention);
-        let heads = Heads { heads: attention.heads, head_dim: attention.head_dim, scale: attention.scale };
-        let mixed = self.mix([&queries, &keys, &values], bias, heads);
+        let mixed = self.mix([&queries, &keys, &values], bias, attention.all_heads());
         self.linear(&attention.out, &mixed)
     }
 
@@ -130,7 +129,7 @@ impl Builder<'_> {
         let queries = self.graph.node("Reshape", &[&queries, &shape], &[]);
         let queries = self.graph.node("Transpose", &[&queries], &[Attribute::Ints("perm", &[0, 2, 1, 3])]);
         let [keys, values] = &source.layers[layer as usize];
-        let mixed = self.mix([&queries, keys, values], &source.mask, Heads { heads, head_dim, scale });
+        let mixed = self.mix([&queries, keys, values], &source.mask, Heads { heads, kv_heads: heads, head_dim, scale });
         self.linear(&attention.out, &mixed)
     }
 }

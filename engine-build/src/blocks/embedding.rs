@@ -15,8 +15,12 @@ pub(crate) struct Step {
     pub(crate) select: Value,
     /// i64 `[B, S]`: the position of each token, at most C - 1.
     pub(crate) positions: Value,
-    /// bool `[B, 1, S, C]`: which cache slots each token may see.
+    /// bool `[B, 1, S, A]`: which cache slots each token may see.
     pub(crate) mask: Value,
+    /// i64 `[A]`: 0, 1, ..., in graphs in which attention reads the first A slots of a cache. It reads all C in others.
+    pub(crate) slots: Option<Value>,
+    /// i64 `[1]`: A, in the same graphs.
+    pub(crate) attended: Option<Value>,
     /// C: positions of a cache.
     pub(crate) context: u32,
 }
@@ -38,12 +42,15 @@ impl Builder<'_> {
     /// The cache is filled to a different length in every row, and only an explicit mask means the same to ONNX Runtime
     /// and TensorRT then. `is_causal` counts from different corners, and TensorRT's parser drops `nonpad_kv_seqlen`.
     /// Slots behind a row's own tokens are never visible, so right padding needs no mask of its own.
-    pub(crate) fn step(&mut self, context: u32) -> Step {
+    ///
+    /// With `slots`, a step's cost follows the positions that are there and not the context.
+    pub(crate) fn step(&mut self, context: u32, slots: bool) -> Step {
         self.graph.scope("step");
         let graph = &mut self.graph;
         let input_ids = graph.input("input_ids", Element::I64, &[Dim::Named("batch"), Dim::Named("tokens")]);
         let past_len = graph.input("past_len", Element::I64, &[Dim::Named("batch")]);
         let select = graph.input("select", Element::I64, &[Dim::Named("selected")]);
+        let given = slots.then(|| graph.input("slots", Element::I64, &[Dim::Named("attended")]));
 
         let slots = i64::from(context);
         let (axis_0, axis_1) = (graph.integers(&[1], &[0]), graph.integers(&[1], &[1]));
@@ -55,14 +62,21 @@ impl Builder<'_> {
         let unclipped = graph.node("Add", &[&starts, &offsets], &[]); // [B, S]
 
         let last = graph.integers(&[], &[slots - 1]);
-        let slots = graph.integers(&[1, 1, 1, slots], &(0..slots).collect::<Vec<_>>());
+        let slots = match &given {
+            Some(given) => {
+                let axes = graph.integers(&[3], &[0, 1, 2]);
+                graph.node("Unsqueeze", &[given, &axes], &[])
+            }
+            None => graph.integers(&[1, 1, 1, slots], &(0..slots).collect::<Vec<_>>()),
+        }; // [1, 1, 1, A]
+        let attended = given.as_ref().map(|given| graph.node("Shape", &[given], &[]));
         let axes_1_3 = graph.integers(&[2], &[1, 3]);
         let queries = graph.node("Unsqueeze", &[&unclipped, &axes_1_3], &[]); // [B, 1, S, 1]
-        let mask = graph.node("LessOrEqual", &[&slots, &queries], &[]); // [B, 1, S, C]
+        let mask = graph.node("LessOrEqual", &[&slots, &queries], &[]); // [B, 1, S, A]
 
         // Right padding may run past the cache; its results are never read, but its lookups must stay in range.
         let positions = graph.node("Min", &[&unclipped, &last], &[]); // [B, S]
-        Step { input_ids, past_len, select, positions, mask, context }
+        Step { input_ids, past_len, select, positions, mask, slots: given, attended, context }
     }
 
     /// Adds learned position embeddings to the token embeddings `rows`, f32 `[B, S, E]`.

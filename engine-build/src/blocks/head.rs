@@ -7,6 +7,13 @@ use crate::onnx::{Attribute, Dim, Element, Source, Value};
 /// The logit of an id that only pads the vocabulary. Finite, because infinities make NaN in some fused kernels.
 const PAD_LOGIT: f32 = -1e30;
 
+/// The parts of a vocabulary that are searched side by side for its best tokens, in a graph for GPUs: for one row, one
+/// of a GPU's many processors would search all of it.
+const SEGMENTS: u32 = 8;
+
+/// The smallest such part, in tokens. Below that, the second search costs more.
+const LEAST_SEGMENT: u32 = 1024;
+
 /// Sizes of the head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadSpec {
@@ -30,9 +37,7 @@ impl Builder<'_> {
     pub(crate) fn head(&mut self, x: &Value, vocabulary: &Vocabulary, spec: &HeadSpec) -> Result<(), WeightsError> {
         let bias = self.head_bias(spec)?;
         let logits = self.token_products(vocabulary, x, bias.as_ref());
-        let k = self.graph.integers(&[1], &[i64::from(spec.top_k)]);
-        let sorted = [Attribute::Int("axis", -1), Attribute::Int("largest", 1), Attribute::Int("sorted", 1)];
-        let [topv, topi] = self.graph.named("TopK", &[&logits, &k], &sorted, ["topv", "topi"]);
+        let [topv, topi] = self.best(&logits, spec);
         let lse = self.log_sum_exp(&logits, &topv);
 
         let selected = Dim::Named("selected");
@@ -41,6 +46,33 @@ impl Builder<'_> {
         self.graph.output(&topi, Element::I64, &[selected, Dim::Fixed(spec.top_k)]);
         self.graph.output(&lse, Element::F32, &[selected, Dim::Fixed(1)]);
         Ok(())
+    }
+
+    /// `topv` and `topi`: the largest logits of each row and their tokens, of equal ones those with the smallest ids.
+    ///
+    /// A segment's best are in the order of their ids where they are equal, and so are the segments. So the second
+    /// stage chooses as one stage would.
+    fn best(&mut self, logits: &Value, spec: &HeadSpec) -> [Value; 2] {
+        let (top_k, segment) = (i64::from(spec.top_k), spec.vocab_padded / SEGMENTS);
+        let is_split = self.compute() == Element::F16 && segment >= LEAST_SEGMENT.max(spec.top_k);
+        let graph = &mut self.graph;
+        let k = graph.integers(&[1], &[top_k]);
+        let sorted = [Attribute::Int("axis", -1), Attribute::Int("largest", 1), Attribute::Int("sorted", 1)];
+        if !is_split || !spec.vocab_padded.is_multiple_of(SEGMENTS) {
+            return graph.named("TopK", &[logits, &k], &sorted, ["topv", "topi"]);
+        }
+        let (segments, segment) = (i64::from(SEGMENTS), i64::from(segment));
+        let split = graph.integers(&[3], &[0, segments, segment]);
+        let parts = graph.node("Reshape", &[logits, &split], &[]); // [R, 8, V / 8]
+        let [values, places] = graph.node_n("TopK", &[&parts, &k], &sorted); // [R, 8, K]
+        let firsts: Vec<i64> = (0..segments).map(|index| index * segment).collect();
+        let firsts = graph.integers(&[1, segments, 1], &firsts);
+        let ids = graph.node("Add", &[&places, &firsts], &[]);
+        let flat = graph.integers(&[2], &[0, segments * top_k]);
+        let [values, ids] = [values, ids].map(|listed| graph.node("Reshape", &[&listed, &flat], &[])); // [R, 8 K]
+        let [topv, winners] = graph.named("TopK", &[&values, &k], &sorted, ["topv", "head/winners"]);
+        let [topi] = graph.named("GatherElements", &[&ids, &winners], &[Attribute::Int("axis", 1)], ["topi"]);
+        [topv, topi]
     }
 
     /// f32 `[V]`: the model's own bias or zero for real ids, [`PAD_LOGIT`] for the others; none if it would be all

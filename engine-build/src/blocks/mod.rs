@@ -2,11 +2,12 @@
 //!
 //! Every block appends ONNX nodes and returns values. Shapes stand beside them, with these letters: B = batch, S =
 //! tokens per row, R = selected positions, C = context (positions of the KV cache), T = tokens of a source. E = hidden
-//! size, H = query heads, D = head size, V = padded vocabulary. The family's own file decides which blocks make up a
+//! size, H = query heads, D = head size, V = padded vocabulary. Attention reads the first A of the C positions. The family's own file decides which blocks make up a
 //! model, and in which order.
 //!
 //! In an f16 graph the matrices, the attention and the KV cache are f16. The residual stream, every normalization and
-//! the logits stay f32: there f16 overflows, or loses the small differences that decide the ranking.
+//! the logits stay f32: there f16 overflows, or loses the small differences that decide the ranking. The matrices of linear
+//! maps may be stored in fewer bits, and attention may be f32 all the same.
 
 mod attention;
 mod cross;
@@ -36,6 +37,7 @@ pub(crate) use vocabulary::Vocabulary;
 use crate::checkpoint::{Tensor, Weights};
 use crate::error::WeightsError;
 use crate::onnx::{Attribute, Element, Graph, Source, Value};
+use crate::quantizing::Bits;
 use bundle::manifest::Dtype;
 
 /// The inputs of a layer beside the residual stream.
@@ -58,12 +60,29 @@ pub(crate) struct Builder<'a> {
     weights: &'a Weights,
     /// Put before every tensor name (`transformer.`), or empty.
     prefix: &'static str,
-    dtype: Dtype,
+    precision: Precision,
+}
+
+/// Precision of a graph's parts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Precision {
+    /// Of matrices, attention and KV cache.
+    pub(crate) dtype: Dtype,
+    /// Bits in which an f16 graph stores the matrices of linear maps, and the most inputs that share a scale.
+    pub(crate) stored: Option<(Bits, u32)>,
+    /// Attention in f32, in an f16 graph too.
+    pub(crate) f32_attention: bool,
+}
+
+impl From<Dtype> for Precision {
+    fn from(dtype: Dtype) -> Self {
+        Self { dtype, stored: None, f32_attention: false }
+    }
 }
 
 impl<'a> Builder<'a> {
-    pub(crate) fn new(weights: &'a Weights, prefix: &'static str, dtype: Dtype) -> Self {
-        Self { graph: Graph::default(), weights, prefix, dtype }
+    pub(crate) fn new(weights: &'a Weights, prefix: &'static str, precision: impl Into<Precision>) -> Self {
+        Self { graph: Graph::default(), weights, prefix, precision: precision.into() }
     }
 
     /// Runs `build` with tensor names taken as they are.
@@ -76,23 +95,18 @@ impl<'a> Builder<'a> {
 
     /// Runs `build` with everything in f32: what it computes is beyond f16 in some models.
     pub(crate) fn in_f32<T>(&mut self, build: impl FnOnce(&mut Self) -> T) -> T {
-        let dtype = std::mem::replace(&mut self.dtype, Dtype::F32);
+        let precision = std::mem::replace(&mut self.precision, Dtype::F32.into());
         let built = build(self);
-        self.dtype = dtype;
+        self.precision = precision;
         built
     }
 
     /// Element type of matrices, attention and KV cache.
     pub(crate) fn compute(&self) -> Element {
-        match self.dtype {
+        match self.precision.dtype {
             Dtype::F32 => Element::F32,
             Dtype::F16 => Element::F16,
         }
-    }
-
-    /// A checkpoint tensor in the computing precision.
-    fn matrix(&mut self, name: &str, shape: &[u64]) -> Result<Value, WeightsError> {
-        self.parameter(name, shape, shape, self.compute())
     }
 
     /// A checkpoint tensor in f32, whatever the graph's precision.
@@ -118,7 +132,7 @@ impl<'a> Builder<'a> {
 
     /// f32 to the computing precision: what a normalization hands to a linear map.
     pub(crate) fn narrow(&mut self, x: Value) -> Value {
-        match self.dtype {
+        match self.precision.dtype {
             Dtype::F32 => x,
             Dtype::F16 => self.cast(&x, Element::F16),
         }
@@ -126,7 +140,7 @@ impl<'a> Builder<'a> {
 
     /// The computing precision to f32.
     pub(crate) fn widen(&mut self, x: Value) -> Value {
-        match self.dtype {
+        match self.precision.dtype {
             Dtype::F32 => x,
             Dtype::F16 => self.cast(&x, Element::F32),
         }

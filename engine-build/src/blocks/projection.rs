@@ -6,7 +6,8 @@
 use super::Builder;
 use crate::checkpoint::{Interleaved, Stacked};
 use crate::error::WeightsError;
-use crate::onnx::{Source, Value};
+use crate::onnx::{Element, Source, Value};
+use crate::quantizing::Blocks;
 
 /// How the checkpoint stores a map's matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,29 +81,35 @@ impl Builder<'_> {
         if !linear.bias {
             return Ok(product(self));
         }
-        let bias = self.stacked(linear, "bias", 1, &[linear.to()])?;
+        let (source, element) = (self.stacked(linear, "bias", 1)?, self.compute());
+        let bias = self.graph.parameter(&linear.name("bias"), &[linear.to()], element, source);
         let product = product(self);
         Ok(self.graph.node("Add", &[&product, &bias], &[]))
     }
 
     fn map_matrix(&mut self, linear: &Linear) -> Result<Value, WeightsError> {
-        let shape = [linear.from, linear.to()];
-        match linear.layout {
-            Layout::InOut => self.matrix(&linear.name("weight"), &shape),
-            Layout::OutIn => self.stacked(linear, "weight", linear.from, &shape),
-        }
+        let (shape, name) = ([linear.from, linear.to()], linear.name("weight"));
+        let source = match linear.layout {
+            Layout::InOut => Source::Checkpoint(self.tensor(&name, &shape)?),
+            Layout::OutIn => self.stacked(linear, "weight", linear.from)?,
+        };
+        let element = self.compute();
+        let stored = self.precision.stored.filter(|_| element == Element::F16);
+        let blocks = stored.and_then(|(bits, block)| Blocks::of(shape, bits, block));
+        Ok(match blocks {
+            Some(blocks) => self.graph.quantized(&name, source, blocks),
+            None => self.graph.parameter(&name, &shape, element, source),
+        })
     }
 
-    /// The tensors `PART.KIND` of a map, `[to, columns]` each, stacked and transposed to `shape`.
-    fn stacked(&mut self, linear: &Linear, kind: &str, columns: u64, shape: &[u64]) -> Result<Value, WeightsError> {
+    /// The tensors `PART.KIND` of a map, `[to, columns]` or `[to]` each, stacked and transposed.
+    fn stacked(&self, linear: &Linear, kind: &str, columns: u64) -> Result<Source, WeightsError> {
         let tensor = |(name, to): &(String, u64)| {
             let stored = [*to, columns];
-            let dimensions = if shape.len() == 1 { 1 } else { 2 };
+            let dimensions = if kind == "bias" { 1 } else { 2 };
             self.tensor(&format!("{name}.{kind}"), &stored[..dimensions])
         };
         let tensors = linear.parts.iter().map(tensor).collect::<Result<_, _>>()?;
-        let source = Source::Transposed(Stacked { tensors, columns, order: linear.order });
-        let element = self.compute();
-        Ok(self.graph.parameter(&linear.name(kind), shape, element, source))
+        Ok(Source::Transposed(Stacked { tensors, columns, order: linear.order }))
     }
 }

@@ -47,7 +47,7 @@ fn bucket(distance: u32, buckets: u32, max_distance: u32) -> u32 {
 }
 
 impl Builder<'_> {
-    /// What is added in a decoder's step, `[B, H, S, C]` in the computing precision: the bias of each slot that a token
+    /// What is added in a decoder's step, `[B, H, S, A]` in the computing precision: the bias of each slot that a token
     /// may see, and a large negative number for the others.
     pub(crate) fn causal_bias(&mut self, bias: &RelativeBias, step: &Step) -> Result<Value, WeightsError> {
         self.graph.scope("bias");
@@ -55,15 +55,17 @@ impl Builder<'_> {
         let table = self.bias_table(bias, &ids)?; // [C, H]
         let hidden = self.hidden_slot();
         let graph = &mut self.graph;
-        let slots = i64::from(step.context);
-        let slots = graph.integers(&[1, 1, slots], &(0..slots).collect::<Vec<_>>());
+        let slots = match &step.slots {
+            Some(given) => given.clone(),
+            None => graph.integers(&[1, 1, step.context.into()], &(0..step.context.into()).collect::<Vec<_>>()),
+        };
         let (axis_2, zero) = (graph.integers(&[1], &[2]), graph.integers(&[], &[0]));
         let positions = graph.node("Unsqueeze", &[&step.positions, &axis_2], &[]); // [B, S, 1]
-        let distances = graph.node("Sub", &[&positions, &slots], &[]); // [B, S, C]
+        let distances = graph.node("Sub", &[&positions, &slots], &[]); // [B, S, A]
         let distances = graph.node("Max", &[&distances, &zero], &[]);
-        let biases = graph.node("Gather", &[&table, &distances], &[Attribute::Int("axis", 0)]); // [B, S, C, H]
+        let biases = graph.node("Gather", &[&table, &distances], &[Attribute::Int("axis", 0)]); // [B, S, A, H]
         let biases = graph.node("Transpose", &[&biases], &[Attribute::Ints("perm", &[0, 3, 1, 2])]);
-        let biases = graph.node("Where", &[&step.mask, &biases, &hidden], &[]); // [B, H, S, C]
+        let biases = graph.node("Where", &[&step.mask, &biases, &hidden], &[]); // [B, H, S, A]
         Ok(self.narrow(biases))
     }
 

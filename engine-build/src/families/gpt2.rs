@@ -142,7 +142,7 @@ mod tests {
             r#"{{"n_embd": 4, "n_head": 2, "n_layer": 1, "n_positions": 9, "vocab_size": 13, "n_ctx": 9{extra}}}"#
         );
         let model = Gpt2::read(&Config::parse("config.json", json.as_bytes()).expect("JSON")).expect("a model");
-        let options = GraphOptions { context: 6, top_k: 3, dtype };
+        let options = GraphOptions { context: 6, top_k: 3, precision: dtype.into(), slots: false };
         let graph = families::graph(&model, &weights, &options).expect("a graph");
         let (model, _) = graph.finish("gpt2", "model.weights");
         model.graph.expect("a graph")

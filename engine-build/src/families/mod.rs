@@ -17,7 +17,7 @@ mod t5;
 
 use std::fmt::Debug;
 
-use crate::blocks::{Builder, Cache, CacheShape, HeadSpec, Layer, LayerPlan, Linear, Rotary, Step};
+use crate::blocks::{Builder, Cache, CacheShape, HeadSpec, Layer, LayerPlan, Linear, Precision, Rotary, Step};
 use crate::checkpoint::{Config, Weights};
 use crate::error::{ConfigError, WeightsError};
 use crate::onnx::{Graph, Value};
@@ -30,7 +30,9 @@ pub(crate) struct GraphOptions {
     pub(crate) context: u32,
     /// Candidates per selected position.
     pub(crate) top_k: u32,
-    pub(crate) dtype: Dtype,
+    pub(crate) precision: Precision,
+    /// Whether the graph has the input `slots`, which says how much of the KV cache attention reads.
+    pub(crate) slots: bool,
 }
 
 /// The shape that every family has in common.
@@ -96,8 +98,8 @@ pub(crate) trait Family: Debug {
         None
     }
 
-    /// The attention mask of every layer: which positions are visible, bool `[B, 1, S, C]`, or a bias that is added to
-    /// the query-key products, `[B, H, S, C]` in the computing precision.
+    /// The attention mask of every layer: which positions are visible, bool `[B, 1, S, A]`, or a bias that is added to
+    /// the query-key products, `[B, H, S, A]` in the computing precision.
     fn mask(&self, _builder: &mut Builder, step: &Step) -> Result<Value, WeightsError> {
         Ok(step.mask.clone())
     }
@@ -196,8 +198,8 @@ impl Model {
         prefix(&*self.family, weights)
     }
 
-    /// The graph, with every tensor it takes checked for name, type and shape: inputs `input_ids`, `past_len`, `select`
-    /// and the past, outputs `logits`, `topv`, `topi`, `lse` and the present.
+    /// The graph, with every tensor it takes checked for name, type and shape: inputs `input_ids`, `past_len`, `select`,
+    /// perhaps `slots`, and the past, outputs `logits`, `topv`, `topi`, `lse` and the present.
     pub(crate) fn graph(&self, weights: &Weights, options: &GraphOptions) -> Result<Graph, WeightsError> {
         graph(&*self.family, weights, options)
     }
@@ -239,9 +241,9 @@ fn find(config: &Config) -> Result<&'static Entry, ConfigError> {
 fn graph(family: &dyn Family, weights: &Weights, options: &GraphOptions) -> Result<Graph, WeightsError> {
     let shape = family.shape();
     let [vocab, vocab_padded, width] = [shape.vocab, shape.vocab_padded(), family.embedding_width()].map(u64::from);
-    let mut builder = Builder::new(weights, prefix(family, weights), options.dtype);
+    let mut builder = Builder::new(weights, prefix(family, weights), options.precision);
     let b = &mut builder;
-    let mut step = b.step(options.context);
+    let mut step = b.step(options.context, options.slots);
     step.mask = family.mask(b, &step)?;
     let heads = (shape.heads, shape.head_dim);
     let source = family.encoder().map(|_| b.source_inputs(&step, shape.layers, heads));

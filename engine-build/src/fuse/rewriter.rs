@@ -189,7 +189,8 @@ impl Rewriter {
             None => (Form::F32, Element::F32, panels.shape_f32()),
         };
         let source = self.graph.parameters[index].source.clone();
-        let packed = Parameter { packing: Some(Packing { panels, form }), ..stand_in(&matrix, shape, element, source) };
+        let packed =
+            Parameter { packing: Some(Packing::Panels(panels, form)), ..stand_in(&matrix, shape, element, source) };
         let scales =
             |name: &String| stand_in(name, panels.shape_scales(), Element::F32, Source::Scales(matrix.clone()));
         let scales = scale.as_ref().map(scales);

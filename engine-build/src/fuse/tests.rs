@@ -211,7 +211,8 @@ fn standard(folder: &Path) -> (Graph, String, u32) {
     let folder = Folder::open(folder).expect("a folder");
     let model = Model::read(&Configs::read(&folder).expect("a configuration").model).expect("a model");
     let weights = Weights::open(&folder).expect("weights");
-    let options = GraphOptions { context: model.shape().positions.min(16), top_k: 8, dtype: Dtype::F32 };
+    let options =
+        GraphOptions { context: model.shape().positions.min(16), top_k: 8, precision: Dtype::F32.into(), slots: false };
     (model.graph(&weights, &options).expect("a graph"), model.family().to_owned(), model.shape().vocab)
 }
 

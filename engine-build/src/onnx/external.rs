@@ -13,7 +13,6 @@ use half::slice::HalfFloatSliceExt;
 use super::{Element, Parameter, Source};
 use crate::checkpoint::Weights;
 use crate::error::{BuildError, WeightsError};
-use crate::packing::Form;
 use crate::progress::Progress;
 use crate::resume::Resumable;
 
@@ -51,7 +50,7 @@ struct Writer<'a> {
     file: &'a mut Resumable,
     progress: &'a dyn Progress,
     /// The scales of packed matrices that were written, until they are written themselves.
-    scales: HashMap<&'a str, Vec<u8>>,
+    scales: HashMap<&'a str, Vec<f32>>,
 }
 
 impl<'a> Writer<'a> {
@@ -65,7 +64,7 @@ impl<'a> Writer<'a> {
             self.progress.advance(packed.len() as u64);
             Ok(())
         })?;
-        if packing.form != Form::F32 {
+        if !scales.is_empty() {
             self.scales.insert(parameter.name.as_str(), scales);
         }
         Ok(())
@@ -103,13 +102,13 @@ impl<'a> Writer<'a> {
             Source::Computed(values) => write(0, values)?,
             Source::Scales(matrix) => {
                 let scales = self.scales.remove(matrix.as_str()).unwrap_or_default();
-                let missing = parameter.bytes().checked_sub(scales.len() as u64).ok_or(WeightsError::Changed)?;
-                self.file.write_all(&scales).map_err(BuildError::WriteWeights)?;
-                self.progress.advance(scales.len() as u64);
-                return self.fill(missing);
+                if scales.len() as u64 > parameter.elements() {
+                    return Err(WeightsError::Changed.into());
+                }
+                write(0, &scales)?;
             }
         }
-        self.fill((parameter.elements() - written) * parameter.element.bytes())
+        self.fill(parameter.element.bytes(parameter.elements() - written))
     }
 
     /// Writes the zeros that fill up a parameter.
@@ -154,7 +153,8 @@ fn encode(parameter: &Parameter, start: u64, values: &[f32], encoded: &mut Vec<u
             }
             encoded.extend(halves.iter().flat_map(|half| half.to_le_bytes()));
         }
-        Element::F32 | Element::I64 | Element::U8 => {
+        // Integers are packed, or in the graph.
+        Element::F32 | Element::I64 | Element::U8 | Element::I8 | Element::I4 => {
             encoded.resize(size_of_val(values), 0);
             for (bytes, value) in encoded.as_chunks_mut::<4>().0.iter_mut().zip(values) {
                 *bytes = value.to_le_bytes();

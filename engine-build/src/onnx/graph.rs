@@ -13,6 +13,7 @@ use super::proto::{
 };
 use super::source::Source;
 use crate::packing::Packing;
+use crate::quantizing::Blocks;
 
 /// ONNX IR version and default operator set: the first that have `TensorScatter` and `Attention` with its KV cache.
 const IR_VERSION: i64 = 12;
@@ -42,15 +43,20 @@ pub(crate) enum Element {
     F16,
     I64,
     U8,
+    I8,
+    /// Two in a byte, the first in the lower half.
+    I4,
 }
 
 impl Element {
-    pub(crate) fn bytes(self) -> u64 {
+    /// Bytes of so many elements.
+    pub(crate) fn bytes(self, elements: u64) -> u64 {
         match self {
-            Element::U8 => 1,
-            Element::F16 => 2,
-            Element::F32 => 4,
-            Element::I64 => 8,
+            Element::I4 => elements.div_ceil(2),
+            Element::U8 | Element::I8 => elements,
+            Element::F16 => 2 * elements,
+            Element::F32 => 4 * elements,
+            Element::I64 => 8 * elements,
         }
     }
 
@@ -60,6 +66,8 @@ impl Element {
             Element::F16 => DataType::Float16,
             Element::I64 => DataType::Int64,
             Element::U8 => DataType::Uint8,
+            Element::I8 => DataType::Int8,
+            Element::I4 => DataType::Int4,
         }
     }
 }
@@ -100,7 +108,7 @@ impl Parameter {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.elements() * self.element.bytes()
+        self.element.bytes(self.elements())
     }
 
     /// Where the element `index` was read from: the tensor's name and the index there.
@@ -171,7 +179,7 @@ impl Graph {
     pub(crate) fn scalar(&mut self, value: f32, element: Element) -> Value {
         let bytes = match element {
             Element::F16 => half::f16::from_f32(value).to_le_bytes().to_vec(),
-            Element::F32 | Element::I64 | Element::U8 => value.to_le_bytes().to_vec(),
+            Element::F32 | Element::I64 | Element::U8 | Element::I8 | Element::I4 => value.to_le_bytes().to_vec(),
         };
         let constant = Value(format!("constant_{}", self.constants.len()).into());
         self.constants.push(TensorProto {
@@ -185,14 +193,29 @@ impl Graph {
 
     /// An initializer in the external weights file.
     pub(crate) fn parameter(&mut self, name: &str, shape: &[u64], element: Element, source: Source) -> Value {
-        self.parameters.push(Parameter {
-            name: name.to_owned(),
-            shape: shape.to_vec(),
-            element,
-            source,
-            packing: None,
-            offset_bytes: 0,
-        });
+        self.push_parameter(name, shape, element, (source, None))
+    }
+
+    /// A matrix `[inputs, outputs]` that is stored in few bits and used in f16.
+    pub(crate) fn quantized(&mut self, name: &str, source: Source, blocks: Blocks) -> Value {
+        let (packing, scale, element) = (Some(Packing::Blocks(blocks)), format!("{name}.scale"), blocks.element());
+        let matrix = self.push_parameter(name, &blocks.shape(), element, (source, packing));
+        let scales = self.parameter(&scale, &blocks.shape_scales(), Element::F16, Source::Scales(name.to_owned()));
+        let by_block = [Attribute::Int("axis", 0), Attribute::Int("block_size", blocks.block.cast_signed())];
+        let by_output = [Attribute::Int("axis", 1)];
+        let attributes = if blocks.is_whole() { &by_output[..] } else { &by_block };
+        self.node("DequantizeLinear", &[&matrix, &scales], attributes)
+    }
+
+    fn push_parameter(
+        &mut self,
+        name: &str,
+        shape: &[u64],
+        element: Element,
+        (source, packing): (Source, Option<Packing>),
+    ) -> Value {
+        let (name_owned, shape) = (name.to_owned(), shape.to_vec());
+        self.parameters.push(Parameter { name: name_owned, shape, element, source, packing, offset_bytes: 0 });
         Value(name.into())
     }
 

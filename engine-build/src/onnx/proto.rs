@@ -123,9 +123,11 @@ pub enum DataType {
     Undefined = 0,
     Float = 1,
     Uint8 = 2,
+    Int8 = 3,
     Int64 = 7,
     Bool = 9,
     Float16 = 10,
+    Int4 = 22,
 }
 
 /// A key and a value, for example `location` and a file name.

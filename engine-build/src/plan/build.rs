@@ -17,7 +17,7 @@ use super::sealed::write_whole;
 use super::shapes::{PlanShapes, ProfileShapes, Range};
 use crate::onnx::proto::ModelProto;
 use crate::progress::Progress;
-use bundle::manifest::{Dtype, Manifest, ModelInfo};
+use bundle::manifest::{Dtype, Manifest, ModelInfo, Quantization, attended_lengths};
 
 /// The hidden size below which TensorRT-RTX 1.7.1 was seen to crash, for SM75.
 const LEAST_HIDDEN: u32 = 32;
@@ -117,7 +117,11 @@ fn architectures(library: &Library, options: &PlanOptions) -> Result<(Vec<Sm>, O
 /// The feed-forward networks of encoder-decoders are f32: see `Builder::mlp_widened`.
 fn check_architectures(model: &ModelInfo, library: &Library, architectures: &[Sm]) -> Result<(), PlanError> {
     let is_turing_on_rtx = library.flavour() == Flavour::Rtx && architectures.contains(&Sm(75));
-    if is_turing_on_rtx && model.source.is_some() { Err(PlanError::F32OnTuring) } else { Ok(()) }
+    match model.quantization {
+        _ if is_turing_on_rtx && model.source.is_some() => Err(PlanError::F32OnTuring),
+        Quantization::Int4 if is_turing_on_rtx => Err(PlanError::Int4OnTuring),
+        _ => Ok(()),
+    }
 }
 
 /// A graph that was found fit, and what becomes of it.
@@ -168,7 +172,7 @@ impl Job<'_> {
     }
 
     /// The shapes of the decoder's inputs: `input_ids [B, S]`, `past_len [B]`, `select [R]`, `past_* [B, KV heads, C,
-    /// D]`, and in models that read sources `source_len [B]`, `cross_* [B, KV heads, T, D]`.
+    /// D]`, perhaps `slots [A]`, and in models that read sources `source_len [B]`, `cross_* [B, KV heads, T, D]`.
     fn decoder_input(&self, shapes: &ProfileShapes, input: &str) -> Option<Vec<Range>> {
         let model = self.model;
         let [heads, context, head_dim] = [model.kv_heads, model.context, model.head_dim].map(Range::exactly);
@@ -176,6 +180,10 @@ impl Job<'_> {
             "input_ids" => Some(vec![shapes.batch, shapes.tokens]),
             "past_len" | "source_len" => Some(vec![shapes.batch]),
             "select" => Some(vec![shapes.select]),
+            "slots" => {
+                let least = attended_lengths(model.context).next().unwrap_or(model.context);
+                Some(vec![Range::new(least, least, model.context)])
+            }
             name if name.starts_with("past_") => Some(vec![shapes.batch, heads, context, head_dim]),
             name if name.starts_with("cross_") => Some(vec![shapes.batch, heads, self.shapes.source?, head_dim]),
             _ => None,

@@ -35,6 +35,27 @@ pub enum PlanError {
         /// The architectures that were asked for.
         asked: String,
     },
+    /// A name that is no GPU's.
+    #[error(
+        "`{name}` is no instance type with a GPU and no architecture such as 86: name one of {known}, with a size such \
+         as xlarge"
+    )]
+    Target {
+        /// The name.
+        name: String,
+        /// The families that there are.
+        known: String,
+    },
+    /// A GPU that no plan can be built for.
+    #[error("{name} has a {gpu} of {sm}, and TensorRT needs SM75 or later: choose a newer GPU, or a CPU")]
+    OldGpu {
+        /// The instance type or architecture that was named.
+        name: String,
+        /// The GPU's name.
+        gpu: &'static str,
+        /// The GPU's architecture.
+        sm: String,
+    },
     /// A model that is known to crash the builder.
     #[error(
         "TensorRT-RTX crashes on models whose hidden size is below 32, and this one's is {0}: run it with ONNX Runtime"
@@ -46,6 +67,9 @@ pub enum PlanError {
          products are beyond it: leave out 75, or run it with ONNX Runtime"
     )]
     F32OnTuring,
+    /// Weights of a type that the GPU lacks.
+    #[error("TensorRT-RTX has no int4 on SM75: leave out 75, or build the bundle with int8")]
+    Int4OnTuring,
     /// TensorRT read the graph otherwise than it is meant.
     #[error("TensorRT misread the graph: {0}; this is a defect of the graph's builder, please report it")]
     Misread(String),

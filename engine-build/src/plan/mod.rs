@@ -7,11 +7,13 @@
 //! - [`Part`]: which graph a plan is of.
 //! - [`PlanShapes`]: the batches and lengths that a plan accepts: a prefill profile and a decode profile.
 //! - [`build_plan`]: graph to plan. [`PlanRecord`]: the description of a plan.
+//! - [`Target`]: the GPUs of instance types.
 //! - [`find_plan`] and [`read_plan`]: the plan that fits a machine, or one sentence for each that doesn't.
 
 mod build;
 mod error;
 mod find;
+mod instances;
 mod part;
 mod record;
 mod sealed;
@@ -20,6 +22,7 @@ mod shapes;
 pub use build::{PlanOptions, build_plan};
 pub use error::{Misfit, PlanError};
 pub use find::{FoundPlan, PlanNeeds, find_plan, read_plan};
+pub use instances::Target;
 pub use part::Part;
 pub use record::{ENGINES, PlanGpu, PlanRecord, records};
 pub use sealed::{read_sealed, write_sealed};

@@ -65,8 +65,8 @@ fn options_that_contradict_each_other_are_refused() {
     let tiny = Tiny::new();
     for (dtype, operators, quantization, fragment) in [
         (Dtype::F16, Some(Operators::Foretype), Quantization::None, "compute in f32"),
-        (Dtype::F16, None, Quantization::Int8, "the precision is f16"),
-        (Dtype::F32, Some(Operators::Onnx), Quantization::Int8, "the operators are ONNX's"),
+        (Dtype::F32, None, Quantization::Int4, "for GPUs: ask for f16"),
+        (Dtype::F32, Some(Operators::Onnx), Quantization::Int8, "only foretype's own operators read it"),
     ] {
         let options = BuildOptions { dtype, operators, quantization, ..tiny.options() };
         let error = build(&options, &()).expect_err("a contradiction").to_string();

@@ -7,14 +7,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bundle::{Dtype, Manifest};
+use bundle::{Dtype, Manifest, Quantization};
 use engine_build::plan::{
     ENGINES, Misfit, Part, PlanError, PlanNeeds, PlanOptions, PlanRecord, PlanShapes, Range, build_plan, find_plan,
     read_plan,
 };
 use engine_build::{BuildOptions, build};
+use serde_json::json;
 use tempfile::TempDir;
 use tensorrt::{Builder, Flavour, Gpu, Layer, LayerKind, Library, Network, Parser, Sm, Validity, Version};
+
+use crate::tiny::Tiny;
 
 /// The library, or `None` where it was not fetched. A library that is named must open.
 fn library() -> Option<Library> {
@@ -218,6 +221,64 @@ fn plans_for_every_gpu_that_is_served_are_built_and_found() {
         find_plan(&engines, &other, &needs(86)),
         Err(PlanError::Misfit { misfit: Misfit::Graph { .. }, .. })
     ));
+}
+
+/// Every architecture that TensorRT-RTX knows, in one plan.
+const ALL: [u32; 6] = [75, 80, 86, 89, 120, 121];
+
+/// A bundle with these options, and the bytes of its plan.
+fn planned(library: &Library, tiny: &Tiny, sms: &[u32], change: impl FnOnce(&mut BuildOptions)) -> (Manifest, u64) {
+    let mut built = tiny.options();
+    built.dtype = Dtype::F16;
+    change(&mut built);
+    let manifest = build(&built, &()).expect("a bundle");
+    let (_, record) = build_plan(&tiny.out(), library, &options(sms), Arc::new(())).expect("a plan");
+    assert_eq!(record.architectures, sms);
+    (manifest, record.plan.bytes)
+}
+
+#[test]
+fn weights_in_few_bits_become_plans_for_every_architecture_that_has_them() {
+    let Some(library) = library() else { return };
+    let tiny = Tiny::golden("plain");
+    let half = planned(&library, &tiny, &ALL, |_| ()).1;
+    for (quantization, block, sms) in [
+        (Quantization::Int8, 64, &ALL[..]),
+        (Quantization::Int4, 32, &ALL[1..]),
+        (Quantization::Int4, 64, &ALL[1..]),
+        (Quantization::Int4, 128, &ALL[1..]),
+    ] {
+        let (manifest, bytes) = planned(&library, &tiny, sms, |options| {
+            (options.quantization, options.block) = (quantization, block);
+        });
+        assert_eq!(manifest.model.quantization, quantization);
+        println!("plain in {quantization:?}, blocks of {block}: a plan of {bytes} bytes, {half} in f16");
+    }
+    let error = build_plan(&tiny.out(), &library, &options(&[75, 86]), Arc::new(())).expect_err("refused").to_string();
+    assert!(error.contains("no int4 on SM75") && error.contains("int8"), "{error}");
+}
+
+#[test]
+fn attention_over_a_part_of_a_long_context_is_built_for_every_architecture() {
+    let Some(library) = library() else { return };
+    let tiny = Tiny::golden("llama");
+    tiny.set("max_position_embeddings", json!(600));
+    planned(&library, &tiny, &ALL, |options| options.context = Some(600));
+    let builder = Builder::new(&library).expect("a builder");
+    let network = parsed(&builder, &tiny.out());
+    assert!(network.inputs().iter().any(|input| input.name == "slots" && *input.shape == [-1]));
+    assert_eq!(network.unused_inputs(), Vec::<String>::new());
+}
+
+#[test]
+fn attention_in_f32_is_built_where_the_gpu_multiplies_f32() {
+    let Some(library) = library() else { return };
+    for name in ["plain", "llama"] {
+        let tiny = Tiny::golden(name);
+        planned(&library, &tiny, &[80, 86, 89, 120], |options| options.f32_attention = true);
+        let error = build_plan(&tiny.out(), &library, &options(&[75]), Arc::new(())).expect_err("refused");
+        assert!(error.to_string().contains("FP32 GEMM is not supported"), "{error}");
+    }
 }
 
 #[test]

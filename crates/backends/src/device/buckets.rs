@@ -5,8 +5,9 @@
 //! takes the host longer.
 
 use super::buffers::{Shapes, Sizes};
+use bundle::manifest::attended_lengths;
 
-/// Most buckets: each has a context of its own.
+/// Most buckets in which attention reads whole caches, and most in which it reads less: each has a context of its own.
 pub const MAX_BUCKETS: usize = 64;
 
 /// Steps of rows in one octave of the numbers of rows of decoding.
@@ -28,8 +29,11 @@ pub struct Buckets {
 impl Buckets {
     /// Buckets for steps within these bounds. `widths` are those of the sources, in models with an encoder.
     pub fn new(sizes: &Sizes, widths: &[usize]) -> Self {
-        let decode =
-            |width| decode_rows(sizes.lanes).map(move |rows| Shapes { rows, longest: 1, selected: rows, width });
+        let attended = sizes.slots;
+        let decode = |width| {
+            let of_rows = move |rows| Shapes { rows, longest: 1, selected: rows, width, attended };
+            decode_rows(sizes.lanes).map(of_rows)
+        };
         let mut shapes: Vec<Shapes> = match widths {
             [] => decode(0).chain(prefill(sizes)).collect(),
             widths => widths
@@ -39,8 +43,21 @@ impl Buckets {
                 .collect(),
         };
         // Small steps are the most frequent ones, and gain most.
-        shapes.sort_by_key(|shapes| (shapes.rows * shapes.longest, shapes.width, shapes.selected));
+        let order = |shapes: &Shapes| (shapes.rows * shapes.longest, shapes.width, shapes.attended, shapes.selected);
+        shapes.sort_by_key(order);
         shapes.truncate(MAX_BUCKETS);
+        // Long contexts are where reading less saves most, and a step of several long rows reads them anyway.
+        let is_short = |shapes: &&Shapes| widths.is_empty() && (shapes.rows == 1 || shapes.longest == 1);
+        let lengths = || attended_lengths(attended as u32).map(|length| length as usize);
+        let mut shorter: Vec<Shapes> = shapes
+            .iter()
+            .filter(is_short)
+            .flat_map(|shapes| lengths().map(move |attended| Shapes { attended, ..*shapes }))
+            .filter(|shapes| (shapes.longest..attended).contains(&shapes.attended))
+            .collect();
+        shorter.sort_by_key(order);
+        shorter.truncate(MAX_BUCKETS);
+        shapes.extend(shorter);
         Self { shapes }
     }
 
@@ -56,8 +73,9 @@ impl Buckets {
                 && bucket.longest >= step.longest
                 && bucket.selected >= step.selected
                 && bucket.width == step.width
+                && bucket.attended >= step.attended
         };
-        let cost = |bucket: &&Shapes| (bucket.rows * bucket.longest + bucket.selected, bucket.rows);
+        let cost = |bucket: &&Shapes| (bucket.rows * bucket.longest + bucket.selected, bucket.rows, bucket.attended);
         self.shapes.iter().filter(holds).filter(|bucket| fits(**bucket)).min_by_key(cost).copied()
     }
 }
@@ -74,12 +92,12 @@ fn octaves(last: usize) -> impl Iterator<Item = usize> {
 }
 
 fn prefill(sizes: &Sizes) -> impl Iterator<Item = Shapes> + use<> {
-    let Sizes { lanes, chunk, selected, .. } = *sizes;
+    let Sizes { lanes, chunk, selected, slots: attended, .. } = *sizes;
     let pairs = octaves(chunk).skip(1).flat_map(move |longest| octaves(lanes).map(move |rows| (rows, longest)));
     pairs.filter(|(rows, longest)| *rows == 1 || rows * longest <= MAX_TOKENS).flat_map(move |(rows, longest)| {
         let most = (rows * longest).min(selected);
         let few = (longest < LONG && rows < most).then_some(rows);
-        few.into_iter().chain([most]).map(move |selected| Shapes { rows, longest, selected, width: 0 })
+        few.into_iter().chain([most]).map(move |selected| Shapes { rows, longest, selected, width: 0, attended })
     })
 }
 
@@ -89,11 +107,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn sizes(lanes: usize, chunk: usize) -> Sizes {
-        Sizes { lanes, chunk, selected: lanes.max(chunk), top_k: 64, vocab: 50_257, vocab_padded: 50_264 }
+        Sizes { lanes, chunk, selected: lanes.max(chunk), top_k: 64, vocab: 50_257, vocab_padded: 50_264, slots: 0 }
     }
 
     fn shapes(rows: usize, longest: usize, selected: usize) -> Shapes {
-        Shapes { rows, longest, selected, width: 0 }
+        Shapes { rows, longest, selected, width: 0, attended: 0 }
     }
 
     #[test]
@@ -127,30 +145,51 @@ mod tests {
         assert!(buckets.all().len() <= MAX_BUCKETS);
     }
 
+    #[test]
+    fn a_step_over_few_positions_reads_few_of_a_long_context() {
+        let buckets = Buckets::new(&Sizes { slots: 1024, ..sizes(32, 64) }, &[]);
+        let at = |rows, longest, attended| {
+            let step = Shapes { attended, ..shapes(rows, longest, rows) };
+            buckets.of(step, |_| true).map(|bucket| (bucket.rows, bucket.attended))
+        };
+        for rows in [1, 8, 10, 32] {
+            assert_eq!(at(rows, 1, 64), Some((rows, 64)));
+            assert_eq!(at(rows, 1, 256), Some((rows, 256)));
+            assert_eq!(at(rows, 1, 1024), Some((rows, 1024)));
+        }
+        assert_eq!(at(1, 40, 64), Some((1, 64)), "a cold text");
+        assert_eq!(at(2, 33, 64), Some((2, 1024)), "two of them");
+        assert!(buckets.all().len() <= 2 * MAX_BUCKETS);
+    }
+
     proptest! {
         #[test]
         fn buckets_are_few_within_the_bounds_and_hold_what_they_are_taken_for(
             lanes in 1..300usize, chunk in 1..200usize, rows in 1..300usize, longest in 1..200usize,
-            selected in 1..300usize, encodes: bool,
+            selected in 1..300usize, encodes: bool, slots in prop_oneof![Just(0), 130..2000usize], share in 0.0..1.0,
         ) {
-            let sizes = sizes(lanes, chunk);
+            let sizes = Sizes { slots, ..sizes(lanes, chunk) };
+            let attended = (slots as f64 * share) as usize;
             let buckets = Buckets::new(&sizes, if encodes { &[16, 48] } else { &[] });
             let all = buckets.all();
-            prop_assert!((1..=MAX_BUCKETS).contains(&all.len()));
+            prop_assert!((1..=MAX_BUCKETS * if slots > 0 { 2 } else { 1 }).contains(&all.len()));
             let mut distinct = all.to_vec();
             distinct.dedup();
             prop_assert_eq!(distinct.len(), all.len());
             for bucket in all {
                 prop_assert!(bucket.rows <= lanes && bucket.longest <= chunk && bucket.selected <= sizes.selected);
+                prop_assert!(bucket.attended <= slots && (slots == 0 || bucket.attended >= bucket.longest.min(slots)));
             }
             let width = if encodes { 16 } else { 0 };
-            let step = Shapes { rows, longest, selected, width };
+            let step = Shapes { rows, longest, selected, width, attended };
             if let Some(bucket) = buckets.of(step, |_| true) {
                 prop_assert!(bucket.rows >= rows && bucket.longest >= longest && bucket.selected >= selected);
                 prop_assert_eq!(bucket.width, width);
+                prop_assert!(bucket.attended >= attended);
             }
-            let one = Shapes { rows: 1, longest: 1, selected: 1, width };
-            prop_assert_eq!(buckets.of(one, |_| true), Some(one));
+            let one = Shapes { rows: 1, longest: 1, selected: 1, width, attended: 0 };
+            let least = buckets.of(one, |_| true).expect("a bucket for the smallest step");
+            prop_assert_eq!(Shapes { attended: 0, ..least }, one);
         }
     }
 }

@@ -18,15 +18,18 @@ pub struct Shapes {
     pub selected: usize,
     /// Positions of the rows' sources; 0 in models without an encoder.
     pub width: usize,
+    /// Positions of the caches that attention reads; 0 where the graph has no such choice.
+    pub attended: usize,
 }
 
 impl Shapes {
-    /// A batch's, over sources of that width. While every row has one token, positions that nobody asked for are
-    /// selected, too, so that the extents depend on nothing but the number of rows and the width.
-    pub fn of(batch: &Batch, width: usize) -> Self {
+    /// A batch's, over sources of that width and so many positions of the caches. While every row has one token,
+    /// positions that nobody asked for are selected, too, so that the extents depend on nothing but the number of rows,
+    /// the width and these positions.
+    pub fn of(batch: &Batch, width: usize, attended: usize) -> Self {
         let (rows, longest) = (batch.rows.len(), batch.longest());
         let selected = batch.selected.len();
-        Self { rows, longest, selected: if longest == 1 { selected.max(rows) } else { selected }, width }
+        Self { rows, longest, selected: if longest == 1 { selected.max(rows) } else { selected }, width, attended }
     }
 
     /// The shapes of a step of decoding: one token and one selected position a row.
@@ -50,13 +53,16 @@ pub struct Sizes {
     pub vocab: usize,
     /// Logits of a position in the engine.
     pub vocab_padded: usize,
+    /// Positions of a lane where the graph is told how many attention reads; 0 where it isn't.
+    pub slots: usize,
 }
 
 impl Sizes {
-    /// The bounds that a backend's limits give. `vocab_padded` is the width of the engine's rows of logits.
-    pub fn new(limits: &Limits, vocab_padded: usize) -> Self {
-        let &Limits { lanes, chunk, selected, top_k, vocab, .. } = limits;
-        Self { lanes, chunk, selected, top_k, vocab, vocab_padded }
+    /// The bounds that a backend's limits give. `vocab_padded` is the width of the engine's rows of logits; `has_slots`
+    /// says whether the graph has an input of that name.
+    pub fn new(limits: &Limits, vocab_padded: usize, has_slots: bool) -> Self {
+        let &Limits { lanes, chunk, selected, top_k, vocab, context, .. } = limits;
+        Self { lanes, chunk, selected, top_k, vocab, vocab_padded, slots: if has_slots { context } else { 0 } }
     }
 
     /// Memory of the device.
@@ -79,8 +85,13 @@ impl Sizes {
         self.select_at() + aligned(self.selected)
     }
 
+    /// First element of `slots`, behind everything that changes from step to step.
+    fn slots_at(&self) -> usize {
+        self.ids_at() + aligned(self.lanes * self.chunk)
+    }
+
     fn inputs(&self) -> usize {
-        self.ids_at() + self.lanes * self.chunk
+        if self.slots == 0 { self.ids_at() + self.lanes * self.chunk } else { self.slots_at() + self.slots }
     }
 
     fn logits(&self) -> usize {
@@ -123,7 +134,7 @@ pub struct Buffers {
     pub sources: Option<DeviceSources>,
     sizes: Sizes,
     /// `past_len` `[lanes]`, `source_len` `[lanes]`, `select` `[selected]`, `input_ids` `[rows, longest]`, each
-    /// aligned. i64.
+    /// aligned; and `slots` `[context]`, which stays. i64.
     inputs: DeviceMemory,
     staged_inputs: Pinned<i64>,
     /// `topi` i64 `[selected, top_k]`, `topv` f32 `[selected, top_k]`, `lse` f32 `[selected, 1]`; see [`Packed`].
@@ -148,7 +159,7 @@ impl Buffers {
         sources: Option<DeviceSources>,
     ) -> Result<Self, CudaError> {
         let result_bytes = sizes.packed(sizes.selected).bytes;
-        Ok(Self {
+        let mut buffers = Self {
             kv,
             sources,
             sizes,
@@ -159,7 +170,13 @@ impl Buffers {
             logits: DeviceMemory::new(stream, sizes.logits() * size_of::<f32>())?,
             staged_logits: Pinned::new(stream, sizes.selected * sizes.vocab)?,
             stream: Arc::clone(stream),
-        })
+        };
+        if sizes.slots > 0 {
+            let slots = &mut buffers.staged_inputs.as_mut_slice()[sizes.slots_at()..];
+            slots.iter_mut().zip(0..).for_each(|(slot, position)| *slot = position);
+            stream.upload(&buffers.inputs, &mut buffers.staged_inputs, sizes.inputs())?;
+        }
+        Ok(buffers)
     }
 
     /// The stream of every copy and run.
@@ -195,6 +212,11 @@ impl Buffers {
     /// Device address of `input_ids`, i64 `[rows, longest]`.
     pub fn input_ids(&self) -> u64 {
         self.inputs.address() + (self.sizes.ids_at() * size_of::<i64>()) as u64
+    }
+
+    /// Device address of `slots`, i64 `[context]`, in graphs that have it.
+    pub fn slots(&self) -> u64 {
+        self.inputs.address() + (self.sizes.slots_at() * size_of::<i64>()) as u64
     }
 
     /// Where `topi` is, i64 `[selected, top_k]`, then `topv`, f32 `[selected, top_k]`, and `lse`, f32 `[selected, 1]`.

@@ -19,6 +19,7 @@ pub use self::buffers::{Buffers, Results, Shapes, Sizes};
 pub use self::kv::{DeviceKv, KvShape};
 pub use self::sources::DeviceSources;
 use crate::cuda::{CudaError, Stream};
+use crate::readings::attended;
 use completion::text::TokenId;
 use scheduler::backend::{
     Backend, BackendError, Batch, EngineError, KvCopy, Limits, Outputs, SourceSlot, check_numbers, check_source,
@@ -89,7 +90,8 @@ impl<R: Runner> DeviceBackend<R> {
         if let Some(sources) = &mut self.buffers.sources {
             sources.load(batch)?;
         }
-        let exact = Shapes::of(batch, self.buffers.width());
+        let attended = attended(self.buffers.sizes().slots, batch);
+        let exact = Shapes::of(batch, self.buffers.width(), attended);
         let shapes = self.buckets.of(exact, |bucket| self.fits(batch, bucket)).unwrap_or(exact);
         for (filled, row) in self.filled.iter_mut().zip(&batch.rows) {
             *filled = row.past_len + row.len;

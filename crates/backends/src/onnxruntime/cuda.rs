@@ -3,7 +3,7 @@
 //! This needs ONNX Runtime's GPU build; a library without the CUDA provider is refused. ONNX Runtime places nodes for
 //! which the provider has no kernel on the CPU, and its log names them. All tensors are bound in device memory at fixed
 //! addresses, and runs go to our stream. Decode steps replay ONNX Runtime's own CUDA graphs where it can capture them,
-//! one for each number of rows.
+//! one for each number of rows, and of positions that attention reads.
 //!
 //! This file and `raw` are the `unsafe` parts of this module: bindings over device memory.
 
@@ -21,9 +21,10 @@ use ort::sys::{self, ONNXTensorElementDataType as ElementType};
 use rustc_hash::FxHashMap;
 
 use super::raw::{c_name, check};
-use super::{LoadError, MAX_BINDINGS, Options, library, limits};
+use super::{LoadError, MAX_BINDINGS, Options, library, limits, sizes};
 use crate::cuda::{CudaError, Driver, DriverError, Stream};
 use crate::device::{Buckets, Buffers, DeviceBackend, DeviceKv, KvShape, Runner, Shapes, Sizes};
+use crate::readings::SLOTS;
 use scheduler::backend::{Backend, BackendError};
 
 /// The options that are particular to a CUDA device.
@@ -119,7 +120,7 @@ pub fn load(
         lanes: limits.lanes,
         pages: limits.pages,
     };
-    let sizes = Sizes::new(&limits, model.vocab_padded as usize);
+    let sizes = Sizes::new(&limits, model.vocab_padded as usize, sizes::has_input(&session, SLOTS));
     let buffers = Buffers::new(&stream, sizes, DeviceKv::new(&stream, kv)?, None)?;
     let memory =
         MemoryInfo::new(AllocationDevice::CUDA, cuda.device as i32, AllocatorType::Device, MemoryType::Default);
@@ -277,6 +278,9 @@ impl CudaRunner {
         bind(c"input_ids", true, buffers.input_ids(), INT64, &[b, s])?;
         bind(c"past_len", true, buffers.past_len(), INT64, &[b])?;
         bind(c"select", true, buffers.select(), INT64, &[r])?;
+        if sizes.slots > 0 {
+            bind(&c_name(SLOTS.to_owned()), true, buffers.slots(), INT64, &[shapes.attended as i64])?;
+        }
         let cache = [b, kv.heads as i64, kv.context as i64, kv.head_dim as i64];
         for (tensor, (past, present)) in self.kv_names.iter().enumerate() {
             bind(past, true, buffers.kv.address(tensor), self.kv_type, &cache)?;
@@ -287,7 +291,8 @@ impl CudaRunner {
         bind(c"topi", false, topi, INT64, &[r, k])?;
         bind(c"lse", false, lse, FLOAT, &[r, 1])?;
         if self.graphs {
-            bound.set_graph(if shapes.is_decode() { b } else { -1 })?;
+            let number = b * (sizes.slots as i64 + 1) + shapes.attended as i64;
+            bound.set_graph(if shapes.is_decode() { number } else { -1 })?;
         }
         Ok(bound)
     }

@@ -30,7 +30,7 @@ pub use self::raw::NoMemory;
 use self::raw::{Binding, Element, Memory, c_name};
 pub use self::sizes::memory_bytes;
 use self::sources::Sources;
-use crate::readings::SourceShape;
+use crate::readings::{SLOTS, SourceShape, attended};
 use completion::text::TokenId;
 use scheduler::backend::{
     Backend, BackendError, Batch, KvCopy, Limits, Outputs, SourceSlot, check_numbers, check_source,
@@ -154,10 +154,18 @@ fn open(
     .commit_from_file(path)
 }
 
+/// 0, 1, ... for each position.
+fn positions(context: usize) -> Result<Memory<i64>, NoMemory> {
+    let mut memory = Memory::zeroed(context)?;
+    memory.as_mut_slice().iter_mut().zip(0..).for_each(|(slot, position)| *slot = position);
+    Ok(memory)
+}
+
 /// The engine; `T` is the element of the KV cache.
 struct OnnxRuntime<T: Element> {
-    /// By `[rows, longest, selected, width of the sources]`. Declared first: bindings go before their session.
-    bindings: FxHashMap<[usize; 4], Binding>,
+    /// By `[rows, longest, selected, width of the sources, positions that attention reads]`. Declared first: bindings go
+    /// before their session.
+    bindings: FxHashMap<[usize; 5], Binding>,
     session: Session,
     limits: Limits,
     shape: KvShape,
@@ -173,6 +181,8 @@ struct OnnxRuntime<T: Element> {
     past_len: Memory<i64>,
     /// `[selected]`
     select: Memory<i64>,
+    /// `[context]`, in graphs that are told how many positions attention reads: 0, 1, ...
+    slots: Option<Memory<i64>>,
     /// `[selected, vocab_padded]`
     logits: Memory<f32>,
     /// `[selected, top_k]`
@@ -194,7 +204,8 @@ impl<T: Element> OnnxRuntime<T> {
         let model = &manifest.model;
         let names = (0..shape.layers).flat_map(|i| [("k", i), ("v", i)]);
         let sources = SourceShape::of(manifest, options.lanes, size_of::<T>());
-        let by_places = sizes::has_table(&session);
+        let has_slots = sizes::has_input(&session, SLOTS);
+        let by_places = sizes::has_input(&session, kv::TABLE);
         let kv_names = names.map(|(kv, i)| (c_name(format!("past_{kv}_{i}")), c_name(format!("present_{kv}_{i}"))));
         Ok(Self {
             bindings: FxHashMap::default(),
@@ -206,6 +217,7 @@ impl<T: Element> OnnxRuntime<T> {
             input_ids: Memory::zeroed(limits.lanes * limits.chunk)?,
             past_len: Memory::zeroed(limits.lanes)?,
             select: Memory::zeroed(limits.selected)?,
+            slots: has_slots.then(|| positions(limits.context)).transpose()?,
             logits: Memory::zeroed(limits.selected * size(model.vocab_padded))?,
             top_logits: Memory::zeroed(limits.selected * limits.top_k)?,
             top_ids: Memory::zeroed(limits.selected * limits.top_k)?,
@@ -216,12 +228,15 @@ impl<T: Element> OnnxRuntime<T> {
     }
 
     /// Lays the graph's inputs and outputs over the memory for one combination of shapes.
-    fn bind(&self, shape: [usize; 4]) -> Result<Binding, ort::Error> {
-        let [b, s, r, width] = shape.map(|size| size as i64);
+    fn bind(&self, shape: [usize; 5]) -> Result<Binding, ort::Error> {
+        let [b, s, r, width, attended] = shape.map(|size| size as i64);
         let mut binding = Binding::new(&self.session)?;
         binding.input(c"input_ids", &self.input_ids, &[b, s])?;
         binding.input(c"past_len", &self.past_len, &[b])?;
         binding.input(c"select", &self.select, &[r])?;
+        if let Some(slots) = &self.slots {
+            binding.input(&c_name(SLOTS.to_owned()), slots, &[attended])?;
+        }
         if let Some(table) = self.kv.table() {
             binding.input(&c_name(kv::TABLE.to_owned()), table, &[b, self.shape.context as i64])?;
         }
@@ -288,7 +303,8 @@ impl<T: Element> Backend for OnnxRuntime<T> {
             sources.load(batch)?;
         }
         let width = self.sources.as_ref().map_or(0, Sources::width);
-        let shape = [batch.rows.len(), batch.longest(), batch.selected.len(), width];
+        let attended = attended(self.slots.as_ref().map_or(0, |_| self.shape.context), batch);
+        let shape = [batch.rows.len(), batch.longest(), batch.selected.len(), width, attended];
         self.write_inputs(batch, shape[1]);
         self.kv.prepare(batch);
         if !self.bindings.contains_key(&shape) {

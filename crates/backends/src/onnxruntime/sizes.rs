@@ -65,7 +65,7 @@ pub(super) fn check_graph(session: &Session, manifest: &Manifest) -> Result<(), 
     let model = &manifest.model;
     let size = |n: u32| i64::from(n);
     let (heads, context, head_dim) = (size(model.kv_heads), size(model.context), size(model.head_dim));
-    let by_places = has_table(session);
+    let by_places = has_input(session, TABLE);
     let cache = if by_places { vec![heads, head_dim] } else { vec![heads, context, head_dim] };
     for (kind, tensors) in [("past", session.inputs()), ("present", session.outputs())] {
         for kv in ['k', 'v'] {
@@ -85,9 +85,9 @@ pub(super) fn check_graph(session: &Session, manifest: &Manifest) -> Result<(), 
     check_tensor(session.outputs(), "topi", &[size(model.top_k)])
 }
 
-/// Whether the graph reads its caches through a table of places.
-pub(super) fn has_table(session: &Session) -> bool {
-    session.inputs().iter().any(|input| input.name() == TABLE)
+/// Whether the graph has an input of that name.
+pub(super) fn has_input(session: &Session, name: &str) -> bool {
+    session.inputs().iter().any(|input| input.name() == name)
 }
 
 /// Checks the last dimensions of a tensor; one that the graph leaves open is right.

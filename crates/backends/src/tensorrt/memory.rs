@@ -100,7 +100,15 @@ mod tests {
         Needs {
             kv: KvShape { layers: 12, heads: 12, context: 128, head_dim: 64, element_bytes: 2, lanes, pages: 128 },
             sources: None,
-            sizes: Sizes { lanes, chunk: 64, selected: lanes.max(64), top_k: 64, vocab: 50257, vocab_padded: 50264 },
+            sizes: Sizes {
+                lanes,
+                chunk: 64,
+                selected: lanes.max(64),
+                top_k: 64,
+                vocab: 50257,
+                vocab_padded: 50264,
+                slots: 0,
+            },
             scratch_bytes: 10 << 20,
             context_bytes: 64 << 10,
         }

@@ -189,7 +189,7 @@ fn assemble(
     manifest: &Manifest,
     options: &Options,
 ) -> Result<Box<dyn Backend>, LoadError> {
-    let sizes = Sizes::new(&limits, manifest.model.vocab_padded as usize);
+    let sizes = Sizes::new(&limits, manifest.model.vocab_padded as usize, tensors::has_slots(&engine));
     // The contexts run one after the other.
     let scratch_bytes = [Some(&engine), encoder.as_ref()].into_iter().flatten().map(|e| e.scratch_bytes(None)).max();
     let scratch_bytes = usize::try_from(scratch_bytes.unwrap_or(0)).unwrap_or(usize::MAX);

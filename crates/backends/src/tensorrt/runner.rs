@@ -17,8 +17,10 @@ use tensorrt::{Context, ContextOptions, DevicePtr, Engine, Error, ScratchMemory,
 use super::LoadError;
 use super::encoder::EncoderRunner;
 use super::kernels::Kernels;
+use super::tensors::has_slots;
 use crate::cuda::{CudaError, DeviceMemory, Graph, Stream};
 use crate::device::{Buckets, Buffers, DeviceSources, Runner, Shapes};
+use crate::readings::SLOTS;
 use scheduler::backend::{BackendError, SourceSlot};
 
 /// Names of the graph's inputs and outputs.
@@ -33,10 +35,12 @@ struct Names {
     kv: Vec<(TensorName, TensorName)>,
     /// `source_len`
     source_len: TensorName,
+    /// `slots`, in engines that are told how much attention reads.
+    slots: Option<TensorName>,
 }
 
 impl Names {
-    fn new(layers: usize) -> Result<Self, Error> {
+    fn new(layers: usize, has_slots: bool) -> Result<Self, Error> {
         let pair = |i: usize, kv: char| {
             Ok((TensorName::new(format!("past_{kv}_{i}"))?, TensorName::new(format!("present_{kv}_{i}"))?))
         };
@@ -49,6 +53,7 @@ impl Names {
             results: [TensorName::new("topi")?, TensorName::new("topv")?, TensorName::new("lse")?],
             kv: kv?,
             source_len: TensorName::new("source_len")?,
+            slots: has_slots.then(|| TensorName::new(SLOTS)).transpose()?,
         })
     }
 }
@@ -98,7 +103,7 @@ impl TensorRtRunner {
         scratch: DeviceMemory,
         captures: bool,
     ) -> Result<Self, Error> {
-        let names = Names::new(layers)?;
+        let names = Names::new(layers, has_slots(&engine))?;
         let (prepared, other) = (FxHashMap::default(), None);
         Ok(Self { prepared, other, engine, names, encoder, scratch, kernels, captures })
     }
@@ -134,6 +139,9 @@ impl TensorRtRunner {
             context.set_scratch(DevicePtr(self.scratch.address()), self.scratch.bytes() as u64);
             for (name, address) in inputs {
                 context.set_address(name, DevicePtr(address)).map_err(BackendError::engine)?;
+            }
+            if let Some(name) = &names.slots {
+                context.set_address(name, DevicePtr(buffers.slots())).map_err(BackendError::engine)?;
             }
             for (tensor, (past, present)) in names.kv.iter().enumerate() {
                 let address = DevicePtr(buffers.kv.address(tensor));
@@ -172,6 +180,9 @@ impl TensorRtRunner {
         context.set_input_shape(&names.select, &[r])?;
         for (past, _) in &names.kv {
             context.set_input_shape(past, &cache)?;
+        }
+        if let Some(name) = &names.slots {
+            context.set_input_shape(name, &[shapes.attended as i64])?;
         }
         if !cross.is_empty() {
             context.set_input_shape(&names.source_len, &[b])?;

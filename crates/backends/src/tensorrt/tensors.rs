@@ -5,6 +5,7 @@ use engine_build::plan::Part;
 use tensorrt::{DataType, Engine, IoTensor};
 
 use super::LoadError;
+use crate::readings::SLOTS;
 
 /// A tensor's name, whether it goes in, and its type.
 type Expected = (String, bool, DataType);
@@ -13,7 +14,12 @@ fn tensor(name: &str, is_input: bool, data_type: DataType) -> Expected {
     (name.to_owned(), is_input, data_type)
 }
 
-fn decoder(model: &ModelInfo, cache: DataType) -> Vec<Expected> {
+/// Whether the engine is told how much of the caches attention reads.
+pub(super) fn has_slots(engine: &Engine) -> bool {
+    engine.tensors().iter().any(|tensor| tensor.name == SLOTS)
+}
+
+fn decoder(model: &ModelInfo, cache: DataType, has_slots: bool) -> Vec<Expected> {
     let mut expected = vec![
         tensor("input_ids", true, DataType::I64),
         tensor("past_len", true, DataType::I64),
@@ -26,6 +32,9 @@ fn decoder(model: &ModelInfo, cache: DataType) -> Vec<Expected> {
     for (kv, layer) in pairs(model) {
         expected.push((format!("past_{kv}_{layer}"), true, cache));
         expected.push((format!("present_{kv}_{layer}"), false, cache));
+    }
+    if has_slots {
+        expected.push(tensor(SLOTS, true, DataType::I64));
     }
     if model.source.is_some() {
         expected.push(tensor("source_len", true, DataType::I64));
@@ -52,7 +61,7 @@ fn pairs(model: &ModelInfo) -> impl Iterator<Item = (char, u32)> {
 pub(super) fn check_tensors(engine: &Engine, part: Part, model: &ModelInfo) -> Result<(), LoadError> {
     let cache = if model.dtype == Dtype::F16 { DataType::F16 } else { DataType::F32 };
     let expected = match part {
-        Part::Decoder => decoder(model, cache),
+        Part::Decoder => decoder(model, cache, has_slots(engine)),
         Part::Encoder => encoder(model, cache),
     };
     let tensors = engine.tensors();

@@ -122,6 +122,7 @@ impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         let kind = match &refusal {
             Refusal::Busy(_) => Kind::Overloaded,
+            Refusal::Asleep(_) => Kind::OutOfMemory,
             Refusal::Unhealthy(_) | Refusal::Interrupted | Refusal::Stopping => Kind::NotReady,
             Refusal::Failed => Kind::Internal,
         };

@@ -74,6 +74,7 @@ pub struct Metrics {
     request_seconds: HistogramVec,
     healthy: IntGaugeVec,
     restarts: IntCounterVec,
+    replicas: IntGaugeVec,
     active: IntGaugeVec,
     step_seconds: HistogramVec,
     step_rows: HistogramVec,
@@ -98,6 +99,7 @@ pub struct ModelMetrics {
     metrics: Arc<Metrics>,
     model: String,
     queue_length: IntGauge,
+    replicas: IntGauge,
     /// Seconds between receiving a request and its answer.
     pub request_seconds: Histogram,
     healthy: IntGauge,
@@ -144,6 +146,7 @@ impl Metrics {
             request_seconds: model.seconds("foretype_request_seconds", "From receiving a request to its answer"),
             healthy: model.gauge("foretype_engine_healthy", "1 while the engine works, 0 when it failed"),
             restarts: model.counter("foretype_engine_restarts_total", "Engines loaded again after a failure"),
+            replicas: model.gauge("foretype_replicas", "Replicas that work; 0 while the model sleeps"),
             active: replica.gauge("foretype_active_requests", "Requests that share model steps"),
             step_seconds: replica.seconds("foretype_step_seconds", "A model step, copies of keys and values included"),
             step_rows: replica.histogram("foretype_step_rows", "Rows of a model step", &ROWS),
@@ -228,6 +231,7 @@ impl Metrics {
         let label = &[model];
         ModelMetrics {
             queue_length: self.queue_length.with_label_values(label),
+            replicas: self.replicas.with_label_values(label),
             request_seconds: self.request_seconds.with_label_values(label),
             healthy: self.healthy.with_label_values(label),
             restarts: self.restarts.with_label_values(label),
@@ -256,6 +260,7 @@ impl Metrics {
         ];
         let gauges = [
             &self.queue_length,
+            &self.replicas,
             &self.healthy,
             &self.active,
             &self.prefix_cache_bytes,
@@ -331,6 +336,10 @@ impl Observer for ModelMetrics {
 
     fn queue_length(&self, requests: usize) {
         self.queue_length.set(requests as i64);
+    }
+
+    fn replicas(&self, replicas: usize) {
+        self.replicas.set(replicas as i64);
     }
 
     fn healthy(&self, healthy: bool) {

@@ -14,7 +14,7 @@ use foretype::metrics::Metrics;
 use foretype::models::ModelState;
 use scheduler::backend::Limits;
 use scheduler::fake::{FakeBackend, FaultFn};
-use scheduler::{Loader, PoolOptions, RESTART_EVERY};
+use scheduler::{Loader, PoolOptions, RESTART_EVERY, Replicas};
 use tokio::sync::watch;
 
 /// How far the fake engine's logits differ.
@@ -76,7 +76,7 @@ impl FakeServer {
         let load: Loader = Arc::new(move |_| Ok(Box::new(change(backend(vocab)))));
         let metrics = Metrics::new();
         let engine = Engine::start(EngineParts::new("fake", text, load)?, options, &metrics)?;
-        let state = watch::Sender::new(ModelState::Ready(Arc::new(engine)));
+        let state = watch::Sender::new(ModelState::Ready(Arc::new(engine).into()));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let (sender, receiver) = mpsc::channel();
@@ -117,7 +117,7 @@ fn request_options() -> RequestOptions {
             patience: Duration::from_millis(100),
             max_batch: 64,
             step_tokens: 128,
-            replicas: 1,
+            replicas: Replicas::fixed(1),
             lookahead: false,
             prefix_cache_bytes: 128 << 20,
             hang_after: Duration::from_secs(5),

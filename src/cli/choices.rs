@@ -144,9 +144,40 @@ pub fn cpu_level(name: &str) -> Result<CpuLevel, String> {
     }
 }
 
+/// How many replicas are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaRange {
+    /// At least.
+    pub least: usize,
+    /// At most.
+    pub most: usize,
+}
+
+/// A number of replicas, or a range of it: `N` or `MIN..MAX`.
+///
+/// # Errors
+/// It is neither, or there would never be a replica.
+pub fn replica_range(text: &str) -> Result<ReplicaRange, String> {
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    let (least, most) = (least.trim().parse(), most.trim().parse());
+    match (least, most) {
+        (Ok(least), Ok(most)) if least <= most && most > 0 => Ok(ReplicaRange { least, most }),
+        _ => Err("it should be a number of at least 1, or MIN..MAX such as 0..2, whose MAX is at least 1".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn replicas_are_a_number_or_a_range() {
+        let range = |text| replica_range(text).map(|ReplicaRange { least, most }| (least, most));
+        assert_eq!((range("2"), range("0..2"), range("1 .. 1")), (Ok((2, 2)), Ok((0, 2)), Ok((1, 1))));
+        for wrong in ["0", "0..0", "2..1", "..2", "1..", "-1..2", "a", "", "1...2"] {
+            assert!(range(wrong).is_err_and(|right| right.contains("MIN..MAX")), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_cpu_level_is_one_that_this_machine_has() {

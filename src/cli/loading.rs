@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::model_args::{ModelArgs, Setup};
 use super::progress::Bar;
 use super::warm::warm;
-use crate::engine::{Engine, EngineOptions, ExtrasChange, memory_bytes};
+use crate::engine::{Engine, EngineOptions, ExtrasChange, memory};
 use crate::follow::Followed;
 use crate::metrics::Metrics;
 use crate::models::folder::{self, ModelFolder};
@@ -34,7 +34,7 @@ pub(super) fn open_folder(
     let started = Instant::now();
     let mut bundle = Bundle::open(args, &folder::identify(folder)?, metrics, &Bar::default())?;
     bundle.manifest.name = name.to_owned();
-    let memory_bytes = memory_bytes(&bundle.path, &bundle.manifest, &bundle.options);
+    let memory = memory(&bundle.path, &bundle.manifest, &bundle.options);
     let (metrics, folder) = (Arc::clone(metrics), folder.to_owned());
     let load = move || {
         let engine = bundle.load(&metrics)?;
@@ -42,7 +42,7 @@ pub(super) fn open_folder(
         tracing::info!(folder = %folder.display(), cpu_level, elapsed_ms, "loaded");
         Ok(engine)
     };
-    Ok(Opened { memory_bytes, load: Box::new(load) })
+    Ok(Opened { memory, load: Box::new(load) })
 }
 
 /// Opens the next version of the server's one model, which may lie elsewhere as the first one may.
@@ -65,8 +65,8 @@ fn follow_extras(folder: PathBuf, followed: Followed, state: watch::Sender<Model
         let change = ExtrasChange::read(&folder).map_err(ModelError::Extras);
         let changed = change.and_then(|change| models.change_extras(models.only()?.name(), &change));
         match changed {
-            Ok(engine) => {
-                tracing::info!(model = engine.name(), folder = %folder.display(), "the extras were read again")
+            Ok(named) => {
+                tracing::info!(model = named.versions.name(), folder = %folder.display(), "the extras were read again")
             }
             Err(error) => tracing::error!(folder = %folder.display(), %error, "the extras stay as they were"),
         }
@@ -140,7 +140,7 @@ impl Loading {
                 let elapsed_ms = started.elapsed().as_millis() as u64;
                 tracing::info!(model = engine.name(), cpu_level, elapsed_ms, "ready");
                 let field = if engine.is_encoder_decoder() { "inputs" } else { "input" };
-                state.send_replace(ModelState::Ready(Arc::new(engine)));
+                state.send_replace(ModelState::Ready(Arc::new(engine).into()));
                 if let (Some(folder), Some(followed)) = (self.beside.extras.clone(), followed) {
                     follow_extras(folder, followed, state.clone());
                 }
@@ -184,7 +184,7 @@ impl Loading {
         if let Some(from) = &self.beside.warm_from {
             warm(&engine, from);
         }
-        self.intake.adopt(&mut engine, &url, memory_bytes(&bundle.path, &bundle.manifest, &bundle.options));
+        self.intake.adopt(&mut engine, &url, memory(&bundle.path, &bundle.manifest, &bundle.options));
         Ok(engine)
     }
 

@@ -10,9 +10,9 @@ use backends::onnxruntime::{self, CpuLevel};
 use backends::options::BackendOptions;
 use bundle::manifest::WEIGHTS_FILE;
 use clap::Args;
-use scheduler::{PoolOptions, RESTART_EVERY};
+use scheduler::{PoolOptions, RESTART_EVERY, Replicas};
 
-use super::choices::{OperatorsChoice, QuantizeChoice, ToleranceChoice, cpu_level};
+use super::choices::{OperatorsChoice, QuantizeChoice, ReplicaRange, ToleranceChoice, cpu_level, replica_range};
 use super::gpu::{ChosenEngine, GpuArgs};
 use super::progress::Bar;
 use super::replicas;
@@ -110,8 +110,13 @@ pub struct ModelArgs {
     /// Copies of the model that work side by side, each with its share of the threads and caches. Default: one; in
     /// `serve`, with `--device cuda:all`, one for each GPU; of a model of at most 16 MiB on a CPU, one for each core, 8
     /// at most, unless --threads is given.
-    #[arg(long, env = "FORETYPE_REPLICAS", value_name = "N")]
-    replicas: Option<NonZero<usize>>,
+    /// MIN..MAX adds a replica when requests wait for a place, and lets it go when one fewer would do; with MIN 0 the
+    /// model sleeps while nobody asks, and the next request wakes it.
+    #[arg(long, env = "FORETYPE_REPLICAS", value_name = "N|MIN..MAX", value_parser = replica_range)]
+    replicas: Option<ReplicaRange>,
+    /// With --replicas MIN..MAX: time after which a replica that isn't needed goes, in milliseconds.
+    #[arg(long, env = "FORETYPE_MAX_IDLE_TIME_MS", value_name = "MS", default_value_t = 60_000)]
+    max_idle_time_ms: u64,
     /// Don't prepare, while idle, for the character that the first suggestion has next.
     #[arg(long, env = "FORETYPE_NO_LOOKAHEAD")]
     no_lookahead: bool,
@@ -196,9 +201,9 @@ impl ModelArgs {
         }
     }
 
-    /// The number of replicas that is asked for, or one.
+    /// The most replicas that are asked for, or one: they share what there is.
     fn replicas(&self) -> usize {
-        self.replicas.map_or(1, NonZero::get)
+        self.replicas.map_or(1, |range| range.most)
     }
 
     /// The options with which a server loads a bundle: the default number of replicas depends on the model's size.
@@ -228,7 +233,7 @@ impl ModelArgs {
                     patience: Duration::from_millis(self.newest_first_after_ms),
                     max_batch: self.max_batch.get(),
                     step_tokens: self.step_tokens.get(),
-                    replicas: 1,
+                    replicas: Replicas::fixed(1),
                     lookahead: !self.no_lookahead,
                     prefix_cache_bytes: self.prefix_cache_mib << 20,
                     hang_after: Duration::from_millis(self.hang_after_ms),
@@ -236,7 +241,9 @@ impl ModelArgs {
                 },
             },
         };
-        replicas::share(one, self.replicas())
+        let max_idle = Duration::from_millis(self.max_idle_time_ms);
+        let asked = self.replicas.map(|ReplicaRange { least, most }| Replicas { least, most, max_idle });
+        replicas::share(one, asked.unwrap_or(Replicas::fixed(1)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::engine::EngineOptions;
 use backends::options::BackendOptions;
+use scheduler::Replicas;
 
 /// Weights up to this size stay in a core's caches. A step of such a model is dozens of tasks of a few microseconds.
 /// To hand them to a second thread costs about as much as it saves, so the second thread runs another replica. Larger
@@ -12,17 +13,17 @@ pub(super) const SMALL_BYTES: u64 = 16 << 20;
 /// worth.
 const MAX_REPLICAS: usize = 8;
 
-/// Divides the memory of one replica among several. Those on different devices share no memory for keys and values.
-pub(super) fn share(mut one: EngineOptions, replicas: usize) -> EngineOptions {
+/// Divides the memory of one replica among as many as there may be. Those on different devices share no memory for keys and values.
+pub(super) fn share(mut one: EngineOptions, replicas: Replicas) -> EngineOptions {
     let devices = one.backend.devices();
     let pool_bytes = match &mut one.backend {
         BackendOptions::OnnxRuntime(engine) | BackendOptions::OnnxRuntimeCuda(engine, _) => &mut engine.pool_bytes,
         BackendOptions::TensorRt(engine) => &mut engine.pool_bytes,
     };
-    *pool_bytes /= replicas.div_ceil(devices);
+    *pool_bytes /= replicas.most.div_ceil(devices);
     let pool = &mut one.requests.pool;
     pool.replicas = replicas;
-    pool.prefix_cache_bytes /= replicas;
+    pool.prefix_cache_bytes /= replicas.most;
     one
 }
 
@@ -30,12 +31,14 @@ pub(super) fn share(mut one: EngineOptions, replicas: usize) -> EngineOptions {
 /// a replica of one thread for each.
 pub(super) fn spread(mut options: EngineOptions, weights_bytes: u64, cores: usize) -> EngineOptions {
     let devices = options.backend.devices();
-    let BackendOptions::OnnxRuntime(engine) = &mut options.backend else { return share(options, devices) };
+    let BackendOptions::OnnxRuntime(engine) = &mut options.backend else {
+        return share(options, Replicas::fixed(devices));
+    };
     if weights_bytes > SMALL_BYTES {
         return options;
     }
     engine.threads = 1;
-    share(options, cores.clamp(1, MAX_REPLICAS))
+    share(options, Replicas::fixed(cores.clamp(1, MAX_REPLICAS)))
 }
 
 #[cfg(test)]
@@ -64,7 +67,7 @@ mod tests {
     fn shares(options: &EngineOptions) -> (usize, usize, usize, usize) {
         let BackendOptions::OnnxRuntime(engine) = &options.backend else { panic!("the CPU was asked for") };
         let pool = &options.requests.pool;
-        (pool.replicas, engine.threads, engine.pool_bytes >> 20, pool.prefix_cache_bytes >> 20)
+        (pool.replicas.most, engine.threads, engine.pool_bytes >> 20, pool.prefix_cache_bytes >> 20)
     }
 
     #[test]
@@ -82,6 +85,10 @@ mod tests {
         let (replicas, _, pool, cache) = shares(&options(&["--replicas", "2"]));
         assert_eq!((replicas, pool, cache), (2, 128, 64));
         assert_eq!(shares(&options(&["--replicas", "2", "--threads", "3"])), (2, 3, 128, 64));
+        let range = options(&["--replicas", "0..2", "--max-idle-time-ms", "5"]);
+        assert_eq!(shares(&range), shares(&options(&["--replicas", "2"])), "as much as there may be of each");
+        let expected = Replicas { least: 0, most: 2, max_idle: std::time::Duration::from_millis(5) };
+        assert_eq!(range.requests.pool.replicas, expected);
     }
 
     #[test]
@@ -119,11 +126,11 @@ mod tests {
         };
         let shares = |options: &EngineOptions| {
             let BackendOptions::TensorRt(engine) = &options.backend else { panic!("a GPU was asked for") };
-            (options.requests.pool.replicas, engine.pool_bytes, options.requests.pool.prefix_cache_bytes >> 20)
+            (options.requests.pool.replicas.most, engine.pool_bytes, options.requests.pool.prefix_cache_bytes >> 20)
         };
         assert_eq!(shares(&spread(on_gpus(1), 1 << 30, 2)), (1, 240, 128));
         assert_eq!(shares(&spread(on_gpus(4), 1 << 30, 2)), (4, 240, 32));
-        assert_eq!(shares(&share(on_gpus(4), 8)), (8, 120, 16), "two on each");
+        assert_eq!(shares(&share(on_gpus(4), Replicas::fixed(8))), (8, 120, 16), "two on each");
         let devices: Vec<_> = (0..6)
             .map(|replica| match on_gpus(4).backend.for_replica(replica) {
                 BackendOptions::TensorRt(own) => own.device,

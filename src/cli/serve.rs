@@ -25,7 +25,9 @@ use crate::http::trace::LogRequests;
 use crate::http::{self, Listener, Routes, ServerOptions};
 use crate::metrics::Metrics;
 use crate::models::named::Named;
-use crate::models::{Intake, ModelState, Models, ModelsRoot, Registry, RegistryLimits, SAGEMAKER_MODELS, Single};
+use crate::models::{
+    Intake, ModelState, Models, ModelsRoot, Registry, RegistryLimits, SAGEMAKER_MODELS, Single, Versions,
+};
 
 /// Arguments of `serve`.
 #[derive(Clone, Debug, Args)]
@@ -298,7 +300,7 @@ impl Stops {
         stopping.store(true, Ordering::Relaxed);
         // What was sent before the signal may not have been read yet.
         tokio::time::sleep(ARRIVE).await;
-        for engine in models.engines() {
+        for engine in models.ready().iter().flat_map(Versions::engines) {
             engine.drain(DRAIN);
         }
         join_all(servers.iter().map(|server| server.stop(true))).await;

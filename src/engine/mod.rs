@@ -35,13 +35,15 @@ use bundle::manifest::Manifest;
 use rustc_hash::FxHasher;
 use scheduler::observer::Observer;
 use scheduler::sessions::Sessions;
-use scheduler::{Admission, Answer, Class, Finish, Flow, Health, Payer, Pool, Request, Superseded, Usage};
+use scheduler::{
+    Admission, Answer, Class, Finish, Flow, Health, Occupied, Payer, Pool, Request, Room, Superseded, Usage,
+};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::accepted::{Accepted, Work};
 pub use self::caller::Caller;
 pub use self::completion::Completion;
-pub use self::estimate::memory_bytes;
+pub use self::estimate::{Memory, memory};
 pub use self::extras::{Extras, ExtrasChange};
 pub use self::generation::{Generation, MAX_STOP, check_choice, check_told};
 use self::hot::Hot;
@@ -139,6 +141,16 @@ impl Engine {
     /// Keeps something until the model is gone, such as a reservation of its memory.
     pub fn keep(&mut self, kept: impl Any + Send + Sync) {
         self.kept = Some(Box::new(kept));
+    }
+
+    /// Whether its number of replicas may change.
+    pub fn follows_load(&self) -> bool {
+        self.own.options.pool.replicas.can_change()
+    }
+
+    /// Where replicas that are added get their memory from now on, and what each of those that work has of it.
+    pub fn set_room(&self, room: Arc<dyn Room>, occupied: Vec<Occupied>) {
+        self.pool.set_room(room, occupied);
     }
 
     /// Which version of the model this is.
@@ -274,8 +286,7 @@ impl Engine {
     fn preferred_replica(&self, session: Option<&str>, beginning: impl Hash) -> usize {
         let hasher = BuildHasherDefault::<FxHasher>::default();
         let hash = session.map_or_else(|| hasher.hash_one(beginning), |session| hasher.hash_one(session));
-        // The high bits are the better ones.
-        (hash >> 32) as usize % self.own.options.pool.replicas.max(1)
+        self.pool.preferred_replica(hash)
     }
 }
 

@@ -180,7 +180,7 @@ impl Ending {
                     Finish::Blocked => metrics::RequestOutcome::Blocked,
                 }
             }
-            Err(Refusal::Busy(_)) => metrics::RequestOutcome::Refused,
+            Err(Refusal::Busy(_) | Refusal::Asleep(_)) => metrics::RequestOutcome::Refused,
             Err(Refusal::Unhealthy(_) | Refusal::Interrupted | Refusal::Stopping | Refusal::Failed) => {
                 metrics::RequestOutcome::Failed
             }

@@ -21,8 +21,8 @@ impl Version {
         Self { number: 1, since: SystemTime::now(), checksum, url: String::new() }
     }
 
-    /// Makes this the version after another.
-    pub(super) fn follow(&mut self, old: &Self) {
-        (self.number, self.since) = (old.number + 1, SystemTime::now());
+    /// Makes this the version of that number, from now on.
+    pub(super) fn begins(&mut self, number: u64) {
+        (self.number, self.since) = (number, SystemTime::now());
     }
 }

@@ -35,9 +35,10 @@ impl Engine {
         computed
     }
 
-    /// Makes this the version after `old`, with whose counts of typed texts and changed extras it goes on.
-    pub fn follow(&mut self, old: &Self) {
-        self.version.follow(&old.version);
+    /// Makes this the version of that number beside `old`, with whose counts of typed texts and changed extras it goes
+    /// on.
+    pub fn follow(&mut self, old: &Self, number: u64) {
+        self.version.begins(number);
         self.hot = std::sync::Arc::clone(&old.hot);
         self.inherit_extras(old);
     }

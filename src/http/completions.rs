@@ -11,19 +11,20 @@ use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use super::conventions::{IGNORED_FIELDS_HEADER, ignored_names};
 use super::errors::{ErrorBody, OpenAiError};
 use super::framing::{Framing, ServerEvent};
+use super::invoke::{VERSION_HEADER, set_header};
 use super::json;
 use super::keys::key_of;
 use super::openai::{
     self, Choice, Completion, CompletionRequest, CompletionUsage, FinishReason, ListObject, Logprobs, ModelCard,
     ModelCards, Plan, renamed,
 };
-use super::request::{Served, WholeBody, client_of, expect_json};
+use super::request::{Served, WholeBody, client_of, expect_json, person_of};
 use super::responses::OpenAiErrors;
 use super::sessions;
 use super::stream::{Encoder, pieces, respond};
 use crate::engine::{Accepted, Piece};
 use crate::error::Error;
-use crate::models::ModelError;
+use crate::models::{ModelError, Versions};
 use completion::{Generated, SampledToken, SequenceFinish};
 use scheduler::Event;
 
@@ -51,7 +52,8 @@ pub(super) async fn completions(
     let (mut asked, ignored) = json::parse_foreign::<CompletionRequest>(&body.0?, served.conventions.unknown)?;
     sessions::check_salt(asked.salt.as_deref())?;
     asked.key = key_of(&request);
-    let engine = served.models.named(asked.model.as_deref()).map_err(Error::from)?;
+    let engine = served.models.find(asked.model.as_deref()).map_err(Error::from)?.of(person_of(&request, None));
+    let version = engine.version().number;
     let stream = asked.stream.unwrap_or(false);
     let work = asked.work(engine.context());
     let (plan, blank) = plan(asked, engine.name())?;
@@ -61,6 +63,7 @@ pub(super) async fn completions(
     } else {
         HttpResponse::Ok().json(whole_answer(&accepted, plan, blank).await?)
     };
+    set_header(&mut response, VERSION_HEADER, &version.to_string());
     if let Some(Ok(ignored)) = ignored_names(&ignored).map(HeaderValue::try_from) {
         response.headers_mut().insert(HeaderName::from_static(IGNORED_FIELDS_HEADER), ignored);
     }
@@ -216,13 +219,18 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// The names that requests may use: of models, and of their versions where there are several.
+fn names(served: &Served) -> Vec<String> {
+    served.models.ready().iter().flat_map(Versions::names).collect()
+}
+
 /// The models that can be named, in OpenAI's schema
 #[utoipa::path(get, path = "/v1/models", responses(
     (status = 200, description = "The models", body = ModelCards),
     (status = 405, description = "Another method", body = ErrorBody),
 ))]
 pub(super) async fn models(served: Data<Served>) -> HttpResponse {
-    let data = served.models.names().iter().map(|name| ModelCard::new(name, served.started)).collect();
+    let data = names(&served).iter().map(|name| ModelCard::new(name, served.started)).collect();
     HttpResponse::Ok().json(ModelCards { object: ListObject::List, data })
 }
 
@@ -236,7 +244,7 @@ pub(super) async fn models(served: Data<Served>) -> HttpResponse {
     )
 )]
 pub(super) async fn model(id: Path<String>, served: Data<Served>) -> Result<HttpResponse, OpenAiError> {
-    let mut names = served.models.names();
+    let mut names = names(&served);
     names.retain(|name| *name == *id);
     match names.first() {
         Some(name) => Ok(HttpResponse::Ok().json(ModelCard::new(name, served.started))),

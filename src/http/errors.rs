@@ -98,6 +98,11 @@ impl From<ModelError> for Error {
             ModelError::Extras(_) => (Kind::InvalidValue, "; the extras are as they were"),
             ModelError::NotLoaded(_) => (Kind::ModelNotFound, ""),
             ModelError::AlreadyLoaded(_) | ModelError::BeingLoaded(_) => (Kind::ModelExists, ""),
+            ModelError::HasShare(_) => {
+                (Kind::ModelExists, "; give it to other versions first, with PUT /models/{name}")
+            }
+            ModelError::TooManyVersions(_) => (Kind::OutOfMemory, "; DELETE /models/{name}@{version} first"),
+            ModelError::Shares => (Kind::InvalidValue, ""),
             ModelError::TooMany(_) => (Kind::OutOfMemory, "; DELETE /models/{name} first"),
             ModelError::NoRoomBeside { .. } => {
                 (Kind::OutOfMemory, "; unload another model, or give the server more memory")

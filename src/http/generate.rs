@@ -28,7 +28,7 @@ pub(super) async fn generate(
 ) -> Result<HttpResponse, Error> {
     let conventions = Conventions { inputs: InputsAnswer::Lmi, ..served.conventions };
     let form = Form { conventions, stream: Some(false) };
-    answer(&request, body.0, form, || Ok(served.models.only()?)).await
+    answer(&request, body.0, form, |person| Ok(served.models.only()?.of(person))).await
 }
 
 /// Continues a prompt, answered with server-sent events
@@ -41,7 +41,7 @@ pub(super) async fn generate_stream(
     served: Data<Served>,
 ) -> Result<HttpResponse, Error> {
     let form = Form { conventions: served.conventions, stream: Some(true) };
-    answer(&request, body.0, form, || Ok(served.models.only()?)).await
+    answer(&request, body.0, form, |person| Ok(served.models.only()?.of(person))).await
 }
 
 /// The model and the limits of requests.
@@ -75,9 +75,10 @@ pub(super) struct Info {
     (status = 503, description = "The model is not ready", body = ErrorBody),
 ))]
 pub(super) async fn info(served: Data<Served>) -> Result<HttpResponse, Error> {
-    let engine = served.models.only()?;
+    let versions = served.models.only()?;
+    let engine = versions.main();
     Ok(HttpResponse::Ok().json(Info {
-        model_id: engine.name().to_owned(),
+        model_id: versions.name().to_owned(),
         model_pipeline_tag: "text-generation",
         max_best_of: MAX_SUGGESTIONS,
         max_stop_sequences: MAX_STOP,

@@ -13,7 +13,7 @@ use super::conventions::{Conventions, IGNORED_FIELDS_HEADER, InputsAnswer, Unkno
 use super::framing::{Framing, ServerEvent};
 use super::json::refused;
 use super::keys::key_of;
-use super::request::{Served, WholeBody, client_of, content_type};
+use super::request::{Served, WholeBody, client_of, content_type, person_of};
 use super::responses::{InvocationErrors, ModelErrors};
 use super::sessions::{
     self, CLOSED_SESSION_HEADER, NEW_SESSION_HEADER, NewSession, RequestType, SESSION_HEADER, SessionAnswer,
@@ -22,6 +22,9 @@ use super::sessions::{
 use super::{batch, lines, lmi, plain};
 use crate::engine::{Accepted, Engine};
 use crate::error::{Error, Kind};
+
+/// The header of an answer with the number of the version that gave it.
+pub(super) const VERSION_HEADER: &str = "x-foretype-version";
 
 /// What the platform passes along and wants to see again.
 const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemaker-inference-id"];
@@ -55,12 +58,13 @@ const ECHOED: [&str; 2] = ["x-amzn-sagemaker-custom-attributes", "x-amzn-sagemak
             ("X-Amzn-SageMaker-New-Session-Id" = Option<String>,
                 description = "A session that was opened, and when it expires"),
             ("X-Amzn-SageMaker-Closed-Session-Id" = Option<String>, description = "A session that was closed"),
+            ("X-Foretype-Version" = Option<u64>, description = "The version of the model that answered"),
         )),
         InvocationErrors,
     )
 )]
 pub(super) async fn invocations(request: HttpRequest, body: WholeBody, served: Data<Served>) -> HttpResponse {
-    let answer = answer(&request, body.0, Form::of(&served), || Ok(served.models.only()?)).await;
+    let answer = answer(&request, body.0, Form::of(&served), |person| Ok(served.models.only()?.of(person))).await;
     echo(&request, answer)
 }
 
@@ -96,8 +100,8 @@ pub(super) async fn invoke(
     served: Data<Served>,
 ) -> HttpResponse {
     // Which server this is, and whether it has the model, says more than what is wrong with the body.
-    let answer = match served.models.registry().and_then(|registry| registry.get(&name)) {
-        Ok(engine) => answer(&request, body.0, Form::of(&served), || Ok(engine)).await,
+    let answer = match served.models.find(Some(&name)) {
+        Ok(named) => answer(&request, body.0, Form::of(&served), |person| Ok(named.of(person))).await,
         Err(error) => Err(error.into()),
     };
     echo(&request, answer)
@@ -158,14 +162,18 @@ pub(super) async fn answer(
     request: &HttpRequest,
     body: Result<Bytes, Error>,
     form: Form,
-    engine: impl FnOnce() -> Result<Arc<Engine>, Error>,
+    engine: impl FnOnce(u64) -> Result<Arc<Engine>, Error>,
 ) -> Result<HttpResponse, Error> {
     let header = sessions::read_header(request.headers().get(SESSION_HEADER).map(HeaderValue::as_bytes))?;
     let Form { conventions, stream } = form;
     if lines::CONTENT_TYPES.contains(&content_type(request)?.as_str()) {
         let (body, each) = (body?, batch::Each { key: key_of(request), conventions });
         let session = if let SessionHeader::Id(id) = &header { Some(id.as_str()) } else { None };
-        return batch::respond(engine()?, client_of(request, session), body, each).await;
+        let engine = engine(person_of(request, session))?;
+        let version = engine.version().number;
+        let mut response = batch::respond(engine, client_of(request, session), body, each).await?;
+        set_header(&mut response, VERSION_HEADER, &version.to_string());
+        return Ok(response);
     }
     let mut body = read(request, body, conventions.unknown)?;
     if let (Body::Generate(asked), Some(_)) = (&mut body, stream) {
@@ -176,13 +184,14 @@ pub(super) async fn answer(
         return about_session(asked.request_type, header);
     }
     body.set_key(key_of(request));
-    let engine = engine()?;
     let opened = (header == SessionHeader::New).then(|| sessions::open(SystemTime::now()));
     match (&opened, header) {
         (Some(opened), _) => body.set_session(&opened.id),
         (None, SessionHeader::Id(id)) => body.set_session(&id),
         (None, _) => {}
     }
+    let engine = engine(person_of(request, body.session()))?;
+    let version = engine.version().number;
     let work = body.work(engine.context());
     let accepted = Accepted::new(engine, client_of(request, body.session()), work)?;
     let mut response = if body.streams() {
@@ -194,6 +203,7 @@ pub(super) async fn answer(
             .content_type("application/json")
             .body(whole_answer(&accepted, body, conventions.inputs).await?)
     };
+    set_header(&mut response, VERSION_HEADER, &version.to_string());
     if let Some(opened) = opened {
         set_header(&mut response, NEW_SESSION_HEADER, &opened.header);
     }
@@ -225,7 +235,7 @@ fn about_session(request: RequestType, header: SessionHeader) -> Result<HttpResp
     Ok(response)
 }
 
-fn set_header(response: &mut HttpResponse, name: &'static str, value: &str) {
+pub(super) fn set_header(response: &mut HttpResponse, name: &'static str, value: &str) {
     // Both are made of characters that headers may have.
     if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
         response.headers_mut().insert(name, value);

@@ -1,7 +1,7 @@
 //! Models by name, as Amazon SageMaker's multi-model endpoints load and unload them, and new versions of them and of a
 //! server's one model. Loading blocks, so it runs off the HTTP threads.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use actix_web::web::{self, Data, Path, Query};
@@ -16,7 +16,7 @@ use super::responses::{LoadErrors, ModelErrors};
 use super::routes::Routes;
 use crate::engine::{Engine, ExtrasChange, HotText, MAX_HOT_TEXTS};
 use crate::error::{Error, Kind};
-use crate::models::{ModelError, Models};
+use crate::models::{Change, ModelError, Models, Named, Versions};
 
 /// Models on one page of the list.
 const PAGE: usize = 100;
@@ -44,30 +44,59 @@ pub(super) struct LoadedModel {
 }
 
 impl LoadedModel {
-    fn named(name: String, engine: &Arc<Engine>) -> Self {
-        Self { model_name: name, model_url: engine.version().url.clone() }
+    fn of(versions: &Versions) -> Self {
+        Self { model_name: versions.name().to_owned(), model_url: versions.main().version().url.clone() }
     }
 }
 
-/// A version to load.
+/// A version to load, or the shares of those that are loaded: one of both.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SwapRequest {
+pub(super) struct ChangeRequest {
     /// The folder of the bundle or checkpoint.
     #[schema(min_length = 1)]
-    url: String,
+    url: Option<String>,
+    /// The weight of each version's share of the requests, by its number. Versions that aren't named get none.
+    shares: Option<BTreeMap<u64, u32>>,
 }
 
-/// The version of a model that answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+impl ChangeRequest {
+    fn change(self) -> Result<Change, Error> {
+        match (self.url, self.shares) {
+            (Some(url), None) => Ok(Change::Load(url)),
+            (None, Some(shares)) => Ok(Change::Share(shares)),
+            _ => {
+                let message = "send either url, the folder of a version to load, or shares, the weights of those that \
+                               are loaded, such as {\"1\": 9, \"2\": 1}";
+                Err(Error::new(Kind::InvalidField, message))
+            }
+        }
+    }
+}
+
+/// A model: the version that gets most requests, or the one that was named, and all versions.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ModelVersion {
+pub(super) struct ModelVersions {
     /// The model's name.
     model_name: String,
+    #[serde(flatten)]
+    main: ModelVersion,
+    /// All of them, in the order of their numbers.
+    versions: Vec<ModelVersion>,
+}
+
+/// A version of a model.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ModelVersion {
     /// The folder that the version was loaded from.
     model_url: String,
-    /// Counted from 1, for as long as the server has a model of this name.
+    /// Counted from 1, for as long as the server has a model of this name, or the number that it was loaded under.
     version: u64,
+    /// Its share of the requests that name no version.
+    #[schema(minimum = 0, maximum = 1)]
+    share: f64,
     /// When the version began to answer, as RFC 3339 has it.
     since: String,
     /// SHA-256 of the bundle's manifest, which has those of all other files.
@@ -80,11 +109,22 @@ pub(super) struct ModelVersion {
     extras_since: Option<String>,
 }
 
-impl From<&Engine> for ModelVersion {
-    fn from(engine: &Engine) -> Self {
+impl From<&Named> for ModelVersions {
+    fn from(named: &Named) -> Self {
+        let versions: Vec<_> =
+            named.versions.shares().map(|(engine, share)| ModelVersion::new(engine, share)).collect();
+        let number = named.engine().version().number;
+        let main = versions.iter().find(|version| version.version == number);
+        let main = main.cloned().unwrap_or_else(|| ModelVersion::new(named.engine(), 0.0));
+        Self { model_name: named.versions.name().to_owned(), main, versions }
+    }
+}
+
+impl ModelVersion {
+    fn new(engine: &Engine, share: f64) -> Self {
         let version = engine.version();
         Self {
-            model_name: engine.name().to_owned(),
+            share,
             model_url: version.url.clone(),
             version: version.number,
             since: told(version.since),
@@ -181,66 +221,77 @@ pub(super) async fn list(query: Query<PageQuery>, served: Data<Served>) -> Resul
     let mut models = served.models.registry()?.ready();
     // The token is the last name of the page before, so that models may come and go between pages.
     if let Some(last) = &query.next_page_token {
-        models.retain(|(name, _)| name > last);
+        models.retain(|versions| versions.name() > last.as_str());
     }
-    let next_page_token = (models.len() > PAGE).then(|| models[PAGE - 1].0.clone());
+    let next_page_token = (models.len() > PAGE).then(|| models[PAGE - 1].name().to_owned());
     models.truncate(PAGE);
-    let models = models.into_iter().map(|(name, engine)| LoadedModel::named(name, &engine)).collect();
+    let models = models.iter().map(LoadedModel::of).collect();
     Ok(HttpResponse::Ok().json(LoadedModels { models, next_page_token }))
 }
 
-/// A model that is loaded, and which version it is
+/// A model that is loaded, with its versions and their shares, or one version by its name
 #[utoipa::path(get, path = "/models/{name}", 
     params(("name" = String, Path, description = "The model's name", min_length = 1)),
-    responses((status = 200, description = "The model", body = ModelVersion), ModelErrors)
+    responses((status = 200, description = "The model", body = ModelVersions), ModelErrors)
 )]
 pub(super) async fn get(name: Path<String>, served: Data<Served>) -> Result<HttpResponse, Error> {
-    let engine = changeable(&served)?.named(Some(&name))?;
-    Ok(HttpResponse::Ok().json(ModelVersion::from(&*engine)))
+    let named = changeable(&served)?.find(Some(&name))?;
+    Ok(HttpResponse::Ok().json(ModelVersions::from(&named)))
 }
 
-/// Swaps a model for another version
+/// Loads a version of a model, or divides the requests among its versions
 ///
-/// The version is loaded beside the one that answers, and computes what was typed most. Then requests get it, and the
-/// old one goes once its last requests are answered. If the version can't be loaded, the old one goes on.
-#[utoipa::path(put, path = "/models/{name}", request_body = SwapRequest,
+/// With `url` the version is loaded beside those that answer, and computes what was typed most. Under a name such as
+/// `demo@2` it stays beside them, and gets the requests that name it. Otherwise it gets all requests, and those that
+/// had them go once their last requests are answered. If the version can't be loaded, the old ones go on. `shares`
+/// moves the requests at once.
+#[utoipa::path(put, path = "/models/{name}", request_body = ChangeRequest,
     params(("name" = String, Path, description = "The model's name", min_length = 1)),
-    responses((status = 200, description = "The new version answers", body = ModelVersion), LoadErrors, ModelErrors)
+    responses((status = 200, description = "It is done", body = ModelVersions), LoadErrors, ModelErrors)
 )]
-pub(super) async fn swap(
+pub(super) async fn put(
     request: HttpRequest,
     name: Path<String>,
     body: WholeBody,
     served: Data<Served>,
 ) -> Result<HttpResponse, Error> {
-    change(&request, body, served, move |models, SwapRequest { url }| models.swap(&name, &url)).await
+    let put = move |models: &Models, asked: ChangeRequest| Ok(models.change(&name, &asked.change()?)?);
+    change(&request, body, served, put).await
 }
 
-/// Unloads a model
+/// Unloads a model, or a version without a share
 ///
 /// Requests that run are answered.
 #[utoipa::path(delete, path = "/models/{name}", 
     params(("name" = String, Path, description = "The model's name", min_length = 1)),
     responses(
         (status = 200, description = "It is gone"),
-        (status = 409, description = "It is being loaded", body = super::errors::ErrorBody),
+        (status = 409, description = "It is being loaded, or the version has a share", body = super::errors::ErrorBody),
         ModelErrors,
     )
 )]
 pub(super) async fn unload(name: Path<String>, served: Data<Served>) -> Result<HttpResponse, Error> {
-    let engine = served.models.registry()?.unload(&name)?;
     // The last holder waits for the model's threads to end.
-    run_blocking(move || drop(engine)).await?;
+    match changeable(&served)?.model_of(&name) {
+        (model, Some(number)) => {
+            let engine = served.models.remove_version(model, number)?;
+            run_blocking(move || drop(engine)).await?;
+        }
+        (model, None) => {
+            let versions = served.models.registry()?.unload(model)?;
+            run_blocking(move || drop(versions)).await?;
+        }
+    }
     Ok(HttpResponse::Ok().finish())
 }
 
 /// Changes a model's blocklist, popular queries and typing parameters
 ///
-/// The model stays as it is, and all requests from now on are answered with them, also by its later versions. If one of
-/// them is wrong, none is changed.
+/// The model stays as it is, and all requests from now on are answered with them, by all of its versions and later ones.
+/// The name of a version changes that one only. If one of them is wrong, none is changed.
 #[utoipa::path(put, path = "/models/{name}/extras", request_body = ExtrasRequest,
     params(("name" = String, Path, description = "The model's name", min_length = 1)),
-    responses((status = 200, description = "They hold", body = ModelVersion), LoadErrors, ModelErrors)
+    responses((status = 200, description = "They hold", body = ModelVersions), LoadErrors, ModelErrors)
 )]
 pub(super) async fn extras(
     request: HttpRequest,
@@ -249,7 +300,7 @@ pub(super) async fn extras(
     served: Data<Served>,
 ) -> Result<HttpResponse, Error> {
     // A long list takes a while, too.
-    let extras = move |models: &Models, extras: ExtrasRequest| models.change_extras(&name, &extras.into());
+    let extras = move |models: &Models, extras: ExtrasRequest| Ok(models.change_extras(&name, &extras.into())?);
     change(&request, body, served, extras).await
 }
 
@@ -264,7 +315,7 @@ pub(super) async fn prefixes(name: Path<String>, served: Data<Served>) -> Result
     if served.routes != Routes::Admin {
         return Err(ModelError::ForOperators.into());
     }
-    let prefixes = served.models.named(Some(&name))?.hottest(MAX_HOT_TEXTS);
+    let prefixes = served.models.find(Some(&name))?.engine().hottest(MAX_HOT_TEXTS);
     Ok(HttpResponse::Ok().json(Prefixes { prefixes }))
 }
 
@@ -281,13 +332,13 @@ async fn change<B: DeserializeOwned + Send + 'static>(
     request: &HttpRequest,
     body: WholeBody,
     served: Data<Served>,
-    change: impl FnOnce(&Models, B) -> Result<Arc<Engine>, ModelError> + Send + 'static,
+    change: impl FnOnce(&Models, B) -> Result<Named, Error> + Send + 'static,
 ) -> Result<HttpResponse, Error> {
     changeable(&served)?;
     expect_json(request)?;
     let wanted = json::parse(&body.0?)?;
-    let engine = run_blocking(move || change(&served.models, wanted)).await??;
-    Ok(HttpResponse::Ok().json(ModelVersion::from(&*engine)))
+    let named = run_blocking(move || change(&served.models, wanted)).await??;
+    Ok(HttpResponse::Ok().json(ModelVersions::from(&named)))
 }
 
 /// Runs blocking work off the HTTP threads.

@@ -25,7 +25,7 @@ use super::{completions, generate, invoke, models, schemas, status, stream, sugg
         models::list,
         models::load,
         models::get,
-        models::swap,
+        models::put,
         models::extras,
         models::prefixes,
         models::unload,
@@ -41,7 +41,7 @@ struct Document;
     (status = 405, description = "Another method", body = ErrorBody),
 ))]
 pub(super) async fn document(served: Data<Served>) -> HttpResponse {
-    let context = served.models.only().ok().map(|engine| engine.context());
+    let context = served.models.only().ok().map(|versions| versions.main().context());
     HttpResponse::Ok().json(with_limits(context))
 }
 

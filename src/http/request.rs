@@ -2,6 +2,7 @@
 //! scheduler shares the model's time among.
 
 use std::convert::Infallible;
+use std::hash::{BuildHasher, BuildHasherDefault};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +14,7 @@ use actix_web::http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, ORIGIN}
 use actix_web::web::{Bytes, Data, block};
 use actix_web::{FromRequest, HttpRequest};
 use futures_util::future::{FutureExt, LocalBoxFuture};
+use rustc_hash::FxHasher;
 use scheduler::Client;
 use tokio::time::timeout;
 
@@ -142,6 +144,19 @@ pub(super) fn client_of(request: &HttpRequest, session: Option<&str>) -> Client 
     })
 }
 
+/// A hash of who a request is of: the session, else the address that it comes from. It is the same on each server of
+/// this release, so that a person meets the same version of a model everywhere.
+pub(super) fn person_of(request: &HttpRequest, session: Option<&str>) -> u64 {
+    let hasher = BuildHasherDefault::<FxHasher>::default();
+    match session {
+        Some(session) => hasher.hash_one(("session", session)),
+        None => {
+            let peer = request.peer_addr().map(|peer| peer.ip());
+            hasher.hash_one(("address", address_of(peer, request.headers())))
+        }
+    }
+}
+
 /// Where a request comes from. A proxy is believed if it is on this machine: behind a socket file, or a loopback
 /// address.
 fn address_of(peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
@@ -184,6 +199,18 @@ mod tests {
         let keyed = TestRequest::default().to_http_request();
         keyed.extensions_mut().insert(AuthenticatedKey(key));
         assert_eq!(client_of(&keyed, Some("ada")), Client::key("search"));
+    }
+
+    #[test]
+    fn people_are_told_apart_evenly_by_their_session_or_else_by_their_address() {
+        let request = |address: &str| TestRequest::default().peer_addr(address.parse().unwrap()).to_http_request();
+        let one = request("10.0.0.1:5");
+        assert_eq!(person_of(&one, Some("ada")), person_of(&request("10.0.0.2:6"), Some("ada")));
+        assert_eq!(person_of(&one, None), person_of(&request("10.0.0.1:9"), None));
+        assert_ne!(person_of(&one, None), person_of(&request("10.0.0.2:5"), None));
+        let tenths = (0..10_000).map(|i| person_of(&one, Some(&format!("session-{i}"))) / (u64::MAX / 10));
+        let in_first = tenths.filter(|tenth| *tenth == 0).count();
+        assert!((900..1100).contains(&in_first), "{in_first}");
     }
 
     #[test]

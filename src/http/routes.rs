@@ -39,7 +39,7 @@ fn admin(config: &mut ServiceConfig) {
         .service(resource("/models", vec![get().to(models::list), post().to(models::load)], "GET, POST"))
         .service(resource(
             "/models/{name}",
-            vec![get().to(models::get), put().to(models::swap), delete().to(models::unload)],
+            vec![get().to(models::get), put().to(models::put), delete().to(models::unload)],
             "DELETE, GET, PUT",
         ))
         .service(resource("/models/{name}/extras", vec![put().to(models::extras)], "PUT"))

@@ -1,5 +1,7 @@
 //! Health, metrics and limits: the routes for the platform of a container.
 
+use std::sync::Arc;
+
 use actix_web::web::Data;
 use actix_web::{HttpResponse, Result};
 use serde::Serialize;
@@ -8,6 +10,7 @@ use utoipa::ToSchema;
 use super::errors::ErrorBody;
 use super::request::Served;
 use super::responses::PingErrors;
+use crate::engine::Engine;
 use crate::error::{Error, Kind};
 use crate::models::{ModelState, Models};
 use scheduler::Health;
@@ -24,10 +27,13 @@ pub(super) async fn ping(served: Data<Served>) -> Result<HttpResponse, Error> {
         ModelState::Loading => Err(unhealthy("the model is being loaded".into())),
         ModelState::Downloading(from) => Err(unhealthy(format!("the model is being downloaded from {from}"))),
         ModelState::Failed(reason) => Err(unhealthy(format!("the model can't be loaded: {reason}"))),
-        ModelState::Ready(engine) => match engine.health() {
-            Health::Ready => Ok(HttpResponse::Ok().finish()),
-            Health::Failed(reason) => Err(unhealthy(format!("the model failed: {reason}"))),
-        },
+        ModelState::Ready(versions) => {
+            let failed = |engine: &Arc<Engine>| match engine.health() {
+                Health::Ready => None,
+                Health::Failed(reason) => Some(unhealthy(format!("the model failed: {reason}"))),
+            };
+            versions.engines().find_map(failed).map_or_else(|| Ok(HttpResponse::Ok().finish()), Err)
+        }
     })
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use scheduler::{Occupied, Room};
+
 use super::error::ModelError;
 
 /// Bytes for all models, and how many of them are reserved.
@@ -36,6 +38,31 @@ impl Budget {
                 let mib = |bytes: u64| bytes.div_ceil(1 << 20);
                 Err(ModelError::Memory { needed: mib(bytes), used: mib(all), limit: mib(self.limit) })
             }
+        }
+    }
+}
+
+impl Reservation {
+    /// Takes a part of it out, or all of it if that is less.
+    pub(super) fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { budget: Arc::clone(&self.budget), bytes }
+    }
+}
+
+/// The memory of a model's replicas, of so many bytes each.
+#[derive(Debug)]
+pub(super) struct ReplicaRoom {
+    pub(super) budget: Arc<Budget>,
+    pub(super) bytes: u64,
+}
+
+impl Room for ReplicaRoom {
+    fn reserve(&self) -> Result<Occupied, String> {
+        match self.budget.reserve(self.bytes) {
+            Ok(memory) => Ok(Box::new(memory)),
+            Err(error) => Err(error.to_string()),
         }
     }
 }
@@ -76,6 +103,13 @@ mod tests {
         let rest = budget.reserve_rest(100);
         assert_eq!((rest.bytes, budget.reserve_rest(1).bytes), (4, 0));
         drop((six, rest));
+        let mut ten = budget.reserve(10).unwrap();
+        let (three, all) = (ten.split(3), ten.split(100));
+        drop(three);
+        let room = ReplicaRoom { budget: Arc::clone(&budget), bytes: 2 };
+        let two = room.reserve().unwrap();
+        assert!((budget.reserved(), all.bytes) == (9, 7) && room.reserve().is_err_and(|e| e.contains("are used")));
+        drop((ten, all, two));
         assert_eq!(budget.reserved(), 0);
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use engine_build::error::is_full_disk;
 
 use super::folder::IntakeError;
+use super::versions::{MAX_VERSIONS, MAX_WEIGHT};
 use crate::engine::EngineError;
 
 /// Most characters of a model's name.
@@ -40,6 +41,15 @@ pub enum ModelError {
     /// The name is taken by a model that isn't ready yet.
     #[error("the model {0:?} is being loaded")]
     BeingLoaded(String),
+    /// The version can't go while it has requests.
+    #[error("the version {0:?} has a share of its model's requests")]
+    HasShare(String),
+    /// There are as many versions of that model as may be.
+    #[error("the model {0:?} has {MAX_VERSIONS} versions, and no more may be")]
+    TooManyVersions(String),
+    /// The weights make no shares.
+    #[error("shares must be whole numbers from 0 to {MAX_WEIGHT} by version, and one of them above 0")]
+    Shares,
     /// The name isn't allowed.
     #[error("{0:?} is no model's name; it must be 1 to {MAX_NAME_CHARACTERS} characters without slashes and controls")]
     Name(String),

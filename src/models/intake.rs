@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::budget::Budget;
+use super::budget::{Budget, ReplicaRoom, Reservation};
 use super::error::{LoadError, ModelError};
 use super::root::ModelsRoot;
-use crate::engine::Engine;
+use super::versions::Versions;
+use crate::engine::{Engine, Memory};
 
 /// Opens a folder under the name that its model is served by: checks it, and builds its bundle if needed. No model is
 /// loaded yet.
@@ -16,8 +17,8 @@ pub type FolderLoader = Box<dyn Fn(&str, &Path) -> Result<Opened, LoadError> + S
 
 /// A folder whose model can be loaded.
 pub struct Opened {
-    /// Bytes that the model takes with all its caches full.
-    pub memory_bytes: u64,
+    /// What the model takes with all its caches full.
+    pub memory: Memory,
     /// Loads it.
     pub load: Box<dyn FnOnce() -> Result<Engine, LoadError>>,
 }
@@ -55,9 +56,19 @@ impl Intake {
     }
 
     /// Counts a model that was loaded elsewhere, with as much of its memory as is left.
-    pub fn adopt(&self, engine: &mut Engine, url: &str, memory_bytes: u64) {
+    pub fn adopt(&self, engine: &mut Engine, url: &str, memory: Memory) {
         engine.set_url(url);
-        engine.keep(self.budget.reserve_rest(memory_bytes));
+        self.hold(engine, self.budget.reserve_rest(memory.at_start()), memory);
+    }
+
+    /// Lets a model, and each replica that may go before it, keep what was reserved for it.
+    fn hold(&self, engine: &mut Engine, mut reserved: Reservation, memory: Memory) {
+        if engine.follows_load() {
+            let room = ReplicaRoom { budget: Arc::clone(&self.budget), bytes: memory.replica };
+            let occupied = (0..memory.replicas).map(|_| Box::new(reserved.split(memory.replica)) as _).collect();
+            engine.set_room(Arc::new(room), occupied);
+        }
+        engine.keep(reserved);
     }
 
     /// Loads a model. Returns when it has computed something.
@@ -70,33 +81,41 @@ impl Intake {
         // The files' sizes are less than what the model will take; one that can't fit isn't even opened.
         drop(self.budget.reserve(folder_bytes(folder))?);
         let opened = (self.open)(name, folder)?;
-        let memory = self.budget.reserve(opened.memory_bytes)?;
+        let reserved = self.budget.reserve(opened.memory.at_start())?;
         let mut engine = (opened.load)()?;
-        engine.keep(memory);
+        self.hold(&mut engine, reserved, opened.memory);
         engine.set_url(url);
         Ok(engine)
     }
 
-    /// Loads the version after `old`, which goes on answering. The new one has then computed what was typed most.
+    /// Loads a version beside those that answer. It has then computed what was typed most. `wanted` is its number if it
+    /// is to have a name of its own.
     ///
     /// # Errors
     /// There is no room for both, or the folder can't be loaded.
-    pub(super) fn load_beside(&self, old: &Engine, url: &str) -> Result<Engine, ModelError> {
-        let begun = Instant::now();
-        let mut new = self.load(old.name(), url).map_err(|error| match error {
+    pub(super) fn load_beside(
+        &self,
+        versions: &Versions,
+        wanted: Option<u64>,
+        url: &str,
+    ) -> Result<Arc<Engine>, ModelError> {
+        let (begun, old, number) = (Instant::now(), versions.main(), versions.next(wanted)?);
+        let name = versions.name();
+        let name = wanted.map_or_else(|| name.to_owned(), |number| format!("{name}@{number}"));
+        let mut new = self.load(&name, url).map_err(|error| match error {
             ModelError::Memory { needed, used, limit } => ModelError::NoRoomBeside { needed, used, limit },
             other => other,
         })?;
         let hottest = old.hottest(WARM_TEXTS);
         let warmed = new.warm(hottest.iter().map(|hot| hot.text.as_str()), WARM_WITHIN);
-        new.follow(old);
-        let (version, elapsed_ms) = (new.version().number, begun.elapsed().as_millis() as u64);
+        new.follow(old, number);
+        let (version, elapsed_ms) = (number, begun.elapsed().as_millis() as u64);
         tracing::info!(model = new.name(), url, version, warmed, elapsed_ms, "a new version is ready");
-        Ok(new)
+        Ok(Arc::new(new))
     }
 }
 
-/// Waits for an old version's last answers, then frees it. Its threads are waited for here and not where the last of
+/// Waits for the last answers of a version that nobody gets any more, then frees it. Its threads are waited for here and not where the last of
 /// its clients is answered.
 pub(super) fn drain(mut old: Arc<Engine>) {
     let until = Instant::now() + DRAIN_WITHIN;

@@ -1,6 +1,7 @@
 //! The models of a server: the one that it was started with, or several, loaded and unloaded by name.
 //!
-//! [`registry`] holds models by name, [`single`] the one of a server that has no more. [`intake`] loads them within a
+//! [`registry`] holds models by name, [`single`] the one of a server that has no more, [`versions`] are those of one
+//! model. [`intake`] loads them within a
 //! budget of memory, [`root`] bounds where they come from, [`folder`] finds or builds the bundle of a folder, [`error`]
 //! has the errors. [`named`] tells folders from models elsewhere, and
 //! downloads these. Loading blocks, so callers keep it off their event loop. No HTTP here but that of downloads.
@@ -13,16 +14,19 @@ pub mod named;
 pub mod registry;
 pub mod root;
 pub mod single;
+pub mod versions;
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
 pub use self::error::{LoadError, MAX_NAME_CHARACTERS, ModelError};
+use self::intake::drain;
 pub use self::intake::{FolderLoader, Intake, Opened};
 pub use self::registry::{Registry, RegistryLimits};
 pub use self::root::{ModelsRoot, SAGEMAKER_MODELS};
 pub use self::single::Single;
+pub use self::versions::{Change, Named, Versions};
 use crate::engine::{Engine, ExtrasChange};
 
 /// What the server knows of the one model that it was started with.
@@ -32,8 +36,8 @@ pub enum ModelState {
     Loading,
     /// The model is being downloaded from there.
     Downloading(String),
-    /// The model answers.
-    Ready(Arc<Engine>),
+    /// The model answers, in these versions.
+    Ready(Versions),
     /// The model can't be loaded.
     Failed(String),
 }
@@ -65,35 +69,135 @@ impl Models {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn only(&self) -> Result<Arc<Engine>, ModelError> {
+    pub fn only(&self) -> Result<Versions, ModelError> {
         match self {
-            Self::Single(model) => model.engine(),
+            Self::Single(model) => model.versions(),
             Self::Multi(_) => Err(ModelError::ByName),
         }
     }
 
-    /// Loads a version of a model beside the one that answers, and puts it in that one's place. Blocks.
+    /// The model that is named, or the only one if none is, and the number of the version if the name has one.
     ///
     /// # Errors
-    /// There is no such model or no room for both, or the folder can't be loaded. Then the old one goes on.
-    pub fn swap(&self, name: &str, url: &str) -> Result<Arc<Engine>, ModelError> {
+    /// If there is no such model, or none is named and there are several.
+    pub fn find(&self, name: Option<&str>) -> Result<Named, ModelError> {
+        let Some(name) = name else {
+            let versions = match self {
+                Self::Single(model) => model.versions()?,
+                Self::Multi(registry) => registry.only()?,
+            };
+            return Ok(Named { versions, number: None });
+        };
+        // A model's own name may look like that of a version.
+        if let Some(versions) = self.model(name)? {
+            return Ok(Named { versions, number: None });
+        }
+        let not_loaded = || ModelError::NotLoaded(name.to_owned());
+        let (model, number) = versions::split(name);
+        let versions = self.model(model)?.filter(|_| number.is_some()).ok_or_else(not_loaded)?;
+        versions.get(number)?;
+        Ok(Named { versions, number })
+    }
+
+    /// The versions of a model of exactly that name, if there is one.
+    fn model(&self, name: &str) -> Result<Option<Versions>, ModelError> {
         match self {
-            Self::Single(model) => model.swap(name, url),
-            Self::Multi(registry) => registry.swap(name, url),
+            Self::Single(model) => Ok(Some(model.versions()?).filter(|versions| versions.name() == name)),
+            Self::Multi(registry) => Ok(registry.get(name).ok()),
         }
     }
 
-    /// Changes a model's extras. Blocks while they are read. Returns the version that has them.
+    /// Loads a version of a model beside those that answer, or divides the requests among its versions. Blocks. Returns
+    /// the versions then, and the number of the one that it was about.
+    ///
+    /// # Errors
+    /// There is no such model or no room for another version, or the folder can't be loaded. Then nothing has changed.
+    pub fn change(&self, name: &str, change: &Change) -> Result<Named, ModelError> {
+        let (model, number) = self.model_of(name);
+        match change {
+            Change::Load(url) => self.load_beside(model, number, url)?,
+            Change::Share(_) if number.is_some() => return Err(ModelError::Shares),
+            Change::Share(weights) => self.update(model, |now| Ok((now.shared(weights)?, ())))?,
+        }
+        self.find(Some(name))
+    }
+
+    /// Removes a version that has no share of the requests. Returns it; its last requests are answered.
+    ///
+    /// # Errors
+    /// There is no such version, or it has a share.
+    pub fn remove_version(&self, model: &str, number: u64) -> Result<Arc<Engine>, ModelError> {
+        self.update(model, |now| now.without(number))
+    }
+
+    /// The model and the version that a name means, where the model need not be there.
+    pub fn model_of<'a>(&self, name: &'a str) -> (&'a str, Option<u64>) {
+        match versions::split(name) {
+            (_, Some(_)) if self.model(name).is_ok_and(|model| model.is_some()) => (name, None),
+            split => split,
+        }
+    }
+
+    /// Loads a version: with a number of its own beside the others, without one in the place of those that answer.
+    fn load_beside(&self, model: &str, number: Option<u64>, url: &str) -> Result<(), ModelError> {
+        let (old, new, gone);
+        match self {
+            Self::Single(single) => {
+                let (intake, _alone) = single.begin(model)?;
+                old = self.find(Some(model))?.versions;
+                new = intake.load_beside(&old, number, url)?;
+                gone = self.put(model, number, &new)?;
+            }
+            Self::Multi(registry) => {
+                let (intake, _alone) = registry.begin(model)?;
+                old = registry.get(model)?;
+                new = intake.load_beside(&old, number, url)?;
+                gone = self.put(model, number, &new)?;
+            }
+        }
+        new.catch_up(old.main());
+        drop(old);
+        gone.into_iter().for_each(drain);
+        Ok(())
+    }
+
+    /// Lets a version have its place. Returns those that have none any more.
+    fn put(&self, model: &str, number: Option<u64>, new: &Arc<Engine>) -> Result<Vec<Arc<Engine>>, ModelError> {
+        self.update(model, |now| match number {
+            Some(_) => Ok((now.with(Arc::clone(new)), Vec::new())),
+            None => Ok(now.replaced(new)),
+        })
+    }
+
+    fn update<T>(
+        &self,
+        model: &str,
+        change: impl FnOnce(&Versions) -> Result<(Versions, T), ModelError>,
+    ) -> Result<T, ModelError> {
+        match self {
+            Self::Single(single) => single.update(|now| match now.name() == model {
+                true => change(now),
+                false => Err(ModelError::NotLoaded(model.to_owned())),
+            }),
+            Self::Multi(registry) => registry.update(model, change),
+        }
+    }
+
+    /// Changes the extras of a version, or of all versions of a model. Blocks while they are read. Returns the versions
+    /// that have them.
     ///
     /// # Errors
     /// There is no such model, or what is wrong with the extras, in which line. Then nothing has changed.
-    pub fn change_extras(&self, name: &str, change: &ExtrasChange) -> Result<Arc<Engine>, ModelError> {
+    pub fn change_extras(&self, name: &str, change: &ExtrasChange) -> Result<Named, ModelError> {
         loop {
-            let engine = self.named(Some(name))?;
-            engine.change_extras(change).map_err(ModelError::Extras)?;
-            // A newer version may have taken this one's place meanwhile.
-            if Arc::ptr_eq(&engine, &self.named(Some(name))?) {
-                return Ok(engine);
+            let found = self.find(Some(name))?;
+            let is_meant = |engine: &&Arc<Engine>| found.number.is_none_or(|number| engine.version().number == number);
+            let mut engines = found.versions.engines().filter(is_meant);
+            engines.try_for_each(|engine| engine.change_extras(change)).map_err(ModelError::Extras)?;
+            // Another version may have come meanwhile.
+            let now = self.find(Some(name))?;
+            if now.versions.engines().all(|new| found.versions.engines().any(|old| Arc::ptr_eq(old, new))) {
+                return Ok(now);
             }
         }
     }
@@ -109,39 +213,11 @@ impl Models {
         }
     }
 
-    /// The model that a request names, or the only one if it names none.
-    ///
-    /// # Errors
-    /// If there is no such model, or none is named and there are several.
-    pub fn named(&self, name: Option<&str>) -> Result<Arc<Engine>, ModelError> {
-        match self {
-            Self::Single(_) => {
-                let engine = self.only()?;
-                match name {
-                    Some(name) if name != engine.name() => Err(ModelError::NotLoaded(name.to_owned())),
-                    _ => Ok(engine),
-                }
-            }
-            Self::Multi(registry) => match name {
-                Some(name) => registry.get(name),
-                None => registry.only(),
-            },
-        }
-    }
-
     /// The models that answer now.
-    pub fn engines(&self) -> Vec<Arc<Engine>> {
+    pub fn ready(&self) -> Vec<Versions> {
         match self {
-            Self::Single(_) => self.only().into_iter().collect(),
-            Self::Multi(registry) => registry.ready().into_iter().map(|(_, engine)| engine).collect(),
-        }
-    }
-
-    /// The names that requests may use now.
-    pub fn names(&self) -> Vec<String> {
-        match self {
-            Self::Single(_) => self.only().map(|engine| engine.name().to_owned()).into_iter().collect(),
-            Self::Multi(registry) => registry.ready().into_iter().map(|(name, _)| name).collect(),
+            Self::Single(model) => model.versions().into_iter().collect(),
+            Self::Multi(registry) => registry.ready(),
         }
     }
 }

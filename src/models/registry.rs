@@ -1,13 +1,13 @@
-//! Models by name, loaded on demand within a memory budget, and swapped for newer versions while they answer.
+//! Models by name, each with its versions, loaded on demand within a memory budget.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::{MAX_NAME_CHARACTERS, ModelError};
-use super::intake::{FolderLoader, Intake, drain};
+use super::intake::{FolderLoader, Intake};
 use super::root::ModelsRoot;
-use crate::engine::Engine;
+use super::versions::{self, Versions};
 
 /// Bounds on what a registry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +26,12 @@ pub struct Registry {
     slots: Mutex<BTreeMap<String, Slot>>,
 }
 
-/// The state of a name: its model is loaded, or being loaded.
-enum Slot {
-    /// A model that is being loaded.
-    Loading,
-    /// A model that answers.
-    Ready(Arc<Engine>),
-    /// A model that answers, and whose next version is being loaded.
-    Swapping(Arc<Engine>),
+/// The state of a name.
+struct Slot {
+    /// What answers; nothing while the first version is being loaded.
+    versions: Option<Versions>,
+    /// Whether a version is being loaded.
+    loading: bool,
 }
 
 impl Registry {
@@ -54,24 +52,36 @@ impl Registry {
     /// The name is taken or not allowed, there is no room, or the folder can't be loaded.
     pub fn load(&self, name: &str, url: &str) -> Result<(), ModelError> {
         check_name(name)?;
-        let reserved = self.reserve(name)?;
-        let engine = self.intake.load(name, url)?;
-        reserved.fill(Arc::new(engine));
+        let loading = self.reserve(name)?;
+        let engine = Arc::new(self.intake.load(name, url)?);
+        self.slots().insert(name.to_owned(), Slot { versions: Some(engine.into()), loading: true });
+        drop(loading);
         Ok(())
     }
 
-    /// Loads a version beside the one that answers, and puts it in that one's place. Returns when requests get the new
-    /// one, and the old one is gone unless its last answers take long.
-    ///
-    /// # Errors
-    /// There is no such model or no room for both, or the folder can't be loaded. Then the old one goes on.
-    pub(super) fn swap(&self, name: &str, url: &str) -> Result<Arc<Engine>, ModelError> {
-        let swapping = self.begin_swap(name)?;
-        let new = Arc::new(self.intake.load_beside(&swapping.old, url)?);
-        let old = swapping.end(Arc::clone(&new));
-        new.catch_up(&old);
-        drain(old);
-        Ok(new)
+    /// Who loads further versions of a model, and the right to load one: one at a time.
+    pub(super) fn begin<'a>(&'a self, name: &'a str) -> Result<(&'a Intake, LoadingOf<'a>), ModelError> {
+        let mut slots = self.slots();
+        let slot = slots.get_mut(name).ok_or_else(|| ModelError::NotLoaded(name.to_owned()))?;
+        if std::mem::replace(&mut slot.loading, true) {
+            return Err(ModelError::BeingLoaded(name.to_owned()));
+        }
+        Ok((&self.intake, LoadingOf { registry: self, name }))
+    }
+
+    /// Changes a model's versions at once, for all requests from then on.
+    pub(super) fn update<T>(
+        &self,
+        name: &str,
+        change: impl FnOnce(&Versions) -> Result<(Versions, T), ModelError>,
+    ) -> Result<T, ModelError> {
+        let mut slots = self.slots();
+        let versions = slots.get_mut(name).and_then(|slot| slot.versions.as_mut());
+        let versions = versions.ok_or_else(|| ModelError::NotLoaded(name.to_owned()))?;
+        let (new, value) = change(versions)?;
+        // Whoever asked has what is gone, so that nothing ends under the lock.
+        *versions = new;
+        Ok(value)
     }
 
     /// Bytes of the models that are held.
@@ -83,65 +93,49 @@ impl Registry {
     ///
     /// # Errors
     /// [`ModelError::NotLoaded`] or [`ModelError::BeingLoaded`].
-    pub fn unload(&self, name: &str) -> Result<Arc<Engine>, ModelError> {
+    pub fn unload(&self, name: &str) -> Result<Versions, ModelError> {
         match self.slots().entry(name.to_owned()) {
             Entry::Vacant(_) => Err(ModelError::NotLoaded(name.to_owned())),
-            Entry::Occupied(slot) => match slot.get() {
-                Slot::Loading | Slot::Swapping(_) => Err(ModelError::BeingLoaded(name.to_owned())),
-                Slot::Ready(engine) => {
-                    let engine = Arc::clone(engine);
-                    slot.remove();
-                    Ok(engine)
-                }
-            },
+            Entry::Occupied(slot) if slot.get().loading => Err(ModelError::BeingLoaded(name.to_owned())),
+            Entry::Occupied(slot) => slot.remove().versions.ok_or_else(|| ModelError::NotLoaded(name.to_owned())),
         }
     }
 
-    /// A model.
+    /// A model's versions.
     ///
     /// # Errors
     /// [`ModelError::NotLoaded`].
-    pub fn get(&self, name: &str) -> Result<Arc<Engine>, ModelError> {
-        let engine = self.slots().get(name).and_then(Slot::engine).map(Arc::clone);
-        engine.ok_or_else(|| ModelError::NotLoaded(name.to_owned()))
+    pub fn get(&self, name: &str) -> Result<Versions, ModelError> {
+        let versions = self.slots().get(name).and_then(|slot| slot.versions.clone());
+        versions.ok_or_else(|| ModelError::NotLoaded(name.to_owned()))
     }
 
     /// The models that answer, in order of their names.
-    pub fn ready(&self) -> Vec<(String, Arc<Engine>)> {
-        let ready = |(name, slot): (&String, &Slot)| Some((name.clone(), Arc::clone(slot.engine()?)));
-        self.slots().iter().filter_map(ready).collect()
+    pub fn ready(&self) -> Vec<Versions> {
+        self.slots().values().filter_map(|slot| slot.versions.clone()).collect()
     }
 
     /// The only model there is.
-    pub(super) fn only(&self) -> Result<Arc<Engine>, ModelError> {
+    pub(super) fn only(&self) -> Result<Versions, ModelError> {
         let mut ready = self.ready();
         match ready.len() {
-            1 => Ok(ready.remove(0).1),
+            1 => Ok(ready.remove(0)),
             count => Err(ModelError::Unnamed(count)),
         }
     }
 
-    fn reserve<'a>(&'a self, name: &'a str) -> Result<Reserved<'a>, ModelError> {
+    fn reserve<'a>(&'a self, name: &'a str) -> Result<LoadingOf<'a>, ModelError> {
         let mut slots = self.slots();
         match slots.get(name) {
-            Some(Slot::Loading) => return Err(ModelError::BeingLoaded(name.to_owned())),
-            Some(Slot::Ready(_) | Slot::Swapping(_)) => return Err(ModelError::AlreadyLoaded(name.to_owned())),
+            Some(Slot { versions: None, .. }) => return Err(ModelError::BeingLoaded(name.to_owned())),
+            Some(_) => return Err(ModelError::AlreadyLoaded(name.to_owned())),
             None => {}
         }
         if slots.len() >= self.models {
             return Err(ModelError::TooMany(slots.len()));
         }
-        slots.insert(name.to_owned(), Slot::Loading);
-        Ok(Reserved { registry: self, name, filled: false })
-    }
-
-    fn begin_swap<'a>(&'a self, name: &'a str) -> Result<Swapping<'a>, ModelError> {
-        let mut slots = self.slots();
-        let slot = slots.get_mut(name).ok_or_else(|| ModelError::NotLoaded(name.to_owned()))?;
-        let Slot::Ready(old) = &*slot else { return Err(ModelError::BeingLoaded(name.to_owned())) };
-        let old = Arc::clone(old);
-        *slot = Slot::Swapping(Arc::clone(&old));
-        Ok(Swapping { registry: self, name, old })
+        slots.insert(name.to_owned(), Slot { versions: None, loading: true });
+        Ok(LoadingOf { registry: self, name })
     }
 
     /// Nothing that runs under the lock can leave the map half changed.
@@ -150,62 +144,28 @@ impl Registry {
     }
 }
 
-/// A name that is being loaded. Dropping this, also in a panic, makes the name free again.
-struct Reserved<'a> {
+/// A model of which a version is being loaded. Dropping this, also in a panic, says that it no longer is; a name
+/// without a version is free again.
+pub(super) struct LoadingOf<'a> {
     registry: &'a Registry,
     name: &'a str,
-    filled: bool,
 }
 
-impl Reserved<'_> {
-    fn fill(mut self, engine: Arc<Engine>) {
-        self.registry.slots().insert(self.name.to_owned(), Slot::Ready(engine));
-        self.filled = true;
-    }
-}
-
-impl Drop for Reserved<'_> {
+impl Drop for LoadingOf<'_> {
     fn drop(&mut self) {
-        if !self.filled {
-            self.registry.slots().remove(self.name);
-        }
-    }
-}
-
-/// A name whose next version is being loaded. Dropping this, also in a panic, leaves it with the version in `old`.
-struct Swapping<'a> {
-    registry: &'a Registry,
-    name: &'a str,
-    /// The version that answers once this is dropped.
-    old: Arc<Engine>,
-}
-
-impl Swapping<'_> {
-    /// Switches to the new version; returns the old one.
-    fn end(mut self, new: Arc<Engine>) -> Arc<Engine> {
-        std::mem::replace(&mut self.old, new)
-    }
-}
-
-impl Drop for Swapping<'_> {
-    fn drop(&mut self) {
-        self.registry.slots().insert(self.name.to_owned(), Slot::Ready(Arc::clone(&self.old)));
-    }
-}
-
-impl Slot {
-    /// The model that answers.
-    fn engine(&self) -> Option<&Arc<Engine>> {
-        match self {
-            Self::Loading => None,
-            Self::Ready(engine) | Self::Swapping(engine) => Some(engine),
+        let mut slots = self.registry.slots();
+        match slots.get_mut(self.name) {
+            Some(Slot { versions: None, .. }) => drop(slots.remove(self.name)),
+            Some(slot) => slot.loading = false,
+            None => {}
         }
     }
 }
 
 fn check_name(name: &str) -> Result<(), ModelError> {
-    if (1..=MAX_NAME_CHARACTERS).contains(&name.chars().count()) && !name.contains(|c: char| c.is_control() || c == '/')
-    {
+    let is_version = versions::split(name).1.is_some();
+    let allowed = !is_version && !name.contains(|c: char| c.is_control() || c == '/');
+    if allowed && (1..=MAX_NAME_CHARACTERS).contains(&name.chars().count()) {
         return Ok(());
     }
     Err(ModelError::Name(name.to_owned()))

@@ -1,13 +1,13 @@
 //! The one model of a server, and the versions that take its place.
 
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tokio::sync::watch;
 
 use super::ModelState;
 use super::error::ModelError;
-use super::intake::{Intake, drain};
-use crate::engine::Engine;
+use super::intake::Intake;
+use super::versions::Versions;
 
 /// The model that a server was started with.
 pub struct Single {
@@ -29,35 +29,49 @@ impl Single {
         look(&self.state.borrow())
     }
 
-    /// The model, if it is ready.
+    /// The versions of the model, if it is ready.
     ///
     /// # Errors
     /// Why it isn't.
-    pub fn engine(&self) -> Result<Arc<Engine>, ModelError> {
+    pub fn versions(&self) -> Result<Versions, ModelError> {
         self.look(|state| match state {
-            ModelState::Ready(engine) => Ok(Arc::clone(engine)),
+            ModelState::Ready(versions) => Ok(versions.clone()),
             ModelState::Loading | ModelState::Downloading(_) => Err(ModelError::Loading),
             ModelState::Failed(_) => Err(ModelError::Failed),
         })
     }
 
-    /// Puts a version in the model's place.
-    pub(super) fn swap(&self, name: &str, url: &str) -> Result<Arc<Engine>, ModelError> {
+    /// Who loads further versions, and the right to load one: one at a time.
+    pub(super) fn begin(&self, name: &str) -> Result<(&Intake, MutexGuard<'_, ()>), ModelError> {
         let intake = self.intake.as_ref().ok_or(ModelError::OneModel)?;
-        let _alone = match self.swapping.try_lock() {
-            Ok(alone) => alone,
+        match self.swapping.try_lock() {
+            Ok(alone) => Ok((intake, alone)),
             // A load that panicked has changed nothing.
-            Err(TryLockError::Poisoned(alone)) => PoisonError::into_inner(alone),
-            Err(TryLockError::WouldBlock) => return Err(ModelError::BeingLoaded(name.to_owned())),
-        };
-        let old = self.engine()?;
-        if old.name() != name {
-            return Err(ModelError::NotLoaded(name.to_owned()));
+            Err(TryLockError::Poisoned(alone)) => Ok((intake, PoisonError::into_inner(alone))),
+            Err(TryLockError::WouldBlock) => Err(ModelError::BeingLoaded(name.to_owned())),
         }
-        let new = Arc::new(intake.load_beside(&old, url)?);
-        drop(self.state.send_replace(ModelState::Ready(Arc::clone(&new))));
-        new.catch_up(&old);
-        drain(old);
-        Ok(new)
+    }
+
+    /// Changes the versions at once, for all requests from then on.
+    pub(super) fn update<T>(
+        &self,
+        change: impl FnOnce(&Versions) -> Result<(Versions, T), ModelError>,
+    ) -> Result<T, ModelError> {
+        let mut result = self.versions().map(|_| None);
+        self.state.send_if_modified(|state| {
+            let ModelState::Ready(versions) = state else { return false };
+            match change(versions) {
+                Ok((new, value)) => {
+                    // The old ones are no longer used here, so none of them ends under the lock.
+                    (*versions, result) = (new, Ok(Some(value)));
+                    true
+                }
+                Err(error) => {
+                    result = Err(error);
+                    false
+                }
+            }
+        });
+        result?.ok_or(ModelError::Loading)
     }
 }

@@ -11,7 +11,7 @@ use crate::http_client::{JSON, error, post, send};
 use crate::support::{TestServer, fake_engine, repository};
 
 fn server(options: ServerOptions) -> TestServer {
-    TestServer::start_with_options(ModelState::Ready(std::sync::Arc::new(fake_engine())), options)
+    TestServer::start_with_options(ModelState::Ready(std::sync::Arc::new(fake_engine()).into()), options)
 }
 
 #[test]

@@ -6,7 +6,7 @@ use backends::options::BackendOptions;
 use backends::tensorrt::Options;
 use foretype::engine::{Completion, Engine, EngineOptions, RequestOptions};
 use foretype::metrics::Metrics;
-use scheduler::PoolOptions;
+use scheduler::{PoolOptions, Replicas};
 use tensorrt::Flavour;
 
 use crate::simulator::Simulator;
@@ -40,7 +40,8 @@ fn replicas_take_turns_on_the_devices_and_answer_alike() {
     let (_folder, bundle, manifest) = bundle("models/demo");
     let load = |backend: BackendOptions, replicas| {
         let requests = request_options();
-        let requests = RequestOptions { pool: PoolOptions { replicas, ..requests.pool }, ..requests };
+        let requests =
+            RequestOptions { pool: PoolOptions { replicas: Replicas::fixed(replicas), ..requests.pool }, ..requests };
         Engine::load(&bundle, &manifest, &EngineOptions { backend, requests }, &Metrics::new()).unwrap()
     };
     let reference = load(backend_options().into(), 1);

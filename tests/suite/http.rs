@@ -189,7 +189,7 @@ fn ping_tells_loading_failed_and_ready_apart() {
     assert_eq!(early.headers["retry-after"], "1");
     server.state.send_replace(ModelState::Failed("no weights".into()));
     check(503, "can't be loaded: no weights");
-    server.state.send_replace(ModelState::Ready(std::sync::Arc::new(fake_engine())));
+    server.state.send_replace(ModelState::Ready(std::sync::Arc::new(fake_engine()).into()));
     check(200, "");
     assert_eq!(server.post(r#"{"input": "heat"}"#).status, 200);
 }

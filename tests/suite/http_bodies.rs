@@ -70,7 +70,7 @@ fn a_byte_order_mark_is_ignored() {
 #[test]
 fn a_huge_name_of_a_field_gives_a_short_answer_without_raw_control_characters() {
     let options = ServerOptions { max_body_bytes: 4 << 20, ..ServerOptions::default() };
-    let server = TestServer::start_with_options(ModelState::Ready(Arc::new(fake_engine())), options);
+    let server = TestServer::start_with_options(ModelState::Ready(Arc::new(fake_engine()).into()), options);
     for name in ["x".repeat(1 << 20), "\\n\\u001b".repeat(1 << 17)] {
         let (status, text) = post(server.address, &[], format!(r#"{{"input": "a", "{name}": 1}}"#).as_bytes());
         assert!(status == 400 && text.len() < 10_000, "{} bytes", text.len());
@@ -83,7 +83,7 @@ fn a_huge_name_of_a_field_gives_a_short_answer_without_raw_control_characters() 
 #[test]
 fn a_body_that_comes_too_slowly_is_answered_408_and_its_connection_closed() {
     let options = ServerOptions { body_timeout: Duration::from_millis(300), ..ServerOptions::default() };
-    let server = TestServer::start_with_options(ModelState::Ready(Arc::new(fake_engine())), options);
+    let server = TestServer::start_with_options(ModelState::Ready(Arc::new(fake_engine()).into()), options);
     let mut half = TcpStream::connect(server.address).unwrap();
     half.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     half.write_all(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n{\"input\"").unwrap();

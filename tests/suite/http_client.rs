@@ -65,7 +65,7 @@ impl RegistryServer {
         let load = Arc::new(load);
         let open = move |_: &str, folder: &Path| {
             let (load, folder) = (Arc::clone(&load), folder.to_owned());
-            Ok(Opened { memory_bytes: 0, load: Box::new(move || load(&folder)) })
+            Ok(Opened { memory: foretype::engine::Memory::default(), load: Box::new(move || load(&folder)) })
         };
         Self::with_opener(Box::new(open), limits)
     }

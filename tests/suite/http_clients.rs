@@ -10,7 +10,7 @@ use foretype::models::ModelState;
 
 /// A server as people start it.
 fn server() -> TestServer {
-    let model = ModelState::Ready(std::sync::Arc::new(fake_engine()));
+    let model = ModelState::Ready(std::sync::Arc::new(fake_engine()).into());
     TestServer::start_with_options(model, ServerOptions::default())
 }
 
@@ -53,7 +53,7 @@ fn examples_of_aws_and_djl_are_answered_and_what_they_say_beyond_is_named() {
 
 #[test]
 fn unknown_fields_are_refused_where_the_operator_wants_that_and_in_our_own_schema() {
-    let model = ModelState::Ready(std::sync::Arc::new(fake_engine()));
+    let model = ModelState::Ready(std::sync::Arc::new(fake_engine()).into());
     let conventions = Conventions { unknown: UnknownFields::Refuse, ..Conventions::default() };
     let strict = TestServer::start_with_options(model, ServerOptions { conventions, ..ServerOptions::default() });
     let body = r#"{"inputs": "heat", "parameters": {"topk": 1}}"#;

@@ -42,7 +42,7 @@ fn the_page_is_small_and_closed() {
 
 #[test]
 fn without_the_page_its_paths_say_how_to_get_it() {
-    let server = TestServer::start_with(ModelState::Ready(Arc::new(fake_engine())), false);
+    let server = TestServer::start_with(ModelState::Ready(Arc::new(fake_engine()).into()), false);
     for (path, _) in FILES {
         let (status, kind, message) = error(&server.send("GET", path, None, b""));
         assert_eq!((status, kind.as_str()), (404, "not_found"));

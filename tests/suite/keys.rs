@@ -42,7 +42,7 @@ fn server(keys: &[(&str, &str, serde_json::Value)]) -> (TestServer, tempfile::Te
     let file = folder.path().join("keys.json");
     write(&file, keys);
     let options = ServerOptions { keys: Some(KeyFile::open(&file).unwrap()), ..ServerOptions::default() };
-    (TestServer::start_with_options(ModelState::Ready(Arc::new(fake_engine())), options), folder, file)
+    (TestServer::start_with_options(ModelState::Ready(Arc::new(fake_engine()).into()), options), folder, file)
 }
 
 fn ask(address: SocketAddr, key: &str) -> Answer {

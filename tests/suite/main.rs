@@ -51,6 +51,7 @@ mod quality;
 mod remote;
 mod replay;
 mod salts;
+mod scaling;
 mod served_demo;
 mod simulator;
 mod stop;
@@ -66,6 +67,7 @@ mod tensorrt_sources;
 mod tensorrt_steps;
 mod tokenizers;
 mod tuning;
+mod versions;
 mod warm_start;
 mod wrong_bundles;
 

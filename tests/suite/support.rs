@@ -16,7 +16,7 @@ use foretype::metrics::Metrics;
 use foretype::models::ModelState;
 use scheduler::backend::{Backend, Batch, KvCopy, Lane, Limits, Outputs, Page, Selected, SourceSlot};
 use scheduler::fake::{FakeBackend, FaultFn};
-use scheduler::{Loader, PoolOptions, RESTART_EVERY};
+use scheduler::{Loader, PoolOptions, RESTART_EVERY, Replicas};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -61,7 +61,7 @@ pub fn request_options() -> RequestOptions {
             patience: Duration::from_millis(100),
             max_batch: 64,
             step_tokens: 128,
-            replicas: 1,
+            replicas: Replicas::fixed(1),
             lookahead: true,
             prefix_cache_bytes: 32 << 20,
             hang_after: Duration::from_secs(5),
@@ -240,7 +240,7 @@ impl TestServer {
     }
 
     pub fn with(engine: Engine) -> Self {
-        Self::start(ModelState::Ready(Arc::new(engine)))
+        Self::start(ModelState::Ready(Arc::new(engine).into()))
     }
 
     /// Sends a request; any status is an answer.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use foretype::engine::{Engine, memory_bytes};
+use foretype::engine::{Engine, memory};
 use foretype::metrics::Metrics;
 use foretype::models::folder::{self, IntakeOptions};
 use foretype::models::{FolderLoader, LoadError, Opened, RegistryLimits};
@@ -19,26 +19,26 @@ use crate::http_client::{JSON, RegistryServer, error, post, send};
 use crate::support::{Answer, build, engine_options, fake_engine, repository};
 
 /// Two bundles of the demo model that differ.
-struct Versions {
+pub struct Versions {
     _folders: [tempfile::TempDir; 2],
-    bundles: [PathBuf; 2],
+    pub bundles: [PathBuf; 2],
 }
 
-fn versions() -> Versions {
+pub fn versions() -> Versions {
     let (one, first, _) = build(&repository("models/demo"), Some(64));
     let (two, second, _) = build(&repository("models/demo"), Some(48));
     Versions { _folders: [one, two], bundles: [first, second] }
 }
 
 /// Opens bundles as the program does, with a model as small as those of other tests.
-fn opener(metrics: Arc<Metrics>) -> FolderLoader {
+pub fn opener(metrics: Arc<Metrics>) -> FolderLoader {
     Box::new(move |name, path| {
         let (path, mut manifest) = folder::open(&folder::identify(path)?, &IntakeOptions::new("none".into()), &())?;
         manifest.name = name.to_owned();
         let (options, metrics) = (engine_options(), Arc::clone(&metrics));
-        let memory_bytes = memory_bytes(&path, &manifest, &options);
+        let memory = memory(&path, &manifest, &options);
         let load = move || Ok(Engine::load(&path, &manifest, &options, &metrics)?);
-        Ok(Opened { memory_bytes, load: Box::new(load) })
+        Ok(Opened { memory, load: Box::new(load) })
     })
 }
 
@@ -56,7 +56,7 @@ fn swap(server: &RegistryServer, url: &Path) -> Answer {
 
 /// Keys of people who type, until they are told to stop: each is answered.
 #[derive(Default)]
-struct Typing {
+pub struct Typing {
     stop: AtomicBool,
     answered: AtomicUsize,
 }
@@ -82,7 +82,7 @@ impl Typing {
     }
 
     /// Does something while two people type, who are answered before it begins and after it ends.
-    fn during(server: &RegistryServer, what: impl FnOnce()) -> usize {
+    pub fn during(server: &RegistryServer, what: impl FnOnce()) -> usize {
         let typing = Self::default();
         std::thread::scope(|scope| {
             let people = [0, 1].map(|person| {

@@ -10,6 +10,7 @@
 //! | [`lanes`], [`sources`] | the KV lanes that rows use; the encoder outputs that they read |
 //! | [`client`], [`fair`], [`places`] | who pays for work; the accounts of all; how many run at once |
 //! | [`mod@line`], [`sessions`] | which request is next; which is its session's newest |
+//! | [`scaling`] | how many replicas a model has |
 //! | [`backend`], [`fake`] | the seam to an engine, and a deterministic engine for tests |
 //! | [`request`], [`observer`] | what comes in and goes back; what is reported |
 //!
@@ -31,6 +32,7 @@ pub mod places;
 pub mod plan;
 pub mod prefix_cache;
 pub mod request;
+pub mod scaling;
 pub mod scheduler;
 pub mod sessions;
 pub mod sources;
@@ -40,7 +42,9 @@ pub use self::backend::{LoadError, Loader};
 pub use self::client::{Class, Client, Flow};
 pub use self::job::{JobId, Usage};
 pub use self::request::{Answer, Event, Failure, Finish, Payer, Refusal, Request, Superseded};
+pub use self::scaling::Replicas;
 pub use self::threads::admission::Admission;
 pub use self::threads::health::Health;
 pub use self::threads::options::{PoolOptions, RESTART_EVERY};
 pub use self::threads::pool::{Pool, PoolError};
+pub use self::threads::scaler::{Occupied, Room};

@@ -77,6 +77,11 @@ impl<T: Waits> Line<T> {
         self.items.is_empty()
     }
 
+    /// When the request that came first was received.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.items.iter().map(T::received).min()
+    }
+
     /// Adds a request. Returns the one that there is no room for, if any: this one or another.
     pub fn push(&mut self, item: T, now: Instant) -> Option<T> {
         let flow = item.flow();

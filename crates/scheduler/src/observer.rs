@@ -10,6 +10,8 @@ pub trait Observer: Send + Sync {
     fn replica(&self, replica: usize) -> Box<dyn ReplicaObserver>;
     /// The number of requests in the queue.
     fn queue_length(&self, requests: usize);
+    /// The number of replicas that work.
+    fn replicas(&self, replicas: usize);
     /// Whether every engine works.
     fn healthy(&self, healthy: bool);
     /// An engine was loaded again after a failure.
@@ -54,6 +56,7 @@ impl Observer for Unobserved {
         Box::new(Self)
     }
     fn queue_length(&self, _: usize) {}
+    fn replicas(&self, _: usize) {}
     fn healthy(&self, _: bool) {}
     fn restarted(&self) {}
 }

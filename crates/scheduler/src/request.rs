@@ -106,6 +106,9 @@ pub enum Failure {
     /// The thread around the engine panicked.
     #[error("its thread panicked")]
     ThreadPanicked,
+    /// It can't be loaded.
+    #[error("it can't be loaded: {0}")]
+    Load(String),
     /// A step takes longer than the limit.
     #[error("a model step doesn't come back")]
     Hangs,
@@ -117,6 +120,9 @@ pub enum Refusal {
     /// The queue is full.
     #[error("the server is busy: {0} requests are waiting already; try again in a moment")]
     Busy(usize),
+    /// The model sleeps, and there is no room for it.
+    #[error("the model sleeps and can't wake: {0}")]
+    Asleep(String),
     /// The engine has failed.
     #[error("the model is not ready: {0}")]
     Unhealthy(Failure),

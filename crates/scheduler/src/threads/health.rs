@@ -77,6 +77,11 @@ impl Board {
         hung
     }
 
+    /// Whether a replica failed, or hangs.
+    pub(super) fn is_failed(&self) -> bool {
+        *self.health.borrow() != Health::Ready
+    }
+
     /// Whether a replica's forward doesn't come back.
     pub(super) fn hangs(&self, replica: usize) -> bool {
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner)[replica].hangs

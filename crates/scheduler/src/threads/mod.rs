@@ -2,7 +2,7 @@
 //!
 //! [`pool`] owns the threads. `replica` is the life of one thread, and `worker` its loop around a scheduler. Requests
 //! are let in by an [`admission`] and come through the `queue`; while the loop is parked (`parking`), the thread that
-//! brings a request enters the loop itself. `lookahead` is the work of an idle replica, [`health`] the state of the
+//! brings a request enters the loop itself. The `scaler` adds replicas and lets them go. `lookahead` is the work of an idle replica, [`health`] the state of the
 //! engines, [`calibrate`] the timing of a new engine.
 
 mod active;
@@ -15,4 +15,5 @@ mod parking;
 pub mod pool;
 mod queue;
 mod replica;
+pub mod scaler;
 mod worker;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::scaling::Replicas;
+
 /// Bounds on what waits and runs, and what runs it.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolOptions {
@@ -12,7 +14,7 @@ pub struct PoolOptions {
     /// Interactive requests that share a replica's steps; [`crate::places`] has what goes beside them.
     pub max_batch: usize,
     /// Engines, each with a thread of its own.
-    pub replicas: usize,
+    pub replicas: Replicas,
     /// Positions of one step, padding included.
     pub step_tokens: usize,
     /// Whether an idle engine prepares for the character that the first suggestion has next.

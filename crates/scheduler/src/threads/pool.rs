@@ -4,9 +4,8 @@
 //! it, answers every waiting request with the failure, and loads the engine once more. A second failure is final,
 //! because then the machine is at fault.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -14,10 +13,9 @@ use tokio::sync::watch;
 use super::admission::Admission;
 use super::health::{Board, Health, Watchdog};
 use super::options::PoolOptions;
-use super::parking::Parking;
 use super::queue::Queue;
-use super::replica::Replica;
-use super::worker::Loop;
+use super::replica::Launcher;
+use super::scaler::{Occupied, Room, Scaler};
 use crate::backend::{LoadError, Loader};
 use crate::line::LineLimits;
 use crate::observer::Observer;
@@ -39,12 +37,11 @@ pub enum PoolError {
 /// The threads. Dropping it waits until the requests that were accepted are answered and the engines are gone: an
 /// engine that computes while the process ends would use libraries that are being torn down.
 pub struct Pool {
+    launcher: Arc<Launcher>,
     queue: Arc<Queue>,
-    /// The parking place of each replica's loop, by replica.
-    parking: Vec<Arc<Parking<Loop>>>,
-    board: Arc<Board>,
-    threads: Vec<JoinHandle<()>>,
     health: watch::Receiver<Health>,
+    /// Where the number of replicas may change.
+    scaler: Option<Scaler>,
     _watchdog: Watchdog,
 }
 
@@ -61,37 +58,49 @@ impl Pool {
         observer: &Arc<dyn Observer>,
     ) -> Result<Self, PoolError> {
         let limits = LineLimits { length: options.max_queued, patience: options.patience };
-        let replicas = options.replicas.max(1);
+        let replicas = options.replicas;
         let queue = Arc::new(Queue::new(limits, replicas, Arc::clone(observer)));
-        let board = Arc::new(Board::new(replicas, Arc::clone(observer)));
-        let watchdog = Watchdog::start(Arc::clone(&board), options.hang_after);
-        let mut pool = Self {
-            health: board.watch(),
-            parking: (0..replicas).map(|_| Arc::default()).collect(),
-            threads: Vec::new(),
-            _watchdog: watchdog?,
-            queue,
-            board,
-        };
+        let board = Arc::new(Board::new(replicas.most, Arc::clone(observer)));
+        let (tell, told) = replicas.can_change().then(Scaler::channel).unzip();
+        let launcher = Arc::new(Launcher {
+            load: Arc::clone(load),
+            probe,
+            options,
+            queue: Arc::clone(&queue),
+            parking: (0..replicas.most).map(|_| Arc::default()).collect(),
+            board: Arc::clone(&board),
+            observer: Arc::clone(observer),
+            threads: Mutex::new((0..replicas.most).map(|_| None).collect()),
+            tell: tell.clone(),
+        });
+        let watchdog = Watchdog::start(Arc::clone(&board), options.hang_after)?;
+        let mut pool = Self { launcher, queue, health: board.watch(), scaler: None, _watchdog: watchdog };
         let mut loading = Vec::new();
-        for replica in 0..replicas {
+        for replica in 0..replicas.at_start() {
             let (loaded, is_loaded) = sync_channel(1);
-            let life = Replica {
-                replica,
-                load: Arc::clone(load),
-                probe,
-                options,
-                queue: Arc::clone(&pool.queue),
-                parking: Arc::clone(&pool.parking[replica]),
-                board: Arc::clone(&pool.board),
-                observer: Arc::clone(observer),
-            };
-            let thread = std::thread::Builder::new().name(format!("model-{replica}"));
-            pool.threads.push(thread.spawn(move || life.run(|result| drop(loaded.send(result))))?);
+            pool.launcher.launch(replica, move |result| drop(loaded.send(result)))?;
             loading.push(is_loaded);
         }
         loading.iter().try_for_each(wait_for_load)?;
+        observer.replicas(replicas.at_start());
+        if let (Some(tell), Some(told)) = (tell, told) {
+            pool.scaler = Some(Scaler::start(Arc::clone(&pool.launcher), tell, told)?);
+        }
         Ok(pool)
+    }
+
+    /// Where replicas that are added get their memory from now on, and what each of those that work has of it. Nothing
+    /// for replicas whose number doesn't change.
+    pub fn set_room(&self, room: Arc<dyn Room>, occupied: Vec<Occupied>) {
+        if let Some(scaler) = &self.scaler {
+            scaler.set_room(room, occupied);
+        }
+    }
+
+    /// The replica that requests of the same hash prefer. When a replica is added, it gets its share of them from the
+    /// others, and the rest stay where they are.
+    pub fn preferred_replica(&self, hash: u64) -> usize {
+        jump(hash, self.scaler.as_ref().map_or(self.launcher.options.replicas.most, Scaler::working))
     }
 
     /// Accepts a client's request, whose parts are then submitted.
@@ -113,6 +122,7 @@ impl Pool {
             Health::Ready => {
                 if let Some(request) = self.visit(request) {
                     self.queue.submit(request);
+                    self.scaler.iter().for_each(Scaler::asked);
                 }
                 Ok(())
             }
@@ -127,7 +137,8 @@ impl Pool {
         }
         let mut request = Some(request);
         let replica = request.as_ref().map_or(0, |request| request.preferred_replica);
-        self.parking[replica].visit(|parked| request.take().into_iter().for_each(|request| parked.visit(request)));
+        self.launcher.parking[replica]
+            .visit(|parked| request.take().into_iter().for_each(|request| parked.visit(request)));
         request
     }
 
@@ -156,13 +167,23 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.queue.abandon();
-        for (replica, thread) in self.threads.drain(..).enumerate() {
-            // One that never comes back would keep the process from ending. A panic was reported when it happened.
-            if !self.board.hangs(replica) {
-                let _ = thread.join();
-            }
-        }
+        drop(self.scaler.take());
+        self.launcher.join();
+        // A model that sleeps wakes for nobody any more.
+        self.queue.refuse_waiting(&Refusal::Stopping);
     }
+}
+
+/// Which of so many replicas a hash prefers, by jump consistent hashing (Lamping and Veach, 2014). Without replicas,
+/// the first.
+fn jump(mut hash: u64, replicas: usize) -> usize {
+    let (mut chosen, mut next) = (0, 0.0);
+    while next < replicas as f64 {
+        chosen = next as usize;
+        hash = hash.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
+        next = (chosen + 1) as f64 * ((1_u64 << 31) as f64 / ((hash >> 33) + 1) as f64);
+    }
+    chosen
 }
 
 fn wait_for_load(loaded: &Receiver<Result<(), LoadError>>) -> Result<(), LoadError> {
@@ -178,13 +199,14 @@ mod tests {
     use crate::backend::Limits;
     use crate::fake::FakeBackend;
     use crate::observer::Unobserved;
+    use crate::scaling::Replicas;
 
     fn options() -> PoolOptions {
         PoolOptions {
             max_queued: 4,
             patience: Duration::from_secs(1),
             max_batch: 4,
-            replicas: 1,
+            replicas: Replicas::fixed(1),
             step_tokens: 64,
             lookahead: false,
             prefix_cache_bytes: 1 << 20,
@@ -215,7 +237,7 @@ mod tests {
         let mut panicked = false;
         while !panicked {
             // The thread may not have parked its loop yet.
-            pool.parking[0].visit(|_| {
+            pool.launcher.parking[0].visit(|_| {
                 panicked = true;
                 panic!("on purpose")
             });

@@ -1,16 +1,23 @@
 //! The bounded queue between the HTTP threads and the model threads: [`crate::line`] in a mutex.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::client::Flow;
 use crate::line::{Line, LineLimits, Seeker};
 use crate::observer::Observer;
 use crate::places::Room;
 use crate::request::{Finish, Refusal, Request};
+use crate::scaling::Replicas;
 
 struct State {
     line: Line<Request>,
+    /// Replicas that are to work: those with a lower number.
+    wanted: usize,
+    /// The time of all steps for requests.
+    busy: Duration,
+    /// Requests that were accepted, ever.
+    accepted: u64,
     /// By replica: whether it has nothing to do.
     idle: Vec<bool>,
     /// By replica: whether it has got something to do elsewhere.
@@ -31,8 +38,21 @@ pub(super) enum Taken {
     Request(Box<Request>),
     /// No request for now.
     Nothing,
-    /// No request any more: the queue is closed and empty, and nothing that was accepted has further parts.
+    /// No request any more: the queue is closed and empty, and nothing that was accepted has further parts. Or the
+    /// replica isn't wanted any longer.
     Closed,
+}
+
+/// What there is to do, and what was done.
+pub(super) struct Waiting {
+    /// How long the oldest request has waited.
+    pub(super) oldest: Option<Duration>,
+    /// The time of all steps for requests.
+    pub(super) busy: Duration,
+    /// Requests that were accepted, ever.
+    pub(super) accepted: u64,
+    /// Requests that were accepted and may have further parts.
+    pub(super) admissions: usize,
 }
 
 /// The queue. See the module's documentation.
@@ -44,11 +64,15 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(limits: LineLimits, replicas: usize, observer: Arc<dyn Observer>) -> Self {
+    /// An empty queue in front of replicas of which some work already.
+    pub(super) fn new(limits: LineLimits, replicas: Replicas, observer: Arc<dyn Observer>) -> Self {
         let state = State {
             line: Line::new(limits),
-            idle: vec![true; replicas],
-            called: vec![false; replicas],
+            wanted: replicas.at_start(),
+            busy: Duration::ZERO,
+            accepted: 0,
+            idle: (0..replicas.most).map(|replica| replica < replicas.at_start()).collect(),
+            called: vec![false; replicas.most],
             admissions: 0,
             closed: false,
             abandoned: false,
@@ -64,6 +88,7 @@ impl Queue {
             return Err(Refusal::Stopping);
         }
         state.admissions += 1;
+        state.accepted += 1;
         Ok(())
     }
 
@@ -99,10 +124,10 @@ impl Queue {
         let now = Instant::now();
         let mut state = self.lock();
         let over = state.line.withdraw(now);
-        let State { line, idle, .. } = &mut *state;
-        let taken = match line.take(Seeker { replica, idle, room }, now) {
+        let State { line, idle, wanted, .. } = &mut *state;
+        let taken = match (replica < *wanted).then(|| line.take(Seeker { replica, idle, room }, now)).flatten() {
             Some(request) => Taken::Request(Box::new(request)),
-            None if state.is_over() => Taken::Closed,
+            None if state.is_over(replica) => Taken::Closed,
             None => Taken::Nothing,
         };
         self.observer.queue_length(state.line.len());
@@ -121,7 +146,7 @@ impl Queue {
             let is_over = !over.is_empty() || until.is_some_and(|until| until <= now);
             let called = std::mem::take(&mut state.called[replica]);
             let seeker = Seeker { replica, idle: &state.idle, room: Room::ALL };
-            if called || is_over || state.is_over() || state.line.has(seeker, now) {
+            if called || is_over || state.is_over(replica) || state.line.has(seeker, now) {
                 break over;
             }
             // Nobody calls when a request has waited long enough for its preferred replica.
@@ -150,15 +175,39 @@ impl Queue {
         self.lock().line.fair.begins(flow);
     }
 
-    /// Positions were computed for running requests.
-    pub(super) fn charge(&self, computed: &[(Flow, usize)]) {
+    /// Positions were computed for running requests, in a step that took so long.
+    pub(super) fn charge(&self, computed: &[(Flow, usize)], took: Duration) {
         let mut state = self.lock();
+        state.busy += took;
         computed.iter().for_each(|&(flow, positions)| state.line.fair.charge(flow, positions));
     }
 
     /// A running request has ended.
     pub(super) fn ends(&self, flow: Flow) {
         self.lock().line.fair.ends(flow);
+    }
+
+    /// Sets how many replicas are to work. Those with a higher number finish what they have, and end.
+    pub(super) fn want(&self, replicas: usize) {
+        self.lock().wanted = replicas;
+        self.changed.notify_all();
+    }
+
+    /// What there is to do for the model's replicas. Requests that need none any more are answered.
+    pub(super) fn look(&self) -> Waiting {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let over = state.line.withdraw(now);
+        self.observer.queue_length(state.line.len());
+        let waiting = Waiting {
+            oldest: state.line.oldest().map(|received| now.saturating_duration_since(received)),
+            busy: state.busy,
+            accepted: state.accepted,
+            admissions: state.admissions,
+        };
+        drop(state);
+        end(over);
+        waiting
     }
 
     /// Refuses everything that waits.
@@ -195,9 +244,9 @@ impl Queue {
 }
 
 impl State {
-    /// Whether nothing waits, and nothing can come.
-    fn is_over(&self) -> bool {
-        self.closed && self.line.is_empty() && (self.abandoned || self.admissions == 0)
+    /// Whether nothing waits for a replica, and nothing can come.
+    fn is_over(&self, replica: usize) -> bool {
+        replica >= self.wanted || self.closed && self.line.is_empty() && (self.abandoned || self.admissions == 0)
     }
 }
 
@@ -211,13 +260,11 @@ fn end(over: Vec<Request>) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::observer::Unobserved;
 
     fn queue() -> Queue {
-        Queue::new(LineLimits { length: 1, patience: Duration::from_secs(1) }, 1, Arc::new(Unobserved))
+        Queue::new(LineLimits { length: 1, patience: Duration::from_secs(1) }, Replicas::fixed(1), Arc::new(Unobserved))
     }
 
     #[test]

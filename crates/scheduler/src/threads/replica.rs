@@ -2,7 +2,9 @@
 //! failures follow each other closely.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use completion::text::TokenId;
@@ -12,6 +14,7 @@ use super::health::Board;
 use super::options::PoolOptions;
 use super::parking::Parking;
 use super::queue::Queue;
+use super::scaler::Told;
 use super::worker::{End, Loop, Worker};
 use crate::backend::{LoadError, Loader};
 use crate::observer::Observer;
@@ -19,20 +22,64 @@ use crate::places::Places;
 use crate::request::{Failure, Refusal};
 use crate::scheduler::Scheduler;
 
-/// The life of one replica, on its thread.
-pub(super) struct Replica {
-    pub(super) replica: usize,
+/// Starts replicas on threads of their own. All of them share what is in it.
+pub(super) struct Launcher {
     pub(super) load: Loader,
     pub(super) probe: TokenId,
     pub(super) options: PoolOptions,
     pub(super) queue: Arc<Queue>,
-    pub(super) parking: Arc<Parking<Loop>>,
+    /// The parking place of each replica's loop, by replica.
+    pub(super) parking: Vec<Arc<Parking<Loop>>>,
     pub(super) board: Arc<Board>,
     pub(super) observer: Arc<dyn Observer>,
+    /// The threads that were started, by replica.
+    pub(super) threads: Mutex<Vec<Option<JoinHandle<()>>>>,
+    /// Who is told when a thread ends.
+    pub(super) tell: Option<SyncSender<Told>>,
+}
+
+impl Launcher {
+    /// Starts a replica. `loaded` is called once it can work, or can't.
+    pub(super) fn launch(
+        self: &Arc<Self>,
+        replica: usize,
+        loaded: impl FnOnce(Result<(), LoadError>) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let (life, tell) = (Replica { replica, of: Arc::clone(self) }, self.tell.clone());
+        let body = move || {
+            life.run(loaded);
+            tell.map(|tell| tell.send(Told::Ended(replica)));
+        };
+        let thread = std::thread::Builder::new().name(format!("model-{replica}")).spawn(body)?;
+        // The thread that had the number before has ended.
+        self.threads()[replica] = Some(thread);
+        Ok(())
+    }
+
+    /// Waits until the threads have ended.
+    pub(super) fn join(&self) {
+        let threads = std::mem::take(&mut *self.threads());
+        for (replica, thread) in threads.into_iter().enumerate() {
+            // One that never comes back would keep the process from ending. A panic was reported when it happened.
+            if let Some(thread) = thread.filter(|_| !self.board.hangs(replica)) {
+                let _ = thread.join();
+            }
+        }
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<Option<JoinHandle<()>>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The life of one replica, on its thread.
+struct Replica {
+    replica: usize,
+    of: Arc<Launcher>,
 }
 
 impl Replica {
-    pub(super) fn run(self, loaded: impl FnOnce(Result<(), LoadError>)) {
+    fn run(self, loaded: impl FnOnce(Result<(), LoadError>)) {
         let mut worker = match self.worker() {
             Ok(worker) => {
                 loaded(Ok(()));
@@ -48,9 +95,9 @@ impl Replica {
                 End::Closed => return,
                 End::Failed(failure) => failure,
             };
-            self.board.set_failed(self.replica, Some(failure.clone()));
-            self.queue.refuse_waiting(&Refusal::Unhealthy(failure));
-            if loaded_again.is_some_and(|at| at.elapsed() < self.options.restart_every) {
+            self.of.board.set_failed(self.replica, Some(failure.clone()));
+            self.of.queue.refuse_waiting(&Refusal::Unhealthy(failure));
+            if loaded_again.is_some_and(|at| at.elapsed() < self.of.options.restart_every) {
                 tracing::error!(replica = self.replica, "the engine failed again; it stays unhealthy");
                 return;
             }
@@ -63,30 +110,30 @@ impl Replica {
                 }
             };
             loaded_again = Some(Instant::now());
-            self.observer.restarted();
-            self.board.set_failed(self.replica, None);
+            self.of.observer.restarted();
+            self.of.board.set_failed(self.replica, None);
         }
     }
 
     /// Loads and proves an engine.
     fn worker(&self) -> Result<Worker, LoadError> {
         let made = catch_unwind(AssertUnwindSafe(|| -> Result<Scheduler, LoadError> {
-            let mut scheduler = Scheduler::new((self.load)(self.replica)?, self.options.prefix_cache_bytes);
-            scheduler.set_step_tokens(self.options.step_tokens);
-            calibrate(&mut scheduler, self.probe)?;
+            let mut scheduler = Scheduler::new((self.of.load)(self.replica)?, self.of.options.prefix_cache_bytes);
+            scheduler.set_step_tokens(self.of.options.step_tokens);
+            calibrate(&mut scheduler, self.of.probe)?;
             Ok(scheduler)
         }));
         let scheduler = made.unwrap_or(Err(LoadError::Panicked))?;
         Ok(Worker {
             replica: self.replica,
             scheduler,
-            queue: Arc::clone(&self.queue),
-            parking: Arc::clone(&self.parking),
-            board: Arc::clone(&self.board),
-            observer: self.observer.replica(self.replica),
-            places: Places::new(self.options.max_batch),
-            lookahead: self.options.lookahead,
-            probe: self.probe,
+            queue: Arc::clone(&self.of.queue),
+            parking: Arc::clone(&self.of.parking[self.replica]),
+            board: Arc::clone(&self.of.board),
+            observer: self.of.observer.replica(self.replica),
+            places: Places::new(self.of.options.max_batch),
+            lookahead: self.of.options.lookahead,
+            probe: self.of.probe,
         })
     }
 }

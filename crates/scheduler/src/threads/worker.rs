@@ -20,12 +20,13 @@ use crate::client::{Class, Flow};
 use crate::job::JobId;
 use crate::observer::{ReplicaObserver, StepReport};
 use crate::places::{Places, Room};
+use crate::prefix_cache::PrefixCacheStats;
 use crate::request::{Failure, Finish, Request};
 use crate::scheduler::{Scheduler, Stepped};
 
 /// Why a worker stopped.
 pub(super) enum End {
-    /// The queue is closed and empty.
+    /// The queue is closed and empty, or the replica isn't wanted any longer.
     Closed,
     /// The engine can't go on. Its requests have been answered with the failure.
     Failed(Failure),
@@ -104,7 +105,11 @@ impl Loop {
         loop {
             match (self.worker.queue.take(self.worker.replica, self.room()), self.idle_until()) {
                 (Taken::Request(request), _) => drop(self.start(*request, true)),
-                (Taken::Closed, _) if self.active.is_empty() => return Err(End::Closed),
+                (Taken::Closed, _) if self.active.is_empty() => {
+                    // What was remembered goes with the engine.
+                    self.worker.observer.prefix_cache(&PrefixCacheStats::default(), 0);
+                    return Err(End::Closed);
+                }
                 (Taken::Nothing, Some(until)) => self = self.wait(until)?,
                 (Taken::Closed | Taken::Nothing, _) => break,
             }
@@ -215,7 +220,7 @@ impl Loop {
             Err(_) => return Err(self.panicked()),
         };
         self.report_step(&stepped, computed_before, began);
-        self.charge();
+        self.charge(began.elapsed());
         self.send_events();
         stepped.done.iter().for_each(|&job| self.finish(job));
         if !stepped.failed.is_empty() {
@@ -225,7 +230,7 @@ impl Loop {
     }
 
     /// Lets every flow, and whoever else pays, pay for what was computed for it.
-    fn charge(&mut self) {
+    fn charge(&mut self, took: Duration) {
         let mut computed: Vec<(Flow, usize)> = Vec::new();
         for active in &mut self.active {
             let positions = self.worker.scheduler.usage(active.job).map_or(0, |usage| usage.positions_computed);
@@ -238,7 +243,7 @@ impl Loop {
             }
         }
         if !computed.is_empty() {
-            self.worker.queue.charge(&computed);
+            self.worker.queue.charge(&computed, took);
         }
     }
 

@@ -5,6 +5,7 @@
 //! - `checkpoint`: `config.json`, safetensors and PyTorch's files; `tokenizer`: the tokenizer's files.
 //! - `families`: one file per model family, over `blocks`, over `onnx` (graph builder, messages, weights file).
 //! - `fuse`: from ONNX's operators to those of foretype's own CPU runtime, over `packing`, the layout of their weights.
+//! - `extras`: blocklist, popular queries, template and typing channel.
 //! - `smoothing`: factors that make int8 more exact.
 //! - `output`: the output folder, complete or absent.
 //! - [`plan`]: TensorRT plans of a bundle, through the crate `tensorrt-rs`.
@@ -16,6 +17,7 @@ mod blocks;
 mod build;
 mod checkpoint;
 pub mod error;
+mod extras;
 mod families;
 mod fuse;
 mod hashed;

@@ -41,9 +41,6 @@ pub struct BuildArgs {
     /// Next tokens that the graph reports for each position.
     #[arg(long, env = "FORETYPE_TOP_K", value_name = "N", default_value_t = 64)]
     top_k: u32,
-    /// Text that every query is continued from, and that people don't see. Default: none.
-    #[arg(long, env = "FORETYPE_PROMPT_PREFIX", value_name = "TEXT", default_value = "")]
-    prompt_prefix: String,
     /// Precision of weights and KV cache: f32 for CPUs, f16 for GPUs. Default: f16 for a TensorRT target, else f32.
     #[arg(long, env = "FORETYPE_DTYPE", value_parser = ["f32", "f16"])]
     dtype: Option<String>,
@@ -63,6 +60,10 @@ pub struct BuildArgs {
     /// The ONNX Runtime library (`libonnxruntime.so`), for the comparison. Default: looked for beside this binary.
     #[arg(long, env = "FORETYPE_ONNXRUNTIME", value_name = "FILE")]
     onnxruntime: Option<PathBuf>,
+    /// A text around every input, with `{input}` where that stands, such as examples of what is wanted. People don't
+    /// see it. Default: none.
+    #[arg(long, env = "FORETYPE_TEMPLATE", value_name = "FILE")]
+    template: Option<PathBuf>,
     /// Terms that are never suggested, one a line, as whole words; a `*` at the end stands for any ending. Default:
     /// none.
     #[arg(long, env = "FORETYPE_BLOCKLIST", value_name = "FILE")]
@@ -103,7 +104,7 @@ impl BuildArgs {
         options.name = self.name.or_else(|| Some(folder::model_name(&checkpoint)));
         options.context = self.context;
         options.top_k = self.top_k;
-        options.prompt_prefix = self.prompt_prefix;
+        options.template = self.template;
         options.blocklist = self.blocklist;
         options.popular = self.popular;
         options.typing = self.typing;

@@ -24,6 +24,7 @@
 #                      answers of 50 to 200: half an hour, not in the others)
 #   make soak          mixed traffic with faults for MINUTES (60), into bench/results/soak.*; mounts a small disk (root or sudo)
 #   make fairness      the time of a key beside clients who flood the server
+#   make download-check  a download of 2 GB by `serve` beside a client that does nothing else: time, memory, killed and resumed
 #   make bench-check   instructions of the hot paths against bench/check.txt (RENEW=--renew writes it anew)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
 #   make day           a simulated day: instances, times and cost of what was measured, into bench/results/day.json and the documents
@@ -68,6 +69,7 @@ test:
 	tests/popular/run.sh $(TARGET)/checked
 	tests/balance/run.sh $(TARGET)/checked
 	tests/docs/run.sh $(TARGET)/checked
+	tests/notebook/run.sh $(TARGET)/checked
 	tests/page/run.sh $(TARGET)
 	@sort -u $(FORETYPE_SKIPPED) | sed 's/^/skipped: /'
 	@echo "all tests passed; $$(sort -u $(FORETYPE_SKIPPED) | wc -l) skipped"
@@ -204,6 +206,14 @@ fairness:
 	cargo build $(RELEASE)
 	FORETYPE_FAIRNESS_PROGRAM=$(abspath $(TARGET))/release/foretype FORETYPE_FAIRNESS_KEYS=$(or $(KEYS),600) \
 	    cargo test $(CHECKED) --test suite -- fairness --nocapture --test-threads=1
+
+# Other arguments: DOWNLOAD="--turns 5 --mib-a-second 300".
+DOWNLOAD ?=
+.PHONY: download-check
+download-check:
+	tools/setup.sh $(TARGET)/release
+	cargo build $(RELEASE)
+	tests/download/run.sh $(TARGET) release $(DOWNLOAD)
 
 bench-check:
 	cargo build $(CHECKED) -p foretype -p foretype-bench

@@ -13,6 +13,7 @@ use crate::blocks::Precision;
 use crate::checkpoint::config::ConfigError;
 use crate::checkpoint::{Configs, Folder, Tensor, Weights, adapter};
 use crate::error::BuildError;
+use crate::extras::{Room, check_template, read_extras};
 use crate::families::{GraphOptions, Model, Shape};
 use crate::fuse::fuse;
 use crate::onnx::Parameter;
@@ -22,13 +23,10 @@ use crate::progress::Progress;
 use crate::quantizing::{BLOCKS, Bits};
 use crate::smoothing::{Activations, smooth};
 use crate::tokenizer::TokenizerFiles;
-use bundle::extras::{self, PopularFiles};
 use bundle::manifest::{
     Dtype, ENCODER_FILE, ENCODER_WEIGHTS_FILE, FORMAT, GRAPH_FILE, Manifest, ModelInfo, Operators, Quality,
     Quantization, SourceInfo, TOKENIZER_FILE, Tokens, WEIGHTS_FILE, attended_lengths, hexadecimal,
 };
-use completion::typing::channel::Channel;
-use completion::typing::learning::{Learnt, learn};
 
 /// Positions that a query needs by default: the KV cache's size, and so most of a lane's memory.
 const DEFAULT_CONTEXT: u32 = 128;
@@ -54,8 +52,6 @@ pub struct BuildOptions {
     pub context: Option<u32>,
     /// Candidates that the graph returns per position, cut to the vocabulary. 64 by default.
     pub top_k: u32,
-    /// Text put before every query. Empty by default.
-    pub prompt_prefix: String,
     /// Precision of the graph.
     pub dtype: Dtype,
     /// Operators of the graph; by default those that suit the precision.
@@ -66,14 +62,16 @@ pub struct BuildOptions {
     pub block: u32,
     /// Whether an f16 graph computes attention in f32. It doesn't by default.
     pub f32_attention: bool,
-    /// Terms that are never suggested; see [`extras::read_blocklist`]. None by default.
+    /// Text around every input; see [`bundle::Template`]. None by default.
+    pub template: Option<PathBuf>,
+    /// Terms that are never suggested; see [`bundle::extras::read_blocklist`]. None by default.
     pub blocklist: Option<PathBuf>,
-    /// Popular queries; see [`extras::read_popular`]. None by default.
+    /// Popular queries; see [`bundle::extras::read_popular`]. None by default.
     pub popular: Option<PathBuf>,
-    /// Probabilities of typing errors; see [`Channel`]. The default ones by default.
+    /// Probabilities of typing errors; see [`completion::typing::channel::Channel`]. The default ones by default.
     pub typing: Option<PathBuf>,
-    /// What people typed and accepted, to learn these probabilities from; see [`extras::read_typing_pairs`]. None by
-    /// default.
+    /// What people typed and accepted, to learn these probabilities from; see
+    /// [`bundle::extras::read_typing_pairs`]. None by default.
     pub typing_pairs: Option<PathBuf>,
 }
 
@@ -87,12 +85,12 @@ impl BuildOptions {
             name: None,
             context: None,
             top_k: DEFAULT_TOP_K,
-            prompt_prefix: String::new(),
             dtype: Dtype::F32,
             operators: None,
             quantization: Quantization::None,
             block: DEFAULT_BLOCK,
             f32_attention: false,
+            template: None,
             blocklist: None,
             popular: None,
             typing: None,
@@ -215,6 +213,8 @@ pub fn build_checked(
     model.graph(&weights, &graph_options)?;
     let encoder = model.encoder_graph(&weights, options.dtype)?;
     let extras = read_extras(options)?;
+    let room = model.source_positions().map_or(Room::Context(graph_options.context), Room::Source);
+    check_template(options, &tokenizer.json, room)?;
     let mut bundle = PartialBundle::create(&options.out)?;
     smooth(&model, &mut weights, &check.observe(bundle.folder())?)?;
     let graph = model.graph(&weights, &graph_options)?;
@@ -253,7 +253,6 @@ pub fn build_checked(
         },
         tokens,
         tokenizer: tokenizer.info(),
-        prompt_prefix: options.prompt_prefix.clone(),
         files: bundle.files(),
         source,
         quality: None,
@@ -273,48 +272,6 @@ fn identity(parameters: &[Parameter], weights: &Weights) -> Result<String, Build
         hasher.update(format!("{parameter:?}"));
     }
     Ok(hexadecimal(&hasher.finalize()))
-}
-
-/// The files that go into the bundle beside the model.
-fn read_extras(options: &BuildOptions) -> Result<Vec<(&'static str, Vec<u8>)>, BuildError> {
-    let mut files = Vec::new();
-    if let Some(path) = &options.blocklist {
-        let mut text = extras::read_blocklist(path)?.join("\n");
-        text.push('\n');
-        files.push((extras::BLOCKLIST_FILE, text.into_bytes()));
-    }
-    if let Some(path) = &options.popular {
-        let popular = PopularFiles::new(&extras::read_popular(path)?)?;
-        files.push((extras::POPULAR_FILE, popular.map));
-        files.push((extras::POPULAR_COUNTS_FILE, popular.counts));
-    }
-    if let Some(channel) = read_channel(options)? {
-        let json = serde_json::to_vec_pretty(&channel);
-        let wrong =
-            |error: serde_json::Error| BuildError::Typing { path: options.out.clone(), reason: error.to_string() };
-        files.push((extras::TYPING_FILE, json.map_err(wrong)?));
-    }
-    Ok(files)
-}
-
-/// The channel of typing that was asked for, if any: as it was written, or learnt from pairs.
-fn read_channel(options: &BuildOptions) -> Result<Option<Channel>, BuildError> {
-    let written = options.typing.as_ref().map(|path| {
-        let wrong = |reason: String| BuildError::Typing { path: path.clone(), reason };
-        let json = extras::read_text(path)?;
-        Channel::from_json(&json).map_err(|error| wrong(error.to_string()))
-    });
-    let written = written.transpose()?;
-    let Some(path) = &options.typing_pairs else { return Ok(written) };
-    let pairs = extras::read_typing_pairs(path)?;
-    let pairs = pairs.iter().map(|(typed, accepted)| (typed.as_str(), accepted.as_str()));
-    let Learnt { channel, used, skipped } = learn(pairs, &written.unwrap_or_default());
-    tracing::info!(used, skipped, "learnt the typing errors");
-    if used == 0 {
-        let reason = "no typed text is like the query beside it; at most two typing errors are counted".to_owned();
-        return Err(BuildError::Typing { path: path.clone(), reason });
-    }
-    Ok(Some(channel))
 }
 
 fn graph_options(options: &BuildOptions, operators: Operators, shape: Shape) -> Result<GraphOptions, BuildError> {
@@ -344,8 +301,6 @@ fn check_encoder_decoder(options: &BuildOptions, model: &Model) -> Result<(), Bu
         refused(options.quantization.name(), "and there is no comparison with f32 for those")
     } else if options.f32_attention && options.dtype == Dtype::F16 {
         refused("attention in f32", "whose position biases are f16")
-    } else if !options.prompt_prefix.is_empty() {
-        refused("a prompt prefix", "which reads each request's text as it is")
     } else {
         Ok(())
     }

@@ -38,10 +38,18 @@ pub enum BuildError {
         /// What is wrong with the file.
         reason: String,
     },
+    /// The template leaves no room for an input.
+    #[error("{}: {reason}", path.display())]
+    Template {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with the file.
+        reason: String,
+    },
     /// The tokenizer is broken or does not fit the model.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The blocklist or the popular queries are broken.
+    /// The blocklist, the popular queries or the template is broken.
     #[error(transparent)]
     Extras(#[from] ExtrasError),
     /// More context than the model has positions.

@@ -6,6 +6,7 @@
 //! - `families`: one file per model family, over `blocks`, over `onnx` (graph builder, messages, weights file).
 //! - `fuse`: from ONNX's operators to those of foretype's own CPU runtime, over `packing`, the layout of their weights.
 //! - `quantizing`: matrices in 4 or 8 bits for ONNX's operators.
+//! - `extras`: blocklist, popular queries, template and typing channel.
 //! - `smoothing`: factors that make quantized weights more exact.
 //! - `output`: the output folder, complete or absent.
 //! - [`plan`]: TensorRT plans of a bundle, through the crate `tensorrt-rs`.
@@ -17,6 +18,7 @@ mod blocks;
 mod build;
 mod checkpoint;
 pub mod error;
+mod extras;
 mod families;
 mod fuse;
 mod hashed;

@@ -42,9 +42,6 @@ pub struct BuildArgs {
     /// Next tokens that the graph reports for each position.
     #[arg(long, env = "FORETYPE_TOP_K", value_name = "N", default_value_t = 64)]
     top_k: u32,
-    /// Text that every query is continued from, and that people don't see. Default: none.
-    #[arg(long, env = "FORETYPE_PROMPT_PREFIX", value_name = "TEXT", default_value = "")]
-    prompt_prefix: String,
     /// What the bundle will be served on. Default: `gpu` on a machine with an NVIDIA GPU and for a TensorRT target, else
     /// `cpu`.
     #[arg(long = "for", env = "FORETYPE_BUILD_FOR", value_enum, value_name = "HARDWARE")]
@@ -77,6 +74,10 @@ pub struct BuildArgs {
     /// The CUDA driver's library, to tell whether this machine has a GPU. Default: the system's.
     #[arg(long, env = "FORETYPE_CUDA_DRIVER", value_name = "FILE")]
     cuda_driver: Option<PathBuf>,
+    /// A text around every input, with `{input}` where that stands, such as examples of what is wanted. People don't
+    /// see it. Default: none.
+    #[arg(long, env = "FORETYPE_TEMPLATE", value_name = "FILE")]
+    template: Option<PathBuf>,
     /// Terms that are never suggested, one a line, as whole words; a `*` at the end stands for any ending. Default:
     /// none.
     #[arg(long, env = "FORETYPE_BLOCKLIST", value_name = "FILE")]
@@ -115,7 +116,7 @@ impl BuildArgs {
         options.name = self.name.or_else(|| Some(folder::model_name(&checkpoint)));
         options.context = self.context;
         options.top_k = self.top_k;
-        options.prompt_prefix = self.prompt_prefix;
+        options.template = self.template;
         options.blocklist = self.blocklist;
         options.popular = self.popular;
         options.typing = self.typing;

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::choices::MethodChoice;
 use super::model_args::{ModelArgs, Setup};
 use super::progress::Bar;
-use crate::engine::{Caller, Completion, Engine};
+use crate::engine::{Completion, Engine};
 use crate::http::suggest::Suggestions;
 use crate::metrics::Metrics;
 use crate::models::folder;
@@ -46,11 +46,8 @@ impl CompleteArgs {
             input: self.text,
             suggestions: self.suggestions,
             max_new_tokens: self.max_new_tokens,
-            deadline_ms: None,
             method: self.method.into(),
-            tolerance: None,
-            session: None,
-            caller: Caller::default(),
+            ..Completion::default()
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(engine.complete(&completion))?;

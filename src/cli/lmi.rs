@@ -81,15 +81,22 @@ fn properties(text: &str) -> Result<Vec<(String, Setting)>, String> {
                 .ok_or_else(|| format!("{FILE}, line {number}: '{line}' should be NAME=VALUE"))?;
             let written = format!("{} of {FILE}", name.trim());
             let name = name.trim().strip_prefix("option.").unwrap_or(name.trim());
-            // DJL's own names are in camel case, those of its handlers in snake case.
-            let name = match name {
-                "minWorkers" => "min_workers".into(),
-                "maxWorkers" => "max_workers".into(),
-                name => name.to_lowercase(),
-            };
-            Ok((name, Setting { written, value: value.trim().to_owned() }))
+            Ok((in_snake_case(name), Setting { written, value: value.trim().to_owned() }))
         })
         .collect()
+}
+
+/// A name as handlers write theirs: DJL's own are in camel case, and those of workers may name a device before.
+fn in_snake_case(name: &str) -> String {
+    match name.strip_prefix("gpu.").or(name.strip_prefix("cpu.")).unwrap_or(name) {
+        "minWorkers" => "min_workers".into(),
+        "maxWorkers" => "max_workers".into(),
+        "maxIdleTime" => "max_idle_time".into(),
+        "batchSize" => "batch_size".into(),
+        "maxBatchDelay" => "max_batch_delay".into(),
+        "jobQueueSize" => "job_queue_size".into(),
+        name => name.to_lowercase(),
+    }
 }
 
 fn understand(settings: &BTreeMap<String, Setting>) -> Result<Options, String> {
@@ -130,6 +137,11 @@ fn meaning(name: &str, value: &str) -> Result<Meaning, String> {
         "job_queue_size" => number("max_queued"),
         "max_workers" => number("replicas"),
         "min_workers" => number("replicas").map(|_| Meaning::Nothing),
+        // Requests share the steps of a model as they come, so there is no batch to wait for.
+        "batch_size" | "max_batch_delay" | "max_idle_time" => match value.parse::<u32>() {
+            Ok(_) => Ok(Meaning::Nothing),
+            Err(_) => Err("it should be a whole number".to_owned()),
+        },
         "dtype" | "quantize" => precision(value),
         "tensor_parallel_degree" | "pipeline_parallel_degree" => match value {
             "1" | "max" => Ok(Meaning::Nothing),
@@ -152,8 +164,6 @@ fn meaning(name: &str, value: &str) -> Result<Meaning, String> {
         | "trust_remote_code"
         | "engine"
         | "rolling_batch"
-        | "batch_size"
-        | "max_batch_delay"
         | "model_loading_timeout"
         | "enable_streaming"
         | "device_map"
@@ -161,7 +171,6 @@ fn meaning(name: &str, value: &str) -> Result<Meaning, String> {
         | "low_cpu_mem_usage"
         | "log_request_metric"
         | "metrics_aggregation"
-        | "max_idle_time"
         | "mpi_mode"
         | "async_mode" => Ok(Meaning::Nothing),
         _ => Err("foretype knows no such option; leave it out, or see docs/clients.md for those that there are".into()),
@@ -205,6 +214,21 @@ mod tests {
             (options.model.as_deref(), options.defaults),
             (Some("s3://bucket/a"), vec![("max_queued", "9".into())])
         );
+    }
+
+    #[test]
+    fn settings_of_djls_workers_are_understood() {
+        let file =
+            "gpu.minWorkers=1\ngpu.maxWorkers=3\nmaxIdleTime=60\nbatchSize=8\nmaxBatchDelay=100\njobQueueSize=500\n";
+        let options = of(&[], file).unwrap();
+        let expected = [("max_queued", "500"), ("replicas", "3")];
+        assert_eq!(options.defaults, expected.map(|(flag, value)| (flag, value.to_owned())));
+        let unused: Vec<&str> = options.unused.iter().filter_map(|unused| unused.split(' ').next()).collect();
+        assert_eq!(unused, ["batchSize", "maxBatchDelay", "maxIdleTime", "gpu.minWorkers"]);
+        for name in ["maxWorkers", "batchSize", "maxBatchDelay", "maxIdleTime", "jobQueueSize"] {
+            let refused = of(&[], &format!("{name}=many")).unwrap_err();
+            assert!(refused.starts_with(name) && refused.contains("a whole number"), "{refused}");
+        }
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Completion {
     pub method: Method,
     /// What the typed text may be taken to mean; the server's default if absent.
     pub tolerance: Option<Tolerance>,
+    /// The text around the typed text, in the place of the model's own.
+    pub template: Option<String>,
     /// Whose request it is: a newer one of the same session supersedes it.
     pub session: Option<String>,
     /// Who asks.
@@ -57,12 +59,14 @@ impl Model {
             tolerance: self.tolerance(completion),
             min_probability: self.options.min_probability,
         };
-        let search = Search::new(Arc::clone(&self.text), query.as_str().to_owned(), options);
+        let text = self.text_around(completion.template.as_deref())?;
+        let before = text.prompt().len();
+        let search = Search::new(text, query.as_str().to_owned(), options);
         if !search.is_spelled() {
             return Err(QueryError::NotInVocabulary.into());
         }
         // One position must be left for a token that is not typed yet.
-        let limit = self.context - self.text.prompt().len() - 1;
+        let limit = self.context - before - 1;
         match search.typed_tokens() {
             found if found > limit => Err(QueryError::TooManyTokens { found, limit }.into()),
             _ => Ok(search),

@@ -1,10 +1,13 @@
-//! What can be changed without the model, while it answers: blocklist, popular queries, typing parameters.
+//! What can be changed without the model, while it answers: blocklist, popular queries, typing parameters, template.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
-use bundle::extras::{BLOCKLIST_FILE, ExtrasError, POPULAR_SOURCE, TYPING_FILE, read_text};
+use bundle::Template;
+use bundle::extras::{
+    BLOCKLIST_FILE, ExtrasError, POPULAR_SOURCE, TEMPLATE_FILE, TYPING_FILE, parse_template, read_text,
+};
 use completion::popular::PopularQueries;
 use completion::text::blocklist::Blocklist;
 use completion::typing::channel::Channel;
@@ -20,6 +23,7 @@ pub struct Extras {
     blocklist: Option<Arc<Blocklist>>,
     popular: Option<Arc<PopularQueries>>,
     channel: Option<Channel>,
+    template: Option<Arc<Template>>,
     /// When they were last changed.
     since: Option<SystemTime>,
 }
@@ -33,12 +37,14 @@ pub struct ExtrasChange {
     pub popular: Option<Option<String>>,
     /// As `typing.json`.
     pub typing: Option<Option<String>>,
+    /// As `template.txt`.
+    pub template: Option<Option<String>>,
 }
 
 impl ExtrasChange {
     /// The files that [`ExtrasChange::read`] reads.
     pub fn files(folder: &Path) -> Vec<PathBuf> {
-        [BLOCKLIST_FILE, POPULAR_SOURCE, TYPING_FILE].map(|name| folder.join(name)).into()
+        [BLOCKLIST_FILE, POPULAR_SOURCE, TYPING_FILE, TEMPLATE_FILE].map(|name| folder.join(name)).into()
     }
 
     /// The files of a folder. Where one is absent, the bundle's own is to hold.
@@ -52,7 +58,8 @@ impl ExtrasChange {
             let path = folder.join(name);
             Ok(Some(if path.exists() { Some(read_text(&path)?) } else { None }))
         };
-        Ok(Self { blocklist: read(BLOCKLIST_FILE)?, popular: read(POPULAR_SOURCE)?, typing: read(TYPING_FILE)? })
+        let [blocklist, popular] = [read(BLOCKLIST_FILE)?, read(POPULAR_SOURCE)?];
+        Ok(Self { blocklist, popular, typing: read(TYPING_FILE)?, template: read(TEMPLATE_FILE)? })
     }
 }
 
@@ -72,12 +79,19 @@ impl Extras {
             let parse = |json: &String| parse_channel(Path::new(TYPING_FILE), json);
             new.channel = json.as_ref().map(parse).transpose()?;
         }
+        if let Some(text) = &change.template {
+            let parse = |text: &String| parse_template(Path::new(TEMPLATE_FILE), text).map(Arc::new);
+            new.template = text.as_ref().map(parse).transpose()?;
+        }
         new.since = Some(SystemTime::now());
         Ok(new)
     }
 
     /// The model as its bundle has it, with these in the place of its own.
-    fn over(&self, own: &Model) -> Model {
+    ///
+    /// # Errors
+    /// The model has no room for the template.
+    fn over(&self, own: &Model) -> Result<Model, EngineError> {
         let mut text = own.text.as_ref().clone();
         if let Some(blocklist) = &self.blocklist {
             text = text.with_blocklist(Some(Arc::clone(blocklist)));
@@ -86,7 +100,12 @@ impl Extras {
             text = text.with_channel(channel.clone());
         }
         let popular = self.popular.as_ref().or(own.popular.as_ref()).map(Arc::clone);
-        Model { text: Arc::new(text), popular, options: own.options.clone(), ..*own }
+        let (text, template, options) = (Arc::new(text), own.template.clone(), own.options.clone());
+        let model = Model { text, popular, template, options, ..*own };
+        match &self.template {
+            Some(template) => model.with_template(Arc::clone(template)).map_err(EngineError::Template),
+            None => Ok(model),
+        }
     }
 }
 
@@ -97,8 +116,9 @@ impl Engine {
     /// What is wrong with a text, and in which line. Then nothing has changed.
     pub fn change_extras(&self, change: &ExtrasChange) -> Result<(), EngineError> {
         let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
-        *extras = extras.with(change)?;
-        self.set_model(extras.over(&self.own));
+        let new = extras.with(change)?;
+        self.set_model(new.over(&self.own)?);
+        *extras = new;
         Ok(())
     }
 
@@ -109,16 +129,22 @@ impl Engine {
 
     /// Takes over what was changed on an older version while this one took its place.
     pub fn catch_up(&self, old: &Self) {
-        if old.extras_since() > self.extras_since() {
-            self.inherit_extras(old);
+        if old.extras_since() > self.extras_since()
+            && let Err(error) = self.inherit_extras(old)
+        {
+            tracing::error!(%error, "the new version has not the extras that came while it was loaded");
         }
     }
 
     /// Takes over what was put in place of an older version's own.
-    pub(super) fn inherit_extras(&self, old: &Self) {
+    ///
+    /// # Errors
+    /// This version has no room for the template.
+    pub(super) fn inherit_extras(&self, old: &Self) -> Result<(), EngineError> {
         let inherited = old.extras.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.set_model(inherited.over(&self.own));
+        self.set_model(inherited.over(&self.own)?);
         *self.extras.lock().unwrap_or_else(PoisonError::into_inner) = inherited;
+        Ok(())
     }
 
     /// What requests are checked against now.

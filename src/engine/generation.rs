@@ -24,6 +24,8 @@ pub struct Generation {
     pub prompt: String,
     /// The prompt's tokens, in place of a text.
     pub prompt_tokens: Option<Vec<u32>>,
+    /// The text around the prompt, in the place of the model's own. Tokens have none.
+    pub template: Option<String>,
     /// Only so many of the prompt's last tokens are read; all if absent.
     pub truncate: Option<usize>,
     /// Tokens of prompt and sequence together, where that is less.
@@ -54,6 +56,7 @@ impl Default for Generation {
         Self {
             prompt: String::new(),
             prompt_tokens: None,
+            template: None,
             truncate: None,
             max_length: None,
             max_new_tokens: None,
@@ -141,9 +144,13 @@ impl Model {
     fn prompt_tokens(&self, generation: &Generation) -> Result<Vec<TokenId>, Error> {
         let Some(ids) = &generation.prompt_tokens else {
             let codec = self.text.codec().map_err(|error| unreadable(&error))?;
-            let tokens = codec.encode(&generation.prompt);
+            let tokens = codec.encode(&self.prompt_around(&generation.prompt, generation.template.as_deref())?);
             return tokens.ok_or_else(|| Error::new(Kind::InvalidInput, "the model's tokenizer can't read the prompt"));
         };
+        if generation.template.is_some() {
+            let message = "there is a template, and the prompt is token ids: send a text, or leave out the template";
+            return Err(Error::new(Kind::InvalidValue, message));
+        }
         let vocab = self.text.vocab();
         match ids.iter().find(|&&id| id as usize >= vocab) {
             Some(id) => {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use backends::onnxruntime::CpuLevel;
 use backends::options;
-use bundle::extras::{self, BLOCKLIST_FILE, ExtrasError, TYPING_FILE, read_text as read_text_file};
+use bundle::Template;
+use bundle::extras::{self, BLOCKLIST_FILE, ExtrasError, TEMPLATE_FILE, TYPING_FILE, read_text as read_text_file};
 use bundle::manifest::Manifest;
 use completion::popular::PopularQueries;
 use completion::text::Text;
@@ -15,7 +16,7 @@ use scheduler::backend::Limits;
 use scheduler::{Loader, PoolError};
 
 use super::options::EngineOptions;
-use super::tokenizer::{TokenizerError, read_text};
+use super::tokenizer::{TokenizerError, read_text, template};
 use crate::popular::{self, PopularFileError};
 
 /// Why a bundle can't be served.
@@ -27,7 +28,7 @@ pub enum EngineError {
     /// The popular queries can't be read.
     #[error(transparent)]
     Popular(#[from] PopularFileError),
-    /// The blocklist can't be read.
+    /// The blocklist or the template can't be read.
     #[error(transparent)]
     Extras(#[from] ExtrasError),
     /// The blocklist has too many terms.
@@ -46,6 +47,9 @@ pub enum EngineError {
         /// What is wrong with the file.
         reason: String,
     },
+    /// The template leaves no room for an input, or can't be read by the tokenizer.
+    #[error("{TEMPLATE_FILE}: {0}")]
+    Template(String),
     /// The caches don't fit into the machine's memory.
     #[error(
         "the model's caches need {needed} MiB, and there are {machine} MiB of memory: lower --lanes, --kv-pool-mib or \
@@ -70,6 +74,8 @@ pub struct EngineParts {
     pub text: Text,
     /// Popular queries, if the bundle has any.
     pub popular: Option<PopularQueries>,
+    /// The text around every input, if the bundle has one. `text` begins with what stands before the input.
+    pub template: Option<Template>,
     /// The sizes that the backend was made for.
     pub limits: Limits,
     /// SHA-256 of the bundle's manifest, if there is a bundle.
@@ -87,7 +93,16 @@ impl EngineParts {
     /// The loader's.
     pub fn new(name: &str, text: Text, load: Loader) -> Result<Self, EngineError> {
         let limits = load(0).map_err(PoolError::from)?.limits().clone();
-        Ok(Self { name: name.to_owned(), text, popular: None, limits, checksum: None, load, cpu_level: None })
+        Ok(Self {
+            name: name.to_owned(),
+            text,
+            popular: None,
+            template: None,
+            limits,
+            checksum: None,
+            load,
+            cpu_level: None,
+        })
     }
 
     /// Reads a bundle. No model is loaded yet.
@@ -99,9 +114,9 @@ impl EngineParts {
         let (folder, owned, backend) = (bundle.to_owned(), manifest.clone(), options.backend.clone());
         let load: Loader = Arc::new(move |replica| options::load(&folder, &owned, &backend.for_replica(replica)));
         let limits = options::limits(manifest, &options.backend);
-        let (name, popular) = (manifest.name.clone(), popular::open(bundle)?);
+        let (name, popular, template) = (manifest.name.clone(), popular::open(bundle)?, template(bundle)?);
         let (cpu_level, checksum) = (options.backend.cpu_level(manifest), Some(manifest.checksum.clone()));
-        Ok(Self { name, text, popular, limits, checksum, load, cpu_level })
+        Ok(Self { name, text, popular, template, limits, checksum, load, cpu_level })
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! `estimate` says how much memory it takes, and [`machine`] how much there is. `load` reads its parts, and `model` is
 //! what requests are checked against. `completion` and `generation` make tasks of requests, `accepted` is a client's
-//! request with all of its parts, and `running` a part until it is answered. `extras` changes blocklist, popular
-//! queries and typing parameters. `hot` counts what is typed, `warm` computes that for a new engine, and `version` says
-//! which one it is.
+//! request with all of its parts, and `running` a part until it is answered. `template` puts text around what is asked.
+//! `extras` changes blocklist, popular queries, typing parameters and template. `hot` counts what is typed, `warm`
+//! computes that for a new engine, and `version` says which one it is.
 
 mod accepted;
 mod caller;
@@ -18,6 +18,7 @@ pub mod machine;
 mod model;
 mod options;
 mod running;
+mod template;
 mod tokenizer;
 mod version;
 mod warm;
@@ -49,7 +50,7 @@ pub use self::generation::{Generation, MAX_STOP, check_choice, check_told};
 use self::hot::Hot;
 pub use self::hot::{HotText, MAX_HOT_TEXTS};
 pub use self::load::{EngineError, EngineParts, with_channel};
-use self::model::{Model, check_session};
+use self::model::{Model, Own, check_session};
 pub use self::options::{
     DEFAULT_BEAMS, DEFAULT_MAX_NEW_TOKENS, DEFAULT_MAX_REQUEST_TOKENS, DEFAULT_SUGGESTIONS, EngineOptions,
     MAX_SUGGESTIONS, RequestOptions,
@@ -100,14 +101,14 @@ impl Engine {
     /// # Errors
     /// The model can't be loaded.
     pub fn start(parts: EngineParts, options: RequestOptions, metrics: &Arc<Metrics>) -> Result<Self, EngineError> {
-        let EngineParts { name, text, popular, limits, checksum, load, cpu_level } = parts;
+        let EngineParts { name, text, popular, template, limits, checksum, load, cpu_level } = parts;
         if let Some(level) = cpu_level {
             metrics.cpu_level(level.name());
         }
         let metrics = Arc::new(metrics.model(&name));
         let observer: Arc<dyn Observer> = Arc::clone(&metrics) as _;
         let pool = Pool::start(&load, text.prompt()[0], options.pool, &observer)?;
-        let own = Arc::new(Model::new(text, popular, &limits, options));
+        let own = Arc::new(Model::new(text, Own { popular, template }, &limits, options));
         let (model, extras) = (RwLock::new(Arc::clone(&own)), Mutex::default());
         let (sessions, hot, version) = (Mutex::default(), Arc::default(), Version::first(checksum));
         Ok(Self { name, own, model, extras, pool, sessions, hot, version, metrics, cpu_level, kept: None })
@@ -236,7 +237,8 @@ impl Engine {
             let ending = Ending::new(Arc::clone(&self.metrics), received);
             return Ok(Running { source: AnswerSource::Known(blocked()), events: None, finisher, ending });
         }
-        if part.flow.class == Class::Interactive && completion.caller.partition() == Partition::default() {
+        let common = completion.template.is_none() && completion.caller.partition() == Partition::default();
+        if part.flow.class == Class::Interactive && common {
             self.hot().typed(&completion.input);
         }
         // Popular queries are merged into the whole answer, so no part of it is final before it is there.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::options::RequestOptions;
 use crate::error::{Error, Kind};
+use bundle::Template;
 use completion::popular::PopularQueries;
 use completion::text::Text;
 use scheduler::backend::Limits;
@@ -17,6 +18,8 @@ pub(super) struct Model {
     pub text: Arc<Text>,
     /// Popular queries, if there are any.
     pub popular: Option<Arc<PopularQueries>>,
+    /// The text around every input; `text` begins with what stands before the input.
+    pub template: Option<Arc<Template>>,
     /// Positions of a request: prompt, typed text and new tokens.
     pub context: usize,
     /// Tokens that the encoder reads, in models that have one.
@@ -26,11 +29,18 @@ pub(super) struct Model {
     pub options: RequestOptions,
 }
 
+/// What a bundle has of its own beside the text side.
+pub(super) struct Own {
+    pub popular: Option<PopularQueries>,
+    pub template: Option<Template>,
+}
+
 impl Model {
-    pub(super) fn new(text: Text, popular: Option<PopularQueries>, limits: &Limits, options: RequestOptions) -> Self {
+    pub(super) fn new(text: Text, extras: Own, limits: &Limits, options: RequestOptions) -> Self {
         let encoder_tokens = limits.source.map(|source| source.tokens);
-        let (text, popular) = (Arc::new(text), popular.map(Arc::new));
-        Self { text, popular, context: limits.context, encoder_tokens, listed: limits.top_k, options }
+        let (popular, template) = (extras.popular.map(Arc::new), extras.template.map(Arc::new));
+        let (text, context, listed) = (Arc::new(text), limits.context, limits.top_k);
+        Self { text, popular, template, context, encoder_tokens, listed, options }
     }
 
     /// The time that a request gets.

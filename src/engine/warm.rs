@@ -8,7 +8,7 @@ use scheduler::{Answer, Flow, Refusal, Request, Superseded};
 use tokio::sync::oneshot;
 
 use super::hot::{Hot, HotText};
-use super::{Completion, Engine};
+use super::{Completion, Engine, EngineError};
 
 /// Texts that are computed at once: they share steps.
 const AT_ONCE: usize = 16;
@@ -37,10 +37,13 @@ impl Engine {
 
     /// Makes this the version of that number beside `old`, with whose counts of typed texts and changed extras it goes
     /// on.
-    pub fn follow(&mut self, old: &Self, number: u64) {
+    ///
+    /// # Errors
+    /// This version has no room for the template that was put.
+    pub fn follow(&mut self, old: &Self, number: u64) -> Result<(), EngineError> {
         self.version.begins(number);
         self.hot = std::sync::Arc::clone(&old.hot);
-        self.inherit_extras(old);
+        self.inherit_extras(old)
     }
 
     pub(super) fn hot(&self) -> MutexGuard<'_, Hot> {

@@ -139,7 +139,7 @@ pub fn run(
 }
 
 fn fits(replay: &Replay<'_>, typed: &str) -> bool {
-    replay.text.prompt().len() + replay.text.encode(typed).len() + 8 < replay.options.context
+    replay.text.prompt().len() + replay.text.encode_query(typed).len() + 8 < replay.options.context
 }
 
 fn ask(

@@ -161,6 +161,10 @@ pub(super) struct ExtrasRequest {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Object>)]
     typing: Option<Option<serde_json::Map<String, serde_json::Value>>>,
+    /// The text around every input, with `{input}` where that stands; the text of a `template.txt`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    template: Option<Option<String>>,
 }
 
 /// A field that is there, `null` or not.
@@ -169,9 +173,9 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<O
 }
 
 impl From<ExtrasRequest> for ExtrasChange {
-    fn from(ExtrasRequest { blocklist, popular, typing }: ExtrasRequest) -> Self {
+    fn from(ExtrasRequest { blocklist, popular, typing, template }: ExtrasRequest) -> Self {
         let typing = typing.map(|typing| typing.map(|typing| serde_json::Value::from(typing).to_string()));
-        Self { blocklist, popular, typing }
+        Self { blocklist, popular, typing, template }
     }
 }
 
@@ -285,7 +289,7 @@ pub(super) async fn unload(name: Path<String>, served: Data<Served>) -> Result<H
     Ok(HttpResponse::Ok().finish())
 }
 
-/// Changes a model's blocklist, popular queries and typing parameters
+/// Changes a model's blocklist, popular queries, typing parameters and template
 ///
 /// The model stays as it is, and all requests from now on are answered with them, by all of its versions and later ones.
 /// The name of a version changes that one only. If one of them is wrong, none is changed.

@@ -36,6 +36,9 @@ pub struct Invocation {
     /// accents (`case`), or also typing errors (`auto`); the server's default if absent.
     #[schema(value_type = Option<ToleranceName>)]
     pub tolerance: Option<Tolerance>,
+    /// A text around the typed text, with `{input}` where that stands; the model's own if absent.
+    #[schema(max_length = 65536)]
+    pub template: Option<String>,
     /// Name of the session. A newer request of the same session supersedes an older one that still runs.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
     pub session: Option<String>,
@@ -53,10 +56,20 @@ pub struct Invocation {
 
 impl From<Invocation> for Completion {
     fn from(invocation: Invocation) -> Self {
-        let Invocation { input, suggestions, max_new_tokens, deadline_ms, tolerance, session, salt, key, stream: _ } =
-            invocation;
+        let Invocation {
+            input,
+            suggestions,
+            max_new_tokens,
+            deadline_ms,
+            tolerance,
+            template,
+            session,
+            salt,
+            key,
+            stream: _,
+        } = invocation;
         let (method, caller) = (Method::default(), Caller { key, salt });
-        Self { input, suggestions, max_new_tokens, deadline_ms, method, tolerance, session, caller }
+        Self { input, suggestions, max_new_tokens, deadline_ms, method, tolerance, template, session, caller }
     }
 }
 

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use bundle::extras::{BLOCKLIST_FILE, POPULAR_SOURCE, TYPING_FILE};
+use bundle::extras::{BLOCKLIST_FILE, POPULAR_SOURCE, TEMPLATE_FILE, TYPING_FILE};
 use bundle::manifest::{Manifest, ManifestError};
 use bundle::{Dtype, Operators, Quantization, is_bundle, is_checkpoint};
 use engine_build::{BuildError, BuildOptions, Progress};
@@ -202,6 +202,7 @@ fn build_options(checkpoint: &Path, out: PathBuf, options: &IntakeOptions) -> Bu
     build.operators = options.operators;
     build.quantization = options.quantization;
     let beside = |name: &str| Some(checkpoint.join(name)).filter(|file| file.exists());
+    build.template = beside(TEMPLATE_FILE);
     build.blocklist = beside(BLOCKLIST_FILE);
     build.popular = beside(POPULAR_SOURCE);
     build.typing = beside(TYPING_FILE);
@@ -244,12 +245,12 @@ fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> Result<String, Buil
         name,
         context,
         top_k,
-        prompt_prefix,
         dtype,
         operators: _,
         quantization,
         block,
         f32_attention,
+        template: _,
         blocklist: _,
         popular: _,
         typing: _,
@@ -257,7 +258,7 @@ fn cache_name(checkpoint: &Path, options: &IntakeOptions) -> Result<String, Buil
     } = build;
     let mut hasher = DefaultHasher::new();
     (env!("CARGO_PKG_VERSION"), bundle::manifest::FORMAT).hash(&mut hasher);
-    (name, context, top_k, prompt_prefix, dtype, operators, quantization, block, f32_attention).hash(&mut hasher);
+    (name, context, top_k, dtype, operators, quantization, block, f32_attention).hash(&mut hasher);
     checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned()).hash(&mut hasher);
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(checkpoint).into_iter().flatten().flatten().map(|e| e.path()).collect();

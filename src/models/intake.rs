@@ -106,9 +106,10 @@ impl Intake {
             ModelError::Memory { needed, used, limit } => ModelError::NoRoomBeside { needed, used, limit },
             other => other,
         })?;
+        // First, because a template changes what is computed for a text.
+        new.follow(old, number).map_err(LoadError::from)?;
         let hottest = old.hottest(WARM_TEXTS);
         let warmed = new.warm(hottest.iter().map(|hot| hot.text.as_str()), WARM_WITHIN);
-        new.follow(old, number);
         let (version, elapsed_ms) = (number, begun.elapsed().as_millis() as u64);
         tracing::info!(model = new.name(), url, version, warmed, elapsed_ms, "a new version is ready");
         Ok(Arc::new(new))

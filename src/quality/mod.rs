@@ -178,7 +178,7 @@ impl Reference {
         let mut plain = BuildOptions::new(&options.checkpoint, &folder);
         plain.adapter.clone_from(&options.adapter);
         plain.context = options.context;
-        plain.prompt_prefix.clone_from(&options.prompt_prefix);
+        plain.template.clone_from(&options.template);
         let manifest = engine_build::build(&plain, progress)?;
         Ok(Self { folder, manifest })
     }
@@ -212,7 +212,7 @@ fn observe(options: &BuildOptions, gate: &Gate, files: ModelFiles<'_>) -> Result
     let mut model = onnxruntime::load_observed(files.folder, files.manifest, &settings(gate), Some(&observed))?;
     let mut output = Outputs::default();
     for line in &texts {
-        let tokens: Vec<_> = text.prompt().iter().copied().chain(text.encode(line)).collect();
+        let tokens: Vec<_> = text.prompt().iter().copied().chain(text.encode_query(line)).collect();
         for (_, batch) in chunks(&tokens, model.limits()) {
             model.forward(&batch, &mut output)?;
         }
@@ -241,7 +241,7 @@ fn measure(options: &BuildOptions, gate: &Gate, pair: [ModelFiles<'_>; 2]) -> Re
     let mut comparison = Comparison::default();
     let mut count = 0;
     for line in &texts {
-        let tokens = text.encode(line);
+        let tokens = text.encode_query(line);
         if !tokens.is_empty() {
             read(&mut models, text.prompt(), &tokens, &mut comparison)?;
             count += 1;

@@ -1,12 +1,16 @@
-"""Clients of other systems, unchanged but for the URL: Hugging Face's, Text Generation Inference's, LangChain's and boto3's.
+"""Clients of other systems, unchanged but for the URL: Hugging Face's, Text Generation Inference's, LangChain's, OpenAI's, and
+AWS's boto3, command line and SageMaker SDK.
 
 usage: neighbours.py URL FORETYPE     the server, and the program that stands in for SageMaker's runtime
 """
 
 import json
+import os
+import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import boto3
 import botocore.config
@@ -14,10 +18,14 @@ import openai
 from huggingface_hub import InferenceClient
 from langchain_aws import SagemakerEndpoint
 from langchain_aws.llms.sagemaker_endpoint import LLMContentHandler
+from sagemaker.core.deserializers import JSONDeserializer, JSONLinesDeserializer
+from sagemaker.core.resources import Endpoint
+from sagemaker.core.serializers import CSVSerializer, IdentitySerializer, JSONLinesSerializer, JSONSerializer
 from text_generation import Client
 
 URL, FORETYPE = sys.argv[1:]
 PROMPT = "wireless"
+AWS = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "eu-central-1", "AWS_MAX_ATTEMPTS": "1"}
 
 
 def hugging_face():
@@ -76,6 +84,52 @@ def boto():
     assert ask(json.dumps({"prompt": PROMPT}), "application/json")["choices"]
 
 
+def aws_command_line():
+    """The command line's first version, which takes a body as it is; `fileb://` is read alike by the second."""
+    program = pathlib.Path(sys.executable).with_name("aws")
+
+    def ask(content_type, body, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            body_file, answer = pathlib.Path(folder, "body"), pathlib.Path(folder, "answer")
+            body_file.write_text(body)
+            command = [program, "sagemaker-runtime", "invoke-endpoint", "--endpoint-url", ENDPOINT]
+            command += ["--endpoint-name", "foretype", "--content-type", content_type, "--body", f"fileb://{body_file}"]
+            ran = subprocess.run([*command, *arguments, answer], capture_output=True, text=True, env={**os.environ, **AWS})
+            told = json.loads(ran.stdout) if ran.returncode == 0 else ran.stderr
+            return told, answer.read_text() if answer.exists() else ""
+
+    told, answer = ask("application/json", json.dumps({"input": PROMPT}))
+    assert told["ContentType"].startswith("application/json"), told
+    assert all(suggestion["text"].startswith(PROMPT) for suggestion in json.loads(answer)["suggestions"]), answer
+    (text,) = json.loads(ask("application/json", json.dumps({"inputs": PROMPT}))[1])
+    assert json.loads(ask("text/csv", PROMPT)[1]) == [text]
+    lines = ask("application/jsonlines", json.dumps({"input": PROMPT}) + "\n" + json.dumps({"inputs": PROMPT}))[1]
+    assert len(lines.splitlines()) == 2, lines
+    told, _ = ask("application/json", json.dumps({"requestType": "NEW_SESSION"}), "--session-id", "NEW_SESSION")
+    assert told["NewSessionId"], told
+    told, _ = ask("application/json", "{}")
+    assert "ModelError" in told and "missing field `input`" in told, told
+
+
+def sagemaker_sdk():
+    os.environ.update(AWS, AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME=ENDPOINT)
+
+    def ask(body, serializer, deserializer):
+        endpoint = Endpoint(endpoint_name="foretype", serializer=serializer, deserializer=deserializer)
+        (accept,) = deserializer.ACCEPT
+        return endpoint.invoke(body, content_type=serializer.CONTENT_TYPE, accept=accept, region="eu-central-1").body
+
+    as_json = JSONDeserializer()
+    assert ask({"input": PROMPT}, JSONSerializer(), as_json)["suggestions"]
+    (answer,) = ask({"inputs": PROMPT}, JSONSerializer(), as_json)
+    assert ask([PROMPT, "heat"], CSVSerializer(), as_json)[0] == answer, "a column of prompts"
+    assert ask([[PROMPT, "heat"]], CSVSerializer(), as_json)[0] == answer, "a row of prompts"
+    lines = ask([{"inputs": PROMPT}, {"input": PROMPT}], JSONLinesSerializer(), JSONLinesDeserializer())
+    assert lines[0] == [answer] and lines[1]["suggestions"], lines
+    assert ask(json.dumps({"inputs": PROMPT}).encode(), IdentitySerializer(), as_json) == [answer], "octets"
+    assert ask(PROMPT.encode(), IdentitySerializer(content_type="text/plain"), as_json) == [answer]
+
+
 def openai_client():
     client = openai.OpenAI(base_url=URL + "/v1", api_key="none", max_retries=0)
     model = client.models.list().data[0].id
@@ -93,7 +147,7 @@ standin = subprocess.Popen(
 )
 ENDPOINT = re.search(r"http://[^ ,]*[0-9]", standin.stdout.readline()).group()
 try:
-    for check in (hugging_face, text_generation, boto, langchain, openai_client):
+    for check in (hugging_face, text_generation, boto, aws_command_line, sagemaker_sdk, langchain, openai_client):
         check()
         print(f"e2e: {check.__name__} is fine")
 finally:

@@ -188,23 +188,6 @@ fn a_blocklist_prunes_and_popular_queries_are_merged() {
     assert!(texts("battery").0.iter().all(|text| !text.starts_with("battery ")));
 }
 
-#[test]
-fn a_prompt_prefix_is_continued_and_not_shown() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut options = BuildOptions::new(repository("models/demo"), folder.path().join("bundle"));
-    options.prompt_prefix = "lithium".into();
-    let manifest = engine_build::build(&options, &()).unwrap();
-    let prefixed = TestServer::with(Engine::load(&options.out, &manifest, &engine_options(), &Metrics::new()).unwrap());
-    let plain = TestServer::with(demo_engine());
-    let list = |server: &TestServer, typed: &str, hidden: &str| -> Vec<(String, String)> {
-        let json = server.post(&serde_json::json!({ "input": typed }).to_string()).json();
-        let suggestions = json["suggestions"].as_array().unwrap().clone();
-        let shown = |s: &serde_json::Value| format!("{hidden}{}", s["text"].as_str().unwrap());
-        suggestions.iter().map(|s| (shown(s), format!("{:.3}", s["logprob"].as_f64().unwrap()))).collect()
-    };
-    assert_eq!(list(&prefixed, " ion", "lithium"), list(&plain, "lithium ion", ""));
-}
-
 /// What `transformers` would say, computed by hand from the backend's logits: the highest after the repetition penalty.
 fn greedy_by_hand(backend: &mut dyn Backend, prompt: &[u32], end: u32, penalty: f32, count: usize) -> Vec<u32> {
     let mut tokens = prompt.to_vec();

@@ -7,6 +7,7 @@
 mod access;
 mod adapters;
 mod cli;
+mod clients_page;
 mod connections;
 mod cuda;
 mod cuda_order;
@@ -57,6 +58,7 @@ mod simulator;
 mod stop;
 mod support;
 mod swap;
+mod templates;
 #[cfg(feature = "tensorrt")]
 mod tensorrt;
 #[cfg(feature = "tensorrt")]

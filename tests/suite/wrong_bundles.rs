@@ -259,13 +259,11 @@ fn numbers_that_ask_for_too_much_are_named() {
 }
 
 #[test]
-fn a_prefix_that_leaves_no_room_is_refused() {
-    let (_folder, bundle, _) = build_with(&repository("tests/goldens/plain"), |options| {
-        options.context = Some(8);
-        options.prompt_prefix = "a prefix of many tokens: ".to_owned();
-    });
+fn a_template_that_leaves_no_room_is_refused() {
+    let (_folder, bundle, _) = build_with(&repository("tests/goldens/plain"), |options| options.context = Some(8));
+    std::fs::write(bundle.join("template.txt"), "a template of many tokens: {input}").unwrap();
     let (status, _, message) = error(&Server::start(BUDGET_MIB).load("wrong", &bundle));
-    assert!(status == 400 && message.contains("a shorter --prompt-prefix"), "{status} {message}");
+    assert!(status == 400 && message.contains("template.txt") && message.contains("shorten it"), "{status} {message}");
 }
 
 #[test]

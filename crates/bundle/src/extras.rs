@@ -1,9 +1,11 @@
-//! The optional parts of a bundle: a blocklist, and popular queries with their counts.
+//! The optional parts of a bundle: a blocklist, popular queries with their counts, and a template.
 //!
 //! This module parses the files and names the line of an error. The server decides what the parts do to a completion.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+use crate::template::{Template, TemplateError};
 
 /// The blocklist in a bundle: one term a line, as people wrote it.
 pub const BLOCKLIST_FILE: &str = "blocklist.txt";
@@ -16,7 +18,10 @@ pub const POPULAR_COUNTS_FILE: &str = "popular.counts";
 /// File name of popular queries beside a checkpoint: lines of query, tab, count.
 pub const POPULAR_SOURCE: &str = "popular.tsv";
 
-/// Why a blocklist or popular queries can't be used.
+/// The text around every input in a bundle and beside a checkpoint: see [`Template`].
+pub const TEMPLATE_FILE: &str = "template.txt";
+
+/// Why a blocklist, popular queries or a template can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ExtrasError {
     /// The file can't be read.
@@ -75,6 +80,14 @@ pub enum ExtrasError {
         line: usize,
         /// The text of the line.
         found: String,
+    },
+    /// The text is no template.
+    #[error("{}: {source}", path.display())]
+    Template {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with the text.
+        source: TemplateError,
     },
     /// The map can't be built.
     #[error("the map of popular queries can't be built: {0}")]
@@ -172,6 +185,24 @@ pub fn parse_blocklist(path: &Path, text: &str) -> Result<Vec<String>, ExtrasErr
     checked.collect()
 }
 
+/// Reads a template.
+///
+/// # Errors
+/// See [`ExtrasError`].
+pub fn read_template(path: &Path) -> Result<Template, ExtrasError> {
+    parse_template(path, &read_text(path)?)
+}
+
+/// As [`read_template`], of a text; errors name `path`. A line break at the end ends the file and isn't part of the
+/// template.
+///
+/// # Errors
+/// See [`ExtrasError`].
+pub fn parse_template(path: &Path, text: &str) -> Result<Template, ExtrasError> {
+    let text = text.strip_suffix('\n').map_or(text, |text| text.strip_suffix('\r').unwrap_or(text));
+    Template::new(text).map_err(|source| ExtrasError::Template { path: path.to_owned(), source })
+}
+
 /// Reads a file of people's: UTF-8, with a byte order mark or without one.
 ///
 /// # Errors
@@ -220,6 +251,17 @@ mod tests {
         std::fs::write(&path, b"a\t1\nb\t1\n\xff\t1\n").unwrap();
         assert!(read_popular(&path).unwrap_err().to_string().contains("line 3: this isn't UTF-8"));
         assert!(read_popular(Path::new("/nowhere")).unwrap_err().to_string().contains("/nowhere can't be read"));
+    }
+
+    #[test]
+    fn templates_are_read_without_the_line_break_at_the_end() {
+        for end in ["", "\n", "\r\n"] {
+            let (_folder, path) = file(&format!("q: a\nq: {{input}}{end}"));
+            assert_eq!(read_template(&path).unwrap().around("b"), "q: a\nq: b");
+        }
+        let (_folder, path) = file("q: \n");
+        let error = read_template(&path).unwrap_err().to_string();
+        assert!(error.contains("file: a template has {input} once"), "{error}");
     }
 
     #[test]

@@ -38,8 +38,6 @@ pub const MAX_TOP_K: u32 = 1 << 16;
 pub const MAX_SOURCE: u32 = 1 << 16;
 /// Most tokens that end a text.
 pub const MAX_ENDS: usize = 1 << 10;
-/// Most bytes of the text before every query.
-pub const MAX_PREFIX_BYTES: usize = 1 << 16;
 
 /// Checks a manifest that was read.
 pub(crate) fn check(manifest: &Manifest) -> Result<(), ManifestError> {
@@ -79,7 +77,6 @@ fn check_numbers(manifest: &Manifest) -> Result<(), ManifestError> {
         in_range(field, found.into(), 1, most.into())?;
     }
     in_range("end_of_text", manifest.tokens.end_of_text.len() as u64, 0, MAX_ENDS as u64)?;
-    in_range("prompt_prefix", manifest.prompt_prefix.len() as u64, 0, MAX_PREFIX_BYTES as u64)?;
     in_range("files", manifest.files.len() as u64, 0, MAX_FILES as u64)?;
     for entry in &manifest.files {
         let most = if entry.path == manifest.tokenizer.file { MAX_TOKENIZER_BYTES } else { MAX_FILE_BYTES };
@@ -176,7 +173,6 @@ mod tests {
                 "positions": 16, "vocab": 20, "vocab_padded": 24, "top_k": 4, "dtype": "f32"},
             "tokens": {"start": 0, "end_of_text": [0]},
             "tokenizer": {"file": "tokenizer.json", "kind": "byte_level_bpe", "add_prefix_space": false},
-            "prompt_prefix": "",
             "files": [file("model.onnx", 9), file("model.weights", 16384), file("tokenizer.json", 9)],
             "source": {"parameters": 9, "dtype": "F32"},
         })

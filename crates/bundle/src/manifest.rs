@@ -26,7 +26,7 @@ pub const ENCODER_WEIGHTS_FILE: &str = "encoder.weights";
 /// The tokenizer's file name.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// The format that this version reads and writes.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 7;
 /// Stands for a manifest's own checksum while that is computed.
 pub(crate) const NO_CHECKSUM: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
@@ -96,8 +96,6 @@ pub struct Manifest {
     pub tokens: Tokens,
     /// The tokenizer and its kind.
     pub tokenizer: TokenizerInfo,
-    /// Text put before every query; empty for none.
-    pub prompt_prefix: String,
     /// Every other file of the bundle.
     pub files: Vec<FileEntry>,
     /// The checkpoint that the bundle was made from.

@@ -45,18 +45,29 @@ fn manifest_describes_the_model_and_reads_back() {
 #[test]
 fn options_shape_the_bundle() {
     let tiny = Tiny::new();
+    let template = tiny.root().join("template");
+    std::fs::write(&template, "q{input}\n").unwrap();
     let options = BuildOptions {
         name: Some("queries".into()),
         context: Some(5),
         top_k: 1000,
-        prompt_prefix: "q: ".into(),
+        template: Some(template.clone()),
         dtype: Dtype::F16,
         ..tiny.options()
     };
     let manifest = build(&options, &()).expect("a bundle");
-    assert_eq!((manifest.name.as_str(), manifest.prompt_prefix.as_str()), ("queries", "q: "));
+    assert_eq!(manifest.name, "queries");
+    assert_eq!(std::fs::read_to_string(tiny.out().join("template.txt")).unwrap(), "q{input}\n");
+    assert!(manifest.file("template.txt").is_some());
     assert_eq!((manifest.model.context, manifest.model.top_k, manifest.model.dtype), (5, 257, Dtype::F16));
     assert_eq!([default_context(1024), default_context(64)], [128, 64]);
+    for (text, words) in
+        [("no place", "{input} once"), ("{input}{input}", "2 times"), ("many tokens{input}", "of the 5")]
+    {
+        std::fs::write(&template, text).unwrap();
+        let error = build(&options, &()).unwrap_err().to_string();
+        assert!(error.contains(words) && error.contains("template"), "{error}");
+    }
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub struct Request {
     #[schema(minimum = 1, maximum = 60_000)]
     #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub deadline_ms: Option<u64>,
+    /// A text around each prompt, with `{input}` where that stands; the model's own if absent.
+    #[schema(max_length = 65536)]
+    pub template: Option<String>,
     /// Whose prompt this is: a newer request of a session takes the place of an older one that is still being worked
     /// on.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]
@@ -179,6 +182,7 @@ impl Request {
             parameters: None,
             stream: None,
             deadline_ms: None,
+            template: None,
             session: None,
             salt: None,
             key: None,
@@ -235,6 +239,7 @@ impl Request {
         let max_new_tokens = Some(parameters.new_tokens(context));
         let generation = |prompt: String| Generation {
             prompt,
+            template: self.template.clone(),
             max_new_tokens,
             max_length: parameters.max_length,
             truncate: parameters.truncate,

@@ -74,6 +74,9 @@ pub struct CompletionRequest {
     /// Only empty.
     #[schema(max_length = 0)]
     pub suffix: Option<String>,
+    /// A text around each prompt that is a text, with `{input}` where that stands; the model's own if absent.
+    #[schema(max_length = 65536)]
+    pub template: Option<String>,
     /// Separates what is remembered of this request: only requests with the same salt share it.
     #[schema(min_length = 1, max_length = 256)]
     pub salt: Option<String>,
@@ -178,6 +181,7 @@ impl CompletionRequest {
         let generation = |(prompt, prompt_tokens)| Generation {
             prompt,
             prompt_tokens,
+            template: self.template.clone(),
             told,
             max_new_tokens: Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
             choice,

@@ -54,7 +54,17 @@ impl Codec {
 
     /// The tokens of a prompt, with those that the post-processor adds; `None` if it can't be encoded.
     pub fn encode(&self, text: &str) -> Option<Vec<TokenId>> {
-        let encoding = caught(|| self.tokenizer.encode_fast(text, true).ok())?;
+        self.tokens(text, true)
+    }
+
+    /// The tokens of a part of a prompt: what it says, special tokens included, and nothing added; `None` if it can't
+    /// be encoded.
+    pub fn encode_part(&self, text: &str) -> Option<Vec<TokenId>> {
+        self.tokens(text, false)
+    }
+
+    fn tokens(&self, text: &str, post_process: bool) -> Option<Vec<TokenId>> {
+        let encoding = caught(|| self.tokenizer.encode_fast(text, post_process).ok())?;
         Some(encoding.get_ids().iter().map(|&id| TokenId(id)).collect())
     }
 

@@ -5,6 +5,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`vocabulary`] | the bytes of each token |
+//! | `before` | the text before every query, and the space between them |
 //! | [`covering_set`] | the token sequences with which a completion of a typed text can begin |
 //! | [`canonical`], `token_lattice` | canonical tokenization: which token may follow; a text's encoding |
 //! | `bpe_merges`, `token_characters`, `normal_form` | what canonical tokenization rests on |
@@ -15,6 +16,7 @@
 //! | [`bpe_file`], `bpe_stages`, [`tokenizer_json`] | reading tokenizers |
 //! | [`query`], [`blocklist`] | what people may send, and what is never suggested |
 
+mod before;
 pub mod blocklist;
 pub mod bpe_file;
 mod bpe_merges;
@@ -109,6 +111,8 @@ pub struct Text {
     /// The role of each token. `[vocab]`
     roles: Arc<[Role]>,
     prompt: Vec<TokenId>,
+    /// Whether the text before every query ends with a space. A tokenizer puts it into the first token of the query.
+    is_spaced: bool,
     blocklist: Option<Arc<Blocklist>>,
     channel: Channel,
     costs: Arc<Costs>,
@@ -133,31 +137,26 @@ pub enum TextError {
     /// Neither the exact reader nor the general one understands the file.
     #[error("tokenizer.json can't be read: {0}")]
     Tokenizer(String),
-    /// The prompt prefix has characters that the vocabulary can't spell.
-    #[error("the prompt prefix {0:?} can't be spelled with this tokenizer's tokens")]
+    /// The text before every query has characters that the vocabulary can't spell.
+    #[error("the text {0:?} before the input can't be spelled with this tokenizer's tokens")]
     Prompt(String),
 }
 
 impl Text {
     /// Reads a `tokenizer.json`.
     ///
-    /// Completions start from `start` and the tokens of `prompt_prefix`; each token of `end_of_text` ends one.
+    /// Completions start from `start` and the tokens of the text `before`; each token of `end_of_text` ends one.
     ///
     /// # Errors
     /// See [`TextError`].
-    pub fn from_json(
-        json: &str,
-        start: TokenId,
-        end_of_text: &[TokenId],
-        prompt_prefix: &str,
-    ) -> Result<Self, TextError> {
+    pub fn from_json(json: &str, start: TokenId, end_of_text: &[TokenId], before: &str) -> Result<Self, TextError> {
         let read = bpe_file::from_tokenizer_json(json).map_err(|e| e.to_string());
         let exact = read.and_then(|file| CanonicalBpe::new(file).map_err(|e| e.to_string()));
         let tokenizer = match exact {
             Ok(canonical) => Tokenizer::Exact(Arc::new(canonical)),
             Err(reason) => Tokenizer::inexact(json, reason)?,
         };
-        Self::new((json, tokenizer), start, end_of_text, prompt_prefix)
+        Self::new((json, tokenizer), start, end_of_text).with_text_before(before)
     }
 
     /// The text side of a model that reads whole texts and answers them. Its answers begin with `start`.
@@ -166,15 +165,10 @@ impl Text {
     /// [`TextError::Tokenizer`].
     pub fn of_encoder_decoder(json: &str, start: TokenId, end_of_text: &[TokenId]) -> Result<Self, TextError> {
         let tokenizer = Tokenizer::inexact(json, "the model reads whole texts".to_owned())?;
-        Self::new((json, tokenizer), start, end_of_text, "")
+        Ok(Self::new((json, tokenizer), start, end_of_text))
     }
 
-    fn new(
-        (json, tokenizer): (&str, Tokenizer),
-        start: TokenId,
-        ends: &[TokenId],
-        prefix: &str,
-    ) -> Result<Self, TextError> {
+    fn new((json, tokenizer): (&str, Tokenizer), start: TokenId, ends: &[TokenId]) -> Self {
         let vocabulary = match &tokenizer {
             Tokenizer::Exact(canonical) => Arc::clone(canonical.vocabulary()),
             Tokenizer::Inexact(inexact) => Arc::new(inexact.vocabulary()),
@@ -182,11 +176,12 @@ impl Text {
         let tokens = (0..vocabulary.len() as u32).map(TokenId);
         let roles = tokens.map(|token| role(vocabulary.bytes(token), ends.contains(&token))).collect();
         let (prompt, channel) = (vec![start], Channel::default());
-        let mut text = Self {
+        Self {
             roles,
             vocabulary,
             tokenizer,
             prompt,
+            is_spaced: false,
             blocklist: None,
             costs: Arc::new(channel.costs()),
             channel,
@@ -195,13 +190,7 @@ impl Text {
             json: json.into(),
             ends: ends.to_vec(),
             codec: Arc::default(),
-        };
-        let tokens = text.encode(prefix);
-        if tokens.is_empty() != prefix.is_empty() {
-            return Err(TextError::Prompt(prefix.to_owned()));
         }
-        text.prompt.extend(tokens);
-        Ok(text)
     }
 
     /// With terms that are never suggested, or without any.
@@ -319,6 +308,7 @@ impl Text {
 
     /// The openings of completions of `typed`. Where the tokenizer doesn't allow the exact method, it heals.
     pub fn openings(&self, typed: &str, method: Method) -> Vec<Opening> {
+        let typed = &*self.spaced(typed);
         match (&self.tokenizer, method) {
             (Tokenizer::Exact(canonical), Method::Exact) => exact_openings(canonical, typed),
             (_, Method::Naive) => vec![Opening { path: self.encode(typed), extensions: None }],
@@ -395,20 +385,6 @@ impl Text {
             Tokenizer::Inexact(_) => Cow::Borrowed(typed),
         }
     }
-
-    /// Whether the tokenizer puts a space before texts that begin like this one.
-    pub fn adds_space(&self, typed: &str) -> bool {
-        match &self.tokenizer {
-            Tokenizer::Exact(canonical) => canonical.normal_form().adds_space(typed),
-            Tokenizer::Inexact(inexact) => inexact.adds_space() && !typed.starts_with(' '),
-        }
-    }
-
-    /// The bytes that a text's first token adds. A space that the tokenizer put before the text isn't shown.
-    pub fn first_bytes(&self, token: TokenId, adds_space: bool) -> Option<&[u8]> {
-        let bytes = self.bytes(token)?;
-        Some(bytes.strip_prefix(b" ").filter(|_| adds_space).unwrap_or(bytes))
-    }
 }
 
 /// Tokens that are healed where a tokenizer can't be treated exactly.
@@ -418,6 +394,14 @@ impl Tokenizer {
     fn inexact(json: &str, reason: String) -> Result<Self, TextError> {
         let inexact = InexactTokenizer::from_json(json, reason).map_err(TextError::Tokenizer)?;
         Ok(Self::Inexact(Arc::new(inexact)))
+    }
+
+    /// Whether it puts a space before texts that begin like this one.
+    fn adds_space(&self, text: &str) -> bool {
+        match self {
+            Self::Exact(canonical) => canonical.normal_form().adds_space(text),
+            Self::Inexact(inexact) => inexact.adds_space() && !text.starts_with(' '),
+        }
     }
 }
 

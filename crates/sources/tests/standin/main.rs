@@ -217,11 +217,10 @@ fn shards_come_from_a_web_server_and_a_changed_file_comes_again() {
     assert!(said.contains("neither a foretype bundle"), "{said}");
 }
 
-#[test]
-fn a_folder_of_s3_is_listed_and_read_in_parts() {
+/// S3 with a folder of one checkpoint, whose weights are said to have so many bytes.
+fn s3(weights: &[u8], size: u64) -> Standin {
     let standin = Standin::start();
-    let weights = content(40_000);
-    let object = |name: &str, bytes: usize| {
+    let object = |name: &str, bytes: u64| {
         format!(
             "<Contents><Key>a/b/{name}</Key><LastModified>2026-11-25T00:00:00Z</LastModified><ETag>\"{name}\"</ETag>\
              <Size>{bytes}</Size><StorageClass>STANDARD</StorageClass></Contents>"
@@ -231,30 +230,95 @@ fn a_folder_of_s3_is_listed_and_read_in_parts() {
         "<?xml version=\"1.0\"?><ListBucketResult><Name>bucket</Name><Prefix>a/b/</Prefix><KeyCount>3</KeyCount>\
          <MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>{}{}{}</ListBucketResult>",
         object("config.json", 2),
-        object("model.safetensors", weights.len()),
+        object("model.safetensors", size),
         object("notes.txt", 7)
     );
-    standin.put("/bucket?list-type=2&prefix=a%2Fb%2F&delimiter=%2F", &list);
-    standin.put("/bucket?delimiter=%2F&list-type=2&prefix=a%2Fb%2F", &list);
+    for path in S3_LISTS {
+        standin.put(path, &list);
+    }
     standin.put("/bucket/a/b/config.json", "{}");
-    standin.put("/bucket/a/b/model.safetensors", &weights);
-    standin.fail("/bucket/a/b/model.safetensors", &[Fault::Cut(100), Fault::Status(503)]);
+    standin.put(S3_WEIGHTS, weights);
+    standin
+}
+
+/// The parameters of a listing come in any order.
+const S3_LISTS: [&str; 2] =
+    ["/bucket?list-type=2&prefix=a%2Fb%2F&delimiter=%2F", "/bucket?delimiter=%2F&list-type=2&prefix=a%2Fb%2F"];
+const S3_WEIGHTS: &str = "/bucket/a/b/model.safetensors";
+
+fn s3_options(folder: &Path, standin: &Standin) -> Options {
+    let variables = [
+        ("AWS_ENDPOINT_URL", &*standin.url),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_ACCESS_KEY_ID", "a"),
+        ("AWS_SECRET_ACCESS_KEY", "b"),
+        ("TOKEN", "none of the store's"),
+    ];
+    options(folder, &variables)
+}
+
+#[test]
+fn a_folder_of_s3_is_listed_and_read_in_parts_whatever_goes_wrong_between() {
+    let weights = content(40_000);
+    let standin = s3(&weights, 40_000);
+    let slow = Fault::Slow(Duration::from_secs(3));
+    let faults = [Fault::Cut(100), Fault::Status(503), slow, Fault::TooMany(1), Fault::Status(500), Fault::Cut(0)];
+    standin.fail(S3_WEIGHTS, &faults);
+    for path in S3_LISTS {
+        standin.fail(path, &[Fault::TooMany(1), Fault::Cut(200)]);
+    }
     let folder = tempfile::tempdir().unwrap();
-    let options = options(
-        folder.path(),
-        &[
-            ("AWS_ENDPOINT_URL", &standin.url),
-            ("AWS_ALLOW_HTTP", "true"),
-            ("AWS_ACCESS_KEY_ID", "a"),
-            ("AWS_SECRET_ACCESS_KEY", "b"),
-            ("TOKEN", "none of the store's"),
-        ],
-    );
-    let found: PathBuf = fetch(&source("s3://bucket/a/b"), &options, &())
+    let found: PathBuf = fetch(&source("s3://bucket/a/b"), &s3_options(folder.path(), &standin), &())
         .unwrap_or_else(|error| panic!("{error}: {:?}", standin.asked()));
     assert_eq!(names(&found), ["config.json", "model.safetensors"]);
     assert_eq!(std::fs::read(found.join("model.safetensors")).unwrap(), weights);
     assert!(
         standin.asked().iter().all(|asked| asked.token.as_deref().is_some_and(|t| t.starts_with("AWS4-HMAC-SHA256")))
     );
+}
+
+#[test]
+fn what_s3_cannot_give_is_told() {
+    let weights = content(40_000);
+    // 50 GB are promised, and the disk has no room, or far fewer come.
+    let standin = s3(&weights, 1 << 50);
+    let folder = tempfile::tempdir().unwrap();
+    let said = fetch(&source("s3://bucket/a/b"), &s3_options(folder.path(), &standin), &()).unwrap_err().to_string();
+    assert!(said.contains("needs 1073741825 MiB more") && said.contains("make room"), "{said}");
+    assert!(standin.asked().iter().all(|asked| !asked.path.contains("safetensors")), "nothing is downloaded");
+
+    let standin = s3(&weights, 50_000);
+    standin.fail(S3_WEIGHTS, &[Fault::Cut(0); 60]);
+    let folder = tempfile::tempdir().unwrap();
+    let said = fetch(&source("s3://bucket/a/b"), &s3_options(folder.path(), &standin), &()).unwrap_err().to_string();
+    assert!(said.contains("model.safetensors can't be downloaded"), "{said}");
+
+    // Another content under the same name: no part of it is put beside those of the first.
+    let standin = s3(&weights, 40_000);
+    standin.fail(S3_WEIGHTS, &[Fault::Status(412); 60]);
+    let folder = tempfile::tempdir().unwrap();
+    let said = fetch(&source("s3://bucket/a/b"), &s3_options(folder.path(), &standin), &()).unwrap_err().to_string();
+    assert!(said.contains("model.safetensors can't be downloaded"), "{said}");
+
+    let standin = s3(&weights, 40_000);
+    standin.fail(S3_WEIGHTS, &[Fault::Status(403); 60]);
+    let folder = tempfile::tempdir().unwrap();
+    let said = fetch(&source("s3://bucket/a/b"), &s3_options(folder.path(), &standin), &()).unwrap_err().to_string();
+    assert!(said.contains("403") && said.contains("AWS_ACCESS_KEY_ID"), "{said}");
+}
+
+#[test]
+fn a_download_from_s3_that_was_stopped_goes_on_where_it_was() {
+    let weights = content(400_000);
+    let standin = s3(&weights, 400_000);
+    let folder = tempfile::tempdir().unwrap();
+    let options = s3_options(folder.path(), &standin);
+    let until = Until { left: 200_000, seen: AtomicU64::new(0) };
+    let stopped = fetch(&source("s3://bucket/a/b"), &options, &until).unwrap_err();
+    assert!(matches!(stopped, SourceError::Cancelled), "{stopped}");
+    standin.sent();
+    let found = fetch(&source("s3://bucket/a/b"), &options, &()).unwrap();
+    assert_eq!(std::fs::read(found.join("model.safetensors")).unwrap(), weights);
+    let sent = standin.sent();
+    assert!(sent <= 200_000 + 4 * 4096, "{sent} bytes were sent again");
 }

@@ -1,8 +1,9 @@
-//! `kit`: what the kit of `make gpu-kit` measures on each engine of a machine, in one table with what it checked before.
+//! `kit`: what the kit of `make gpu-kit` measures on each engine of a machine, in one table with what it checked
+//! before.
 //!
-//! Of each engine and model: steps by rows and by positions behind them, with copies of keys and values and without. The
-//! start of a server and its first answer; ten suggestions of 42 tokens in all, for some numbers of clients; people who
-//! type. What can't be measured is a row that says why.
+//! Of each engine and model: steps by rows and by positions behind them, with copies of keys and values and without.
+//! The start of a server and its first answer; ten suggestions of 42 tokens in all, for some numbers of clients; people
+//! who type. What can't be measured is a row that says why.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -155,64 +156,81 @@ impl KitArgs {
     }
 
     async fn measure(&self, program: &Program, engine: Engine, name: Name, rows: &mut Vec<Row>) -> Result<()> {
-        let model = Model::open(name, &self.setting)?;
         println!("kit: {} on {}", name.text(), engine.name());
-        let mut measured = |what: String, figures: &[(&'static str, f64)]| {
-            let row = Row::new(engine, Some(name), what, "measured".to_owned());
-            rows.push(Row { figures: figures.iter().copied().collect(), ..row });
-        };
-        let past: Vec<usize> =
-            self.past.iter().copied().filter(|&past| past < model.manifest.model.context as usize).collect();
+        let model = Arc::new(Model::open(name, &self.setting)?);
+        self.steps(&model, Measured { engine, name, rows })?;
+        let texts = Texts::new(Queries::load(&self.setting.queries)?, self.setting.seed);
+        self.answers(program, &model, texts, Measured { engine, name, rows }).await
+    }
+
+    fn steps(&self, model: &Model, mut measured: Measured<'_>) -> Result<()> {
+        let context = model.manifest.model.context as usize;
+        let past: Vec<usize> = self.past.iter().copied().filter(|&past| past < context).collect();
         let steps = Steps { rows: &self.rows, past: &past, rounds: self.rounds };
-        let EngineArgs { gpu } = EngineArgs::try_parse_from(["kit"].iter().chain(&engine.arguments()))?;
-        for times in steps.time(&model, &gpu, &self.setting, steps.options(self.onnxruntime.clone(), None))? {
-            measured(
+        let EngineArgs { gpu } = EngineArgs::try_parse_from(["kit"].iter().chain(&measured.engine.arguments()))?;
+        for times in steps.time(model, &gpu, &self.setting, steps.options(self.onnxruntime.clone(), None))? {
+            measured.add(
                 format!("step of {} rows behind {} positions", times.rows, times.past),
                 &[("median", times.median_ms), ("fastest", times.fastest_ms), ("with copies", times.with_copies_ms)],
             );
         }
+        Ok(())
+    }
 
-        let queries = Queries::load(&self.setting.queries)?;
+    /// What clients of a server see.
+    async fn answers(
+        &self,
+        program: &Program,
+        model: &Arc<Model>,
+        mut texts: Texts,
+        mut measured: Measured<'_>,
+    ) -> Result<()> {
         let started = Instant::now();
-        let server = program.start(&model, &engine.arguments()).await?;
+        let server = program.start(model, &measured.engine.arguments()).await?;
         let start_ms = started.elapsed().as_secs_f64() * 1000.0;
-        let mut texts = Texts::new(queries.clone(), self.setting.seed);
-        let first_ms = first_answer_ms(&server, paper_case(&model, texts.typed(name))).await?;
-        measured("start of a server, and its first answer".to_owned(), &[("start", start_ms), ("first", first_ms)]);
+        let first_ms = first_answer_ms(&server, paper_case(model, texts.typed(model.name))).await?;
+        measured.add("start of a server, and its first answer", &[("start", start_ms), ("first", first_ms)]);
         let texts = Arc::new(Mutex::new(texts));
-        let model = Arc::new(model);
+        let seconds = Duration::from_secs_f64(self.seconds);
         for &clients in &self.clients {
-            let (texts, model) = (Arc::clone(&texts), Arc::clone(&model));
+            let (texts, model) = (Arc::clone(&texts), Arc::clone(model));
             let make = move || {
-                let typed = texts.lock().unwrap_or_else(PoisonError::into_inner).typed(name);
+                let typed = texts.lock().unwrap_or_else(PoisonError::into_inner).typed(model.name);
                 paper_case(&model, typed)
             };
-            let load::Capacity { qps, latencies } =
-                load::capacity(server.address, clients, Duration::from_secs_f64(self.seconds), make).await;
-            measured(
-                format!("ten suggestions of 42 tokens, {clients} clients"),
-                &[
-                    ("median", latencies.percentile_ms(50.0)),
-                    ("p99", latencies.percentile_ms(99.0)),
-                    ("answers/s", qps),
-                ],
-            );
+            let load::Capacity { qps, latencies } = load::capacity(server.address, clients, seconds, make).await;
+            let (median, p99) = (latencies.percentile_ms(50.0), latencies.percentile_ms(99.0));
+            let what = format!("ten suggestions of 42 tokens, {clients} clients");
+            measured.add(what, &[("median", median), ("p99", p99), ("answers/s", qps)]);
         }
         for &people in &self.people {
-            let mut texts = Texts::new(queries.clone(), self.setting.seed + people as u64);
-            let until = WARMUP + Duration::from_secs_f64(self.seconds);
-            let keystrokes = schedule(|| texts.query(), people, WARMUP, until);
-            let keys = keystrokes.len() as f64 / until.as_secs_f64();
+            let query = || texts.lock().unwrap_or_else(PoisonError::into_inner).query();
+            let keystrokes = schedule(query, people, WARMUP, WARMUP + seconds);
+            let keys = keystrokes.len() as f64 / (WARMUP + seconds).as_secs_f64();
             let wanted = Wanted { suggestions: SUGGESTIONS, from: WARMUP };
             let make = |typed: &str| Invocation { max_new_tokens: Some(16), ..ten(typed.to_owned()) };
             let Trial { p99_ms, superseded_share, fewer_share } =
                 people::trial(server.address, keystrokes, wanted, make).await;
-            measured(
+            measured.add(
                 format!("{people} people who type"),
                 &[("p99", p99_ms), ("keys/s", keys), ("superseded", superseded_share), ("shorter", fewer_share)],
             );
         }
         Ok(())
+    }
+}
+
+/// Where what is measured of an engine and a model goes.
+struct Measured<'a> {
+    engine: Engine,
+    name: Name,
+    rows: &'a mut Vec<Row>,
+}
+
+impl Measured<'_> {
+    fn add(&mut self, what: impl Into<String>, figures: &[(&'static str, f64)]) {
+        let row = Row::new(self.engine, Some(self.name), what, "measured".to_owned());
+        self.rows.push(Row { figures: figures.iter().copied().collect(), ..row });
     }
 }
 

@@ -150,8 +150,7 @@ impl Steps<'_> {
     pub fn time(&self, model: &Model, engine: &GpuArgs, setting: &Setting, options: Options) -> Result<Vec<Times>> {
         let source = ModelFolder::Bundle(model.bundle.clone());
         let engine = engine.choose(&source, &setting.cache, |_| options).map_err(anyhow::Error::msg)?;
-        let mut backend =
-            options::load(&model.bundle, &model.manifest, &engine.backend).map_err(anyhow::Error::msg)?;
+        let mut backend = options::load(&model.bundle, &model.manifest, &engine.backend).map_err(anyhow::Error::msg)?;
         let mut all = Vec::new();
         for &past in self.past {
             all.extend(self.behind(&mut *backend, past)?);

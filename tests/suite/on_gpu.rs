@@ -1,5 +1,6 @@
-//! On a real GPU, with a real engine: the same answers as ONNX Runtime on the CPU. `make gpu-test` and the kit say which
-//! engine, in FORETYPE_GPU_BACKEND; without it there is nothing to do, and that is said. `cpu` tries the tests themselves.
+//! On a real GPU, with a real engine: the same answers as ONNX Runtime on the CPU. `make gpu-test` and the kit say
+//! which engine, in FORETYPE_GPU_BACKEND; without it there is nothing to do, and that is said. `cpu` tries the tests
+//! themselves.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -212,9 +212,7 @@ fn keystrokes_have_the_answers_of_the_cpu_and_make_nothing_new() {
     let warm = Scheduler::new(backend, tree_bytes);
     let Replayed { equal, explained } = replay(&text, (warm, cold), limits.context, bound, keystrokes);
     assert_eq!(explained, keystrokes);
-    let each = |index: usize| {
-        (simulator.stand_in.calls(counted[index]) - earlier[index]) as f64 / keystrokes as f64
-    };
+    let each = |index: usize| (simulator.stand_in.calls(counted[index]) - earlier[index]) as f64 / keystrokes as f64;
     let [calls, uploads, downloads, boxes, copies, replays, captures] = std::array::from_fn(each);
     println!(
         "keystrokes: {equal} of {keystrokes} equal the CPU's; a keystroke has {calls:.1} calls of the driver: \

@@ -1,12 +1,12 @@
 //! Weight matrices in 4 or 8 bits, for ONNX's `DequantizeLinear`.
 //!
-//! A matrix W `[inputs, outputs]` is stored as `q`, in W's own order, with f16 scales. In 8 bits there is one for each
-//! output; in 4 bits, one for each output and block of inputs: W[i, o] is about `q[i, o] * scale[i / block, o]`, with
-//! the scale of a few with which the block loses least. A runtime multiplies in f16, so only the weights lose by it. A
+//! A matrix W `[inputs, outputs]` is stored as `q`, in W's own order, with f16 scales: in 8 bits one for each output, in
+//! 4 bits one for each output and block of inputs. W[i, o] is about `q[i, o] * scale[i / block, o]`. In 4 bits the scale
+//! is the one of a few with which the block loses least. A runtime multiplies in f16, so only the weights lose by it. A
 //! matrix is read some rows at a time, so memory does not grow with it.
 //!
-//! TensorRT-RTX 1.7.1 dequantizes both in the kernel that multiplies. With blocks in 8 bits, it writes the matrix in
-//! f16 first, and reads it again.
+//! TensorRT-RTX 1.7.1 computes W of both in the kernel that multiplies. With blocks in 8 bits, it would write W in f16
+//! first, and read it again.
 
 use half::f16;
 

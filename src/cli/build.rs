@@ -184,11 +184,11 @@ impl BuildArgs {
     /// Refuses what can't be built together.
     fn check_choices(&self, hardware: Hardware, half: bool) -> Result<(), Box<dyn Error>> {
         let (operators, quantization) = (Option::<Operators>::from(self.operators), Quantization::from(self.quantize));
-        if self.plan.is_wanted() && !half {
-            return Err("TensorRT plans are built from f16: leave out --dtype, or say --dtype f16".into());
-        }
         if self.plan.is_wanted() && hardware == Hardware::Cpu {
             return Err("TensorRT plans are for GPUs: leave out --for, or say --for gpu".into());
+        }
+        if self.plan.is_wanted() && !half {
+            return Err("TensorRT plans are built from f16: leave out --dtype, or say --dtype f16".into());
         }
         if self.plan.is_wanted() && operators == Some(Operators::Foretype) {
             return Err("TensorRT plans are built from ONNX's own operators: leave out --operators".into());

@@ -1,5 +1,5 @@
-//! What is particular to graphs for GPUs, run by ONNX Runtime on the CPU: attention over a part of a long context,
-//! attention in f32, weights in few bits, and the search of a large vocabulary in parts.
+//! What is particular to graphs for GPUs, run by ONNX Runtime on the CPU. Attention reads a part of a long context, or
+//! computes in f32; weights have few bits; a large vocabulary is searched in parts.
 
 use std::path::{Path, PathBuf};
 

@@ -89,7 +89,7 @@ fn manifests_from_before_are_of_onnx_operators() {
     assert_eq!((read.model.operators, read.model.quantization), (Operators::Onnx, Quantization::None));
 
     for (field, value, fragment) in
-        [("quantization", "int8", "`operators` is not"), ("operators", "tpu", "unknown variant")]
+        [("quantization", "int8", "`quantization` is one that"), ("operators", "tpu", "unknown variant")]
     {
         let mut changed = manifest.clone();
         changed["model"][field] = json!(value);

@@ -148,6 +148,7 @@ def swap(arguments, words):
                 def swaps():
                     while every and not stop.wait(every):
                         server.swap()
+                        done[every] += 1
                 thread = threading.Thread(target=swaps)
                 thread.start()
                 times = keys(server.port, words, arguments.seconds, turn)
@@ -155,7 +156,9 @@ def swap(arguments, words):
                 thread.join()
                 return times
             return run
-        return turns(arguments, {"no swap": case(0), "a swap every 5 s": case(5), "a swap every second": case(1)})
+        done = {5: 0, 1: 0}
+        found = turns(arguments, {"no swap": case(0), "a swap every 5 s": case(5), "a swap every second": case(1)})
+        return {**found, "swaps": {"every 5 s": done[5], "every second": done[1]}}
 
 
 def memory(arguments, words):
@@ -237,7 +240,7 @@ def main():
     parser.add_argument("server", help="the program")
     parser.add_argument("--model", default="models/demo")
     parser.add_argument("--cache", default=str(ROOT / "target/bench/bundles"))
-    parser.add_argument("--queries", default="models/demo/queries/heldout_unseen.txt")
+    parser.add_argument("--queries", default="models/demo/queries/popular.tsv")
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--rounds", type=int, default=3)

@@ -54,6 +54,7 @@ impl Registry {
         check_name(name)?;
         let loading = self.reserve(name)?;
         let engine = Arc::new(self.intake.load(name, url)?);
+        engine.release();
         self.slots().insert(name.to_owned(), Slot { versions: Some(engine.into()), loading: true });
         drop(loading);
         Ok(())

@@ -55,7 +55,8 @@ impl Registry {
         let loading = self.reserve(name)?;
         let engine = Arc::new(self.intake.load(name, url)?);
         engine.release();
-        self.slots().insert(name.to_owned(), Slot { versions: Some(engine.into()), loading: true });
+        let versions = Some(Versions::of_model(name.to_owned(), engine));
+        self.slots().insert(name.to_owned(), Slot { versions, loading: true });
         drop(loading);
         Ok(())
     }

@@ -28,6 +28,7 @@
 #   make bench-check   instructions of the hot paths against bench/check.txt (RENEW=--renew writes it anew)
 #   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
 #   make day           a simulated day: instances, times and cost of what was measured, into bench/results/day.json and the documents
+#   make lifecycle     keys while models are swapped, started warm and cold, asleep: into bench/results/lifecycle.json (half an hour)
 #   make page-picture  a new screenshot of the page for the README, docs/page.png
 #   make demo-model    rebuild the demo model from its corpus
 
@@ -234,6 +235,14 @@ fuzz:
 day:
 	python3 bench/day.py
 	bench/tables.py
+
+# A part of it: LIFECYCLE="--only swap --seconds 20".
+.PHONY: lifecycle
+LIFECYCLE ?=
+lifecycle:
+	tools/setup.sh $(TARGET)/release
+	cargo build $(RELEASE)
+	bench/lifecycle.py $(TARGET)/release/foretype $(LIFECYCLE)
 
 page-picture:
 	tools/setup.sh $(TARGET)/checked

@@ -118,6 +118,7 @@ fn request_options() -> RequestOptions {
             max_batch: 64,
             step_tokens: 128,
             replicas: Replicas::fixed(1),
+            in_background: false,
             lookahead: false,
             prefix_cache_bytes: 128 << 20,
             hang_after: Duration::from_secs(5),

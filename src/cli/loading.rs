@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use super::model_args::{ModelArgs, Setup};
 use super::progress::Bar;
 use super::warm::warm;
-use crate::engine::{Engine, EngineOptions, ExtrasChange, memory};
+use crate::engine::{Engine, EngineOptions, EngineParts, ExtrasChange, memory};
 use crate::follow::Followed;
 use crate::metrics::Metrics;
 use crate::models::folder::{self, ModelFolder};
 use crate::models::named::{self, Named};
-use crate::models::{Intake, LoadError, ModelError, ModelState, Models, Opened};
+use crate::models::{Intake, LoadError, ModelError, ModelState, Models, Opened, Start};
 
 /// Time until a build that met a full disk is tried again; it doubles up to the last.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
@@ -36,13 +36,19 @@ pub(super) fn open_folder(
     bundle.manifest.name = name.to_owned();
     let memory = memory(&bundle.path, &bundle.manifest, &bundle.options);
     let (metrics, folder) = (Arc::clone(metrics), folder.to_owned());
-    let load = move || {
-        let engine = bundle.load(&metrics)?;
+    let start = move |parts, options: &EngineOptions| -> Result<Engine, LoadError> {
+        let engine = Engine::start(parts, options.requests.clone(), &metrics)?;
         let (cpu_level, elapsed_ms) = (engine.cpu_level().map(CpuLevel::name), started.elapsed().as_millis() as u64);
         tracing::info!(folder = %folder.display(), cpu_level, elapsed_ms, "loaded");
         Ok(engine)
     };
-    Ok(Opened { memory, load: Box::new(load) })
+    let read = move || {
+        let Bundle { path, manifest, mut options } = bundle;
+        options.requests.pool.in_background = options.backend.has_no_threads();
+        let parts = EngineParts::read(&path, &manifest, &options)?;
+        Ok(Box::new(move || start(parts, &options)) as Start)
+    };
+    Ok(Opened { memory, read: Box::new(read) })
 }
 
 /// Opens the next version of the server's one model, which may lie elsewhere as the first one may.

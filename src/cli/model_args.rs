@@ -234,6 +234,7 @@ impl ModelArgs {
                     max_batch: self.max_batch.get(),
                     step_tokens: self.step_tokens.get(),
                     replicas: Replicas::fixed(1),
+                    in_background: false,
                     lookahead: !self.no_lookahead,
                     prefix_cache_bytes: self.prefix_cache_mib << 20,
                     hang_after: Duration::from_millis(self.hang_after_ms),

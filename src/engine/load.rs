@@ -15,6 +15,7 @@ use completion::typing::channel::Channel;
 use scheduler::backend::Limits;
 use scheduler::{Loader, PoolError};
 
+use super::estimate;
 use super::options::EngineOptions;
 use super::tokenizer::{TokenizerError, read_text, template};
 use crate::popular::{self, PopularFileError};
@@ -106,7 +107,11 @@ impl EngineParts {
     }
 
     /// Reads a bundle. No model is loaded yet.
-    pub(super) fn read(bundle: &Path, manifest: &Manifest, options: &EngineOptions) -> Result<Self, EngineError> {
+    ///
+    /// # Errors
+    /// A file can't be used, or the caches don't fit into the machine's memory.
+    pub fn read(bundle: &Path, manifest: &Manifest, options: &EngineOptions) -> Result<Self, EngineError> {
+        estimate::check(manifest, options)?;
         let text = with_channel(read_text(bundle, manifest)?, bundle)?.with_blocklist(blocklist(bundle)?);
         if let Some(reason) = text.inexact_because().filter(|_| manifest.model.source.is_none()) {
             tracing::warn!(reason, "half-typed tokens are healed, not treated exactly");

@@ -92,7 +92,6 @@ impl Engine {
         options: &EngineOptions,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, EngineError> {
-        estimate::check(manifest, options)?;
         Self::start(EngineParts::read(bundle, manifest, options)?, options.requests.clone(), metrics)
     }
 
@@ -142,6 +141,11 @@ impl Engine {
     /// Keeps something until the model is gone, such as a reservation of its memory.
     pub fn keep(&mut self, kept: impl Any + Send + Sync) {
         self.kept = Some(Box::new(kept));
+    }
+
+    /// Lets an engine that was loaded in the background work at the priority of other threads.
+    pub fn release(&self) {
+        self.pool.release();
     }
 
     /// Whether its number of replicas may change.

@@ -22,6 +22,7 @@ use super::sessions::{
 use super::{batch, lines, lmi, plain};
 use crate::engine::{Accepted, Engine};
 use crate::error::{Error, Kind};
+use crate::models::{ModelError, Models};
 
 /// The header of an answer with the number of the version that gave it.
 pub(super) const VERSION_HEADER: &str = "x-foretype-version";
@@ -102,6 +103,7 @@ pub(super) async fn invoke(
     // Which server this is, and whether it has the model, says more than what is wrong with the body.
     let answer = match served.models.find(Some(&name)) {
         Ok(named) => answer(&request, body.0, Form::of(&served), |person| Ok(named.of(person))).await,
+        Err(ModelError::NotLoaded(_)) if matches!(served.models, Models::Single(_)) => Err(ModelError::OneModel.into()),
         Err(error) => Err(error.into()),
     };
     echo(&request, answer)

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use scheduler::in_background;
+
 use super::budget::{Budget, ReplicaRoom, Reservation};
 use super::error::{LoadError, ModelError};
 use super::root::ModelsRoot;
@@ -19,9 +21,12 @@ pub type FolderLoader = Box<dyn Fn(&str, &Path) -> Result<Opened, LoadError> + S
 pub struct Opened {
     /// What the model takes with all its caches full.
     pub memory: Memory,
-    /// Loads it.
-    pub load: Box<dyn FnOnce() -> Result<Engine, LoadError>>,
+    /// Reads its files.
+    pub read: Box<dyn FnOnce() -> Result<Start, LoadError> + Send>,
 }
+
+/// Starts a model whose files were read.
+pub type Start = Box<dyn FnOnce() -> Result<Engine, LoadError> + Send>;
 
 /// Most texts that a new version computes before it answers.
 const WARM_TEXTS: usize = 512;
@@ -80,9 +85,11 @@ impl Intake {
         let folder = resolved.as_deref().unwrap_or(Path::new(url));
         // The files' sizes are less than what the model will take; one that can't fit isn't even opened.
         drop(self.budget.reserve(folder_bytes(folder))?);
-        let opened = (self.open)(name, folder)?;
+        // All of this gives way to those who type meanwhile.
+        let opened = in_background(|| (self.open)(name, folder))?;
         let reserved = self.budget.reserve(opened.memory.at_start())?;
-        let mut engine = (opened.load)()?;
+        let start = in_background(opened.read)?;
+        let mut engine = start()?;
         self.hold(&mut engine, reserved, opened.memory);
         engine.set_url(url);
         Ok(engine)
@@ -110,14 +117,15 @@ impl Intake {
         new.follow(old, number).map_err(LoadError::from)?;
         let hottest = old.hottest(WARM_TEXTS);
         let warmed = new.warm(hottest.iter().map(|hot| hot.text.as_str()), WARM_WITHIN);
+        new.release();
         let (version, elapsed_ms) = (number, begun.elapsed().as_millis() as u64);
         tracing::info!(model = new.name(), url, version, warmed, elapsed_ms, "a new version is ready");
         Ok(Arc::new(new))
     }
 }
 
-/// Waits for the last answers of a version that nobody gets any more, then frees it. Its threads are waited for here and not where the last of
-/// its clients is answered.
+/// Waits for the last answers of a version that nobody gets any more, then frees it. Its threads are waited for here
+/// and not where the last of its clients is answered.
 pub(super) fn drain(mut old: Arc<Engine>) {
     let until = Instant::now() + DRAIN_WITHIN;
     while Instant::now() < until {

@@ -1,10 +1,9 @@
 //! The models of a server: the one that it was started with, or several, loaded and unloaded by name.
 //!
-//! [`registry`] holds models by name, [`single`] the one of a server that has no more, [`versions`] are those of one
-//! model. [`intake`] loads them within a
-//! budget of memory, [`root`] bounds where they come from, [`folder`] finds or builds the bundle of a folder, [`error`]
-//! has the errors. [`named`] tells folders from models elsewhere, and
-//! downloads these. Loading blocks, so callers keep it off their event loop. No HTTP here but that of downloads.
+//! [`registry`] holds models by name, [`single`] the one of a server that has no more, and [`versions`] those of one
+//! model. [`intake`] loads them within a budget of memory, [`root`] bounds where they come from, [`folder`] finds or
+//! builds the bundle of a folder, [`error`] has the errors. [`named`] tells folders from models elsewhere, and downloads
+//! these. Loading blocks, so callers keep it off their event loop. No HTTP here but that of downloads.
 
 mod budget;
 pub mod error;
@@ -22,7 +21,7 @@ use tokio::sync::watch;
 
 pub use self::error::{LoadError, MAX_NAME_CHARACTERS, ModelError};
 use self::intake::drain;
-pub use self::intake::{FolderLoader, Intake, Opened};
+pub use self::intake::{FolderLoader, Intake, Opened, Start};
 pub use self::registry::{Registry, RegistryLimits};
 pub use self::root::{ModelsRoot, SAGEMAKER_MODELS};
 pub use self::single::Single;

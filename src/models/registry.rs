@@ -54,7 +54,9 @@ impl Registry {
         check_name(name)?;
         let loading = self.reserve(name)?;
         let engine = Arc::new(self.intake.load(name, url)?);
-        self.slots().insert(name.to_owned(), Slot { versions: Some(engine.into()), loading: true });
+        engine.release();
+        let versions = Some(Versions::of_model(name.to_owned(), engine));
+        self.slots().insert(name.to_owned(), Slot { versions, loading: true });
         drop(loading);
         Ok(())
     }

@@ -77,14 +77,19 @@ impl Weighted {
 }
 
 impl From<Arc<Engine>> for Versions {
-    /// One version, which gets all requests.
+    /// One version, which gets all requests, of a model with the engine's name.
     fn from(engine: Arc<Engine>) -> Self {
-        let last = engine.version().number;
-        Self { name: engine.name().to_owned(), list: vec![Weighted { engine, weight: 1 }], last }
+        Self::of_model(engine.name().to_owned(), engine)
     }
 }
 
 impl Versions {
+    /// One version of a model, which gets all requests.
+    pub fn of_model(name: String, engine: Arc<Engine>) -> Self {
+        let last = engine.version().number;
+        Self { name, list: vec![Weighted { engine, weight: 1 }], last }
+    }
+
     /// The model's name.
     pub fn name(&self) -> &str {
         &self.name

@@ -265,7 +265,7 @@ fn many_threads_that_type_get_the_answers_that_one_gets() {
 #[test]
 fn a_seed_gives_the_same_text_alone_and_in_a_crowd_and_on_any_replica() {
     let mut options = request_options();
-    options.pool.replicas = 3;
+    options.pool.replicas = scheduler::Replicas::fixed(3);
     let (alone, crowd) = (fake_engine(), faulty_engine(|| Box::new(|_| None), options, &Metrics::new()));
     let generation = |i: u64| Generation {
         prompt: ["heat", "water and", "a"][i as usize % 3].into(),

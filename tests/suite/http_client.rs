@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use foretype::engine::Engine;
 use foretype::http::{self, ServerOptions};
-use foretype::models::{FolderLoader, LoadError, Models, Opened, Registry, RegistryLimits};
+use foretype::models::{FolderLoader, LoadError, Models, Opened, Registry, RegistryLimits, Start};
 use serde_json::Value;
 
 use crate::support::Answer;
@@ -65,7 +65,10 @@ impl RegistryServer {
         let load = Arc::new(load);
         let open = move |_: &str, folder: &Path| {
             let (load, folder) = (Arc::clone(&load), folder.to_owned());
-            Ok(Opened { memory: foretype::engine::Memory::default(), load: Box::new(move || load(&folder)) })
+            Ok(Opened {
+                memory: foretype::engine::Memory::default(),
+                read: Box::new(move || Ok(Box::new(move || load(&folder)) as Start)),
+            })
         };
         Self::with_opener(Box::new(open), limits)
     }

@@ -1,7 +1,7 @@
 //! Replicas follow the load: they come when requests wait, and go when nobody needs them. The last one, too.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use foretype::engine::{Completion, Engine, Memory, RequestOptions};
@@ -214,4 +214,32 @@ fn a_model_whose_memory_is_taken_while_it_sleeps_says_so_until_there_is_room() {
     assert_eq!(engine.health(), Health::Ready);
     drop(other);
     ask(&engine, "heat", 0);
+}
+
+#[test]
+fn a_replica_that_was_loaded_in_the_background_gives_way_until_it_is_released() {
+    let nice = Arc::new(AtomicI32::new(0));
+    let seen = Arc::clone(&nice);
+    let faults = move || -> scheduler::fake::FaultFn {
+        let seen = Arc::clone(&seen);
+        Box::new(move |_| {
+            seen.store(rustix::process::getpriority_process(None).unwrap(), Ordering::SeqCst);
+            None
+        })
+    };
+    let usual = rustix::process::getpriority_process(None).unwrap();
+    let mut options = options(1, 1);
+    options.pool.in_background = true;
+    let engine = faulty_engine(faults, options, &Metrics::new());
+    ask(&engine, "heat", 0);
+    assert_eq!(nice.load(Ordering::SeqCst), (usual + 10).min(19));
+    engine.release();
+    let started = Instant::now();
+    for key in 0.. {
+        ask(&engine, &format!("a method of {key}"), 0);
+        if nice.load(Ordering::SeqCst) == usual {
+            break;
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "it gives way forever");
+    }
 }

@@ -62,6 +62,7 @@ pub fn request_options() -> RequestOptions {
             max_batch: 64,
             step_tokens: 128,
             replicas: Replicas::fixed(1),
+            in_background: false,
             lookahead: true,
             prefix_cache_bytes: 32 << 20,
             hang_after: Duration::from_secs(5),

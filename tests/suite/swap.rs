@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use foretype::engine::{Engine, memory};
+use foretype::engine::{Engine, EngineParts, memory};
 use foretype::metrics::Metrics;
 use foretype::models::folder::{self, IntakeOptions};
-use foretype::models::{FolderLoader, LoadError, Opened, RegistryLimits};
+use foretype::models::{FolderLoader, LoadError, Opened, RegistryLimits, Start};
 use serde_json::{Value, json};
 
 use crate::connections::Process;
@@ -35,10 +35,14 @@ pub fn opener(metrics: Arc<Metrics>) -> FolderLoader {
     Box::new(move |name, path| {
         let (path, mut manifest) = folder::open(&folder::identify(path)?, &IntakeOptions::new("none".into()), &())?;
         manifest.name = name.to_owned();
-        let (options, metrics) = (engine_options(), Arc::clone(&metrics));
+        let (mut options, metrics) = (engine_options(), Arc::clone(&metrics));
+        options.requests.pool.in_background = true;
         let memory = memory(&path, &manifest, &options);
-        let load = move || Ok(Engine::load(&path, &manifest, &options, &metrics)?);
-        Ok(Opened { memory, load: Box::new(load) })
+        let read = move || {
+            let parts = EngineParts::read(&path, &manifest, &options)?;
+            Ok(Box::new(move || Ok(Engine::start(parts, options.requests.clone(), &metrics)?)) as Start)
+        };
+        Ok(Opened { memory, read: Box::new(read) })
     })
 }
 

@@ -48,6 +48,11 @@ impl BackendOptions {
         }
     }
 
+    /// Whether all of a replica is computed by the thread that steps it, as with one thread on a CPU.
+    pub fn has_no_threads(&self) -> bool {
+        matches!(self, Self::OnnxRuntime(engine) if engine.threads == 1)
+    }
+
     /// The CPU level of the kernels that compute a bundle, if foretype's kernels do.
     pub fn cpu_level(&self, manifest: &Manifest) -> Option<CpuLevel> {
         match self {

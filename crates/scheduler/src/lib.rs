@@ -44,6 +44,7 @@ pub use self::job::{JobId, Usage};
 pub use self::request::{Answer, Event, Failure, Finish, Payer, Refusal, Request, Superseded};
 pub use self::scaling::Replicas;
 pub use self::threads::admission::Admission;
+pub use self::threads::background::in_background;
 pub use self::threads::health::Health;
 pub use self::threads::options::{PoolOptions, RESTART_EVERY};
 pub use self::threads::pool::{Pool, PoolError};

@@ -15,6 +15,11 @@ pub struct PoolOptions {
     pub max_batch: usize,
     /// Engines, each with a thread of its own.
     pub replicas: Replicas,
+    /// Whether the replicas of the start are loaded, and compute until [`Pool::release`], at a low priority. Not
+    /// for engines with threads of their own, whose priority would stay.
+    ///
+    /// [`Pool::release`]: super::pool::Pool::release
+    pub in_background: bool,
     /// Positions of one step, padding included.
     pub step_tokens: usize,
     /// Whether an idle engine prepares for the character that the first suggestion has next.

@@ -78,7 +78,7 @@ impl Pool {
         let mut loading = Vec::new();
         for replica in 0..replicas.at_start() {
             let (loaded, is_loaded) = sync_channel(1);
-            pool.launcher.launch(replica, move |result| drop(loaded.send(result)))?;
+            pool.launcher.launch(replica, options.in_background, move |result| drop(loaded.send(result)))?;
             loading.push(is_loaded);
         }
         loading.iter().try_for_each(wait_for_load)?;
@@ -95,6 +95,11 @@ impl Pool {
         if let Some(scaler) = &self.scaler {
             scaler.set_room(room, occupied);
         }
+    }
+
+    /// Lets replicas that were loaded in the background work at the priority of other threads.
+    pub fn release(&self) {
+        self.queue.release();
     }
 
     /// The replica that requests of the same hash prefer. When a replica is added, it gets its share of them from the
@@ -174,8 +179,7 @@ impl Drop for Pool {
     }
 }
 
-/// Which of so many replicas a hash prefers, by jump consistent hashing (Lamping and Veach, 2014). Without replicas,
-/// the first.
+/// Which of so many replicas a hash prefers, by jump consistent hashing. Without replicas, the first.
 fn jump(mut hash: u64, replicas: usize) -> usize {
     let (mut chosen, mut next) = (0, 0.0);
     while next < replicas as f64 {
@@ -207,6 +211,7 @@ mod tests {
             patience: Duration::from_secs(1),
             max_batch: 4,
             replicas: Replicas::fixed(1),
+            in_background: false,
             step_tokens: 64,
             lookahead: false,
             prefix_cache_bytes: 1 << 20,
@@ -246,5 +251,21 @@ mod tests {
         let wait = async { health.wait_for(|health| *health == Health::Ready).await.is_ok() };
         assert!(tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(wait));
         assert_eq!(loads.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_replica_that_is_added_takes_its_share_and_the_rest_stay() {
+        let hashes: Vec<u64> = (0..9000_u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+        assert!(hashes.iter().all(|&hash| jump(hash, 1) == 0 && jump(hash, 0) == 0));
+        for replicas in 1..6 {
+            let moved: Vec<usize> = hashes
+                .iter()
+                .map(|&hash| (jump(hash, replicas), jump(hash, replicas + 1)))
+                .filter_map(|(before, after)| (before != after).then_some(after))
+                .collect();
+            assert!(moved.iter().all(|&after| after == replicas), "only to the new one");
+            let share = hashes.len() / (replicas + 1);
+            assert!((share * 9 / 10..share * 11 / 10).contains(&moved.len()), "{} of {share}", moved.len());
+        }
     }
 }

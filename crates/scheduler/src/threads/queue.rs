@@ -14,6 +14,8 @@ struct State {
     line: Line<Request>,
     /// Replicas that are to work: those with a lower number.
     wanted: usize,
+    /// Whether replicas work at the priority of other threads.
+    released: bool,
     /// The time of all steps for requests.
     busy: Duration,
     /// Requests that were accepted, ever.
@@ -69,6 +71,7 @@ impl Queue {
         let state = State {
             line: Line::new(limits),
             wanted: replicas.at_start(),
+            released: false,
             busy: Duration::ZERO,
             accepted: 0,
             idle: (0..replicas.most).map(|replica| replica < replicas.at_start()).collect(),
@@ -160,6 +163,20 @@ impl Queue {
         self.observer.queue_length(state.line.len());
         drop(state);
         end(over);
+    }
+
+    /// Whether replicas work at the priority of other threads.
+    pub(super) fn is_released(&self) -> bool {
+        self.lock().released
+    }
+
+    /// Lets replicas work at the priority of other threads. Those that wait find out at once.
+    pub(super) fn release(&self) {
+        let mut state = self.lock();
+        state.released = true;
+        state.called.fill(true);
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// Ends a replica's [`Queue::wait`], or its next one.

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use completion::text::TokenId;
 
+use super::background;
 use super::calibrate::calibrate;
 use super::health::Board;
 use super::options::PoolOptions;
@@ -43,9 +44,10 @@ impl Launcher {
     pub(super) fn launch(
         self: &Arc<Self>,
         replica: usize,
+        in_background: bool,
         loaded: impl FnOnce(Result<(), LoadError>) + Send + 'static,
     ) -> std::io::Result<()> {
-        let (life, tell) = (Replica { replica, of: Arc::clone(self) }, self.tell.clone());
+        let (life, tell) = (Replica { replica, in_background, of: Arc::clone(self) }, self.tell.clone());
         let body = move || {
             life.run(loaded);
             tell.map(|tell| tell.send(Told::Ended(replica)));
@@ -72,27 +74,30 @@ impl Launcher {
     }
 }
 
+/// How a loop ended. It deals with panics of the engine; this is for those nobody thought of.
+fn working(run: impl FnOnce() -> End) -> End {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(End::Failed(Failure::ThreadPanicked))
+}
+
 /// The life of one replica, on its thread.
 struct Replica {
     replica: usize,
+    /// Whether it begins at a low priority.
+    in_background: bool,
     of: Arc<Launcher>,
 }
 
 impl Replica {
-    fn run(self, loaded: impl FnOnce(Result<(), LoadError>)) {
-        let mut worker = match self.worker() {
-            Ok(worker) => {
-                loaded(Ok(()));
-                worker
-            }
-            Err(reason) => return loaded(Err(reason)),
-        };
+    fn run(&self, loaded: impl FnOnce(Result<(), LoadError>) + Send) {
+        let mut ended = self.begin(loaded);
         let mut loaded_again: Option<Instant> = None;
-        loop {
-            // The worker deals with panics of the engine; this is for those nobody thought of.
-            let ended = catch_unwind(AssertUnwindSafe(|| worker.run()));
-            let failure = match ended.unwrap_or(End::Failed(Failure::ThreadPanicked)) {
+        while let Some(end) = ended {
+            let failure = match end {
                 End::Closed => return,
+                End::Released(going) => {
+                    ended = Some(working(|| going.run()));
+                    continue;
+                }
                 End::Failed(failure) => failure,
             };
             self.of.board.set_failed(self.replica, Some(failure.clone()));
@@ -102,7 +107,7 @@ impl Replica {
                 return;
             }
             tracing::warn!(replica = self.replica, "loading the engine again");
-            worker = match self.worker() {
+            let worker = match self.worker() {
                 Ok(worker) => worker,
                 Err(reason) => {
                     tracing::error!(replica = self.replica, %reason, "the engine can't be loaded again");
@@ -112,7 +117,24 @@ impl Replica {
             loaded_again = Some(Instant::now());
             self.of.observer.restarted();
             self.of.board.set_failed(self.replica, None);
+            ended = Some(working(|| worker.into_loop(false).run()));
         }
+    }
+
+    /// Loads the engine and works, in the background until it is released if the options say so. `None` if it can't be
+    /// loaded.
+    fn begin(&self, loaded: impl FnOnce(Result<(), LoadError>) + Send) -> Option<End> {
+        let begin = || match self.worker() {
+            Ok(worker) => {
+                loaded(Ok(()));
+                Some(working(|| worker.into_loop(self.in_background).run()))
+            }
+            Err(reason) => {
+                loaded(Err(reason));
+                None
+            }
+        };
+        if self.in_background { background::in_background(begin) } else { begin() }
     }
 
     /// Loads and proves an engine.

@@ -195,7 +195,8 @@ impl Life {
         self.queue.want(replica + 1);
         self.under_way = UnderWay::Loading(Instant::now());
         let tell = self.tell.clone();
-        if let Err(error) = self.launcher.launch(replica, move |loaded| drop(tell.send(Told::Loaded(loaded)))) {
+        // At normal priority: requests wait for it, and may use all that there is.
+        if let Err(error) = self.launcher.launch(replica, false, move |loaded| drop(tell.send(Told::Loaded(loaded)))) {
             self.loaded(Err(LoadError::engine(format!("there is no thread for it: {error}"))));
         }
     }

@@ -30,6 +30,8 @@ pub(super) enum End {
     Closed,
     /// The engine can't go on. Its requests have been answered with the failure.
     Failed(Failure),
+    /// Another thread is to go on, of normal priority.
+    Released(Box<Loop>),
 }
 
 /// One replica's loop and what it works with.
@@ -48,9 +50,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Works until the queue is closed and empty, or until the engine fails.
-    pub(super) fn run(self) -> End {
+    /// The loop that works until the queue is closed and empty, or until the engine fails; with `in_background` also
+    /// until it is released.
+    pub(super) fn into_loop(self, in_background: bool) -> Box<Loop> {
         Box::new(Loop {
+            in_background,
             lookahead: Lookahead::new(self.lookahead),
             worker: self,
             active: Vec::new(),
@@ -60,13 +64,14 @@ impl Worker {
             evicted: 0,
             step: Duration::ZERO,
         })
-        .run()
     }
 }
 
 /// The loop's state. The model thread owns it while it works; while the model thread waits, the state is parked.
 pub(super) struct Loop {
     worker: Worker,
+    /// Whether this thread has given its priority up.
+    in_background: bool,
     active: Vec<Active>,
     lookahead: Lookahead,
     /// Whether the model thread waits without a limit while the loop is parked.
@@ -82,8 +87,13 @@ pub(super) struct Loop {
 }
 
 impl Loop {
-    fn run(mut self: Box<Self>) -> End {
+    /// Works as [`Worker::into_loop`] says.
+    pub(super) fn run(mut self: Box<Self>) -> End {
         loop {
+            if self.in_background && self.worker.queue.is_released() {
+                self.in_background = false;
+                return End::Released(self);
+            }
             self = match self.take_requests() {
                 Ok(this) => this,
                 Err(end) => return end,
@@ -110,6 +120,7 @@ impl Loop {
                     self.worker.observer.prefix_cache(&PrefixCacheStats::default(), 0);
                     return Err(End::Closed);
                 }
+                (Taken::Nothing, Some(_)) if self.in_background && self.worker.queue.is_released() => break,
                 (Taken::Nothing, Some(until)) => self = self.wait(until)?,
                 (Taken::Closed | Taken::Nothing, _) => break,
             }

@@ -1,0 +1,51 @@
+//! Work that gives way to requests: threads of a low priority. A thread that gave its priority up doesn't get it
+//! back, so that such threads end, or hand on what they have.
+
+use std::panic::resume_unwind;
+
+/// How much nicer than others such a thread is. Beside one other thread it gets a tenth of a core: less, and a busy
+/// machine would never load anything.
+const NICER: i32 = 10;
+
+/// Gives this thread's priority up, and that of the threads which it starts from now on.
+pub(super) fn give_way() {
+    // Linux means one thread by this. Where it is refused, the work goes on at the priority that it has.
+    if let Err(error) = rustix::process::nice(NICER) {
+        tracing::debug!(%error, "the priority of a thread stays");
+    }
+}
+
+/// Does some work on a thread of a low priority, and waits for it. Without a thread the work is done on this one.
+///
+/// # Panics
+/// If the work does.
+pub fn in_background<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let (mut work, mut result) = (Some(work), None);
+    std::thread::scope(|scope| {
+        let (work, result) = (&mut work, &mut result);
+        let body = move || {
+            give_way();
+            *result = work.take().map(|work| work());
+        };
+        let thread = std::thread::Builder::new().name("background".into()).spawn_scoped(scope, body);
+        if let Ok(Err(panic)) = thread.map(std::thread::ScopedJoinHandle::join) {
+            resume_unwind(panic);
+        }
+    });
+    result.unwrap_or_else(|| work.take().map(|work| work()).expect("the work wasn't begun, or has a result"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_in_the_background_gives_way_and_this_thread_does_not() {
+        let nice = || rustix::process::getpriority_process(None).unwrap();
+        let before = nice();
+        assert_eq!(in_background(nice), (before + NICER).min(19));
+        assert_eq!(nice(), before);
+        let panic = std::panic::catch_unwind(|| in_background(|| panic!("on purpose")));
+        assert!(panic.is_err());
+    }
+}

@@ -1,8 +1,8 @@
 """A large model is downloaded almost as quickly as its bytes come, in little memory, and a killed download goes on.
 
-A server on this machine speaks the Hub's protocol and S3's. `foretype serve` and a client that downloads and does nothing else
-(crates/sources/examples/alone.rs) fetch the same file in turns; both end when it is on the disk. Then a server is killed in the
-middle of a download, and the next one must ask only for what is missing.
+A server on this machine speaks the Hub's protocol and S3's. `foretype serve` and a client that downloads and does
+nothing else (crates/sources/examples/alone.rs) fetch the same file in turns; both end when it is on the disk. Then a
+server is killed in the middle of a download, and the next one must ask only for what is missing.
 
 usage: check.py FORETYPE ALONE [--mib 2048] [--turns 3] [--most 1.2] [--mib-a-second N]
 """
@@ -43,7 +43,9 @@ class Standin(BaseHTTPRequestHandler):
 
     def do_GET(self):
         if "/api/models/" in self.path:
-            files = [{"rfilename": file.name, "size": file.stat().st_size, "blobId": file.name} for file in self.files()]
+            files = [
+                {"rfilename": file.name, "size": file.stat().st_size, "blobId": file.name} for file in self.files()
+            ]
             for file in files:
                 if file["rfilename"] == "model.safetensors":
                     file["lfs"] = {"sha256": self.sha256, "size": file["size"]}
@@ -139,8 +141,19 @@ class Check:
     def start(self, kind):
         model = "s3://bucket/big" if kind == "s3" else "org/big"
         (self.scratch / "socket").unlink(missing_ok=True)
-        command = [self.options.foretype, "serve", "--model", model, "--cache", self.scratch / "cache", "--socket", self.scratch / "socket"]
-        return subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        command = [
+            self.options.foretype,
+            "serve",
+            "--model",
+            model,
+            "--cache",
+            self.scratch / "cache",
+            "--socket",
+            self.scratch / "socket",
+        ]
+        return subprocess.Popen(
+            command, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
 
     def serve(self, kind):
         """Seconds until a server has the model's files, and the most memory that it had until then, in MiB."""
@@ -171,7 +184,10 @@ class Check:
             memory.append(mib)
         ratio = statistics.median(mine / its for mine, its in zip(served, alone, strict=True))
         figures = ", ".join(f"{mine:.1f}/{its:.1f}" for mine, its in zip(served, alone, strict=True))
-        print(f"download: {kind}: {self.options.mib} MiB, served/alone {figures} s: {ratio:.2f} times; {max(memory):.0f} MiB of memory")
+        print(
+            f"download: {kind}: {self.options.mib} MiB, served/alone {figures} s: {ratio:.2f} times; "
+            f"{max(memory):.0f} MiB of memory"
+        )
         return [
             *([f"{kind}: {ratio:.2f} times as long, above {self.options.most}"] if ratio > self.options.most else []),
             *([f"{kind}: {max(memory):.0f} MiB of memory, {MOST_MIB} at most"] if max(memory) > MOST_MIB else []),
@@ -186,14 +202,23 @@ class Check:
                 assert server.poll() is None, "the server ended"
                 time.sleep(0.005)
             server.send_signal(signal.SIGKILL)
+        # What is still on its way to it isn't counted below.
+        time.sleep(1)
         (journal,) = self.scratch.rglob("*.journal")
         done = sum(line.isdigit() for line in journal.read_text().split("\n")[1:])
         assert done >= self.bytes // 2 // PART - PARALLEL, done
         self.serve(kind)
         missing = self.bytes - done * PART
-        print(f"download: {kind}: killed with {done} parts of 16 MiB; {Standin.sent >> 20} MiB came again, {missing >> 20} were missing")
-        # Requests beside the file's own are a few hundred bytes.
-        return [] if Standin.sent <= missing + (1 << 16) else [f"{kind}: {Standin.sent} bytes came, and {missing} were missing"]
+        print(
+            f"download: {kind}: killed with {done} parts of 16 MiB; {Standin.sent >> 20} MiB came again, "
+            f"{missing >> 20} were missing"
+        )
+        # A few bytes more are those of small files.
+        return (
+            []
+            if Standin.sent <= missing + (1 << 20)
+            else [f"{kind}: {Standin.sent} bytes came, and {missing} were missing"]
+        )
 
 
 def main():

@@ -1,10 +1,12 @@
-"""Runs deploy/foretype.ipynb: against moto where it asks AWS, and `foretype local-endpoint` where it invokes the endpoint.
+"""Runs deploy/foretype.ipynb: against moto where it asks AWS, and `foretype local-endpoint` where it invokes.
 
 usage: check.py FORETYPE      the program
 
-  FORETYPE_TORCH_VENV  an environment with PyTorch and transformers, for the training; without it, the demo's checkpoint is used
+  FORETYPE_TORCH_VENV  an environment with PyTorch and transformers, for the training; without it, the demo's
+                       checkpoint is used
 """
 
+import logging
 import os
 import pathlib
 import re
@@ -28,7 +30,9 @@ def check_committed(notebook):
     """What a run leaves behind is not committed."""
     nbformat.validate(notebook)
     for number, cell in enumerate(notebook.cells):
-        assert cell.cell_type != "code" or not cell.outputs and cell.execution_count is None, f"cell {number} has outputs: clear them"
+        assert cell.cell_type != "code" or not cell.outputs and cell.execution_count is None, (
+            f"cell {number} has outputs: clear them"
+        )
 
 
 def start(*words):
@@ -49,13 +53,16 @@ def main():
     # moto lacks it; no endpoint here has any.
     none = ActionResult({"InferenceComponents": []})
     SageMakerResponse.list_inference_components = lambda _: none
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()
     host, port = moto.get_host_and_port()
     lent = os.environ.get("FORETYPE_TORCH_VENV")
     with tempfile.TemporaryDirectory() as scratch:
         # The endpoint that is invoked: the demo, as AWS would answer.
-        server, address = start(program, "serve", "--model", ROOT / "models/demo", "--port", "0", "--cache", f"{scratch}/cache")
+        server, address = start(
+            program, "serve", "--model", ROOT / "models/demo", "--port", "0", "--cache", f"{scratch}/cache"
+        )
         runtime, runtime_address = start(program, "local-endpoint", "--target", address, "--port", "0")
         os.environ |= {
             "AWS_ACCESS_KEY_ID": "x",
@@ -74,19 +81,24 @@ def main():
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         if lent:
-            (packages,) = pathlib.Path(lent).glob("lib/python3*/site-packages")
-            os.environ["PYTHONPATH"] = str(packages)
+            os.environ["TRAINING_PYTHON"] = f"{lent}/bin/python"
         try:
             location = {"LocationConstraint": REGION}
             boto3.client("s3").create_bucket(Bucket="models", CreateBucketConfiguration=location)
-            client = nbclient.NotebookClient(notebook, timeout=1200, kernel_name="python3", resources={"metadata": {"path": ROOT / "deploy"}})
+            client = nbclient.NotebookClient(
+                notebook, timeout=1200, kernel_name="python3", resources={"metadata": {"path": ROOT / "deploy"}}
+            )
             client.execute()
             for words in ('ask(local, {"input"', "ask(aws, "):
                 said = printed(notebook, words)
                 assert "wireless char" in said and re.match(r"0\.\d\d  ", said), said
-            assert boto3.client("s3").head_object(Bucket="models", Key="foretype/model.tar.gz")["ContentLength"] > 100_000
+            assert (
+                boto3.client("s3").head_object(Bucket="models", Key="foretype/model.tar.gz")["ContentLength"] > 100_000
+            )
             sagemaker = boto3.client("sagemaker")
-            assert not sagemaker.list_endpoints()["Endpoints"] and not sagemaker.list_models()["Models"], "nothing that costs is left"
+            assert not sagemaker.list_endpoints()["Endpoints"] and not sagemaker.list_models()["Models"], (
+                "nothing that costs is left"
+            )
         finally:
             for process in (runtime, server):
                 process.terminate()

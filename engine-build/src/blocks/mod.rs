@@ -8,6 +8,7 @@
 //! In an f16 graph the matrices, the attention and the KV cache are f16. The residual stream, every normalization and
 //! the logits stay f32: there f16 overflows, or loses the small differences that decide the ranking.
 
+mod alibi;
 mod attention;
 mod cross;
 mod decoder;

@@ -10,6 +10,7 @@
 #   make sbom          what the container's binary is made of, into target/sbom.cdx.json (CycloneDX)
 #   make locks         the locks of the Python requirements anew, after a change of a requirements.in
 #   make parity        a real-size GPT-2 (124M, random weights) against Hugging Face transformers
+#   make parity-prompts  SmolLM2-135M's answers to 200 prompts against transformers', token by token; result in bench/results
 #   make parity-large  memory of building a 3-billion-parameter checkpoint: 18 GB of disk for some minutes, deleted again
 #   make parity-tensorrt  every model through NVIDIA's TensorRT-RTX, which needs no GPU to build; a 124M plan within 60 s and 4 GiB
 #   make gpu-test      the engines on this machine's GPU against ONNX Runtime on the CPU; nothing where there is none
@@ -41,7 +42,7 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve real-model test sbom locks test-long test-container local-endpoint lint parity parity-large parity-tensorrt gpu-test gpu-bench gpu-kit evaluate mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
+.PHONY: serve real-model test sbom locks test-long test-container local-endpoint lint parity parity-prompts parity-large parity-tensorrt gpu-test gpu-bench gpu-kit evaluate mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -99,6 +100,11 @@ parity:
 	tools/setup.sh $(TARGET)/checked
 	cargo build $(CHECKED)
 	FORETYPE=$(TARGET)/checked/foretype tests/parity/parity.sh
+
+parity-prompts:
+	tools/setup.sh $(TARGET)/checked
+	cargo build $(CHECKED) --workspace
+	tests/parity/prompts.sh $(TARGET)
 
 parity-large:
 	cargo build --release --locked

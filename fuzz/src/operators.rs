@@ -110,7 +110,9 @@ fn attend(input: &mut Input) {
         keys: &mut keys,
         values: &mut cached,
     };
-    let attention = Attention { heads, kv_heads, head_dim, scale: 1.0, rotary };
+    let slopes = input.floats(heads);
+    let slopes = input.flag().then_some(&slopes[..]);
+    let attention = Attention { heads, kv_heads, head_dim, scale: 1.0, rotary, slopes };
     let _ = attention.run(&mut kernels(), arguments, &mut y);
 }
 

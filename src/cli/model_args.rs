@@ -80,7 +80,7 @@ pub struct ModelArgs {
     /// Most characters of an input.
     #[arg(long, env = "FORETYPE_MAX_CHARACTERS", value_name = "N", default_value_t = 1000)]
     max_characters: usize,
-    /// Tokens that one request may ask for: lines x prompts x n or suggestions x max_new_tokens; more is answered 400.
+    /// Tokens that one request may ask for: lines x prompts x n, beams or suggestions x max_new_tokens; more gets 400.
     #[arg(
         long, env = "FORETYPE_MAX_REQUEST_TOKENS", value_name = "TOKENS",
         default_value_t = DEFAULT_MAX_REQUEST_TOKENS

@@ -14,7 +14,8 @@ use crate::error::{Error, Kind};
 
 /// Parts of one request that the engine gets at once.
 const PARTS_AT_ONCE: usize = 16;
-/// Sequences or suggestions that need as many rows as the beams of an ordinary search: nobody types who asks for more.
+/// Sequences, beams or suggestions that need as many rows as the beams of an ordinary search: nobody types who asks for
+/// more.
 const BULK_ROWS: usize = DEFAULT_BEAMS;
 /// Between two tries of a part that the engine has no room for.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -39,9 +40,9 @@ impl Work {
         Self::of(suggestions.unwrap_or(DEFAULT_SUGGESTIONS), max_new_tokens, context)
     }
 
-    /// Of prompts, each continued by `sequences` sequences.
-    pub fn generations(prompts: usize, sequences: usize, max_new_tokens: Option<usize>, context: usize) -> Self {
-        let each = Self::of(sequences, max_new_tokens, context);
+    /// Of prompts, each continued by `rows` sequences or beams.
+    pub fn generations(prompts: usize, rows: usize, max_new_tokens: Option<usize>, context: usize) -> Self {
+        let each = Self::of(rows, max_new_tokens, context);
         if prompts > 1 { Self { tokens: each.tokens * prompts as u64, ..Self::batch() } } else { each }
     }
 
@@ -83,8 +84,8 @@ impl Accepted {
         let limit = engine.own.options.max_request_tokens;
         if work.tokens > limit {
             let message = format!(
-                "the request asks for {} tokens (lines x prompts x n or suggestions x max_new_tokens); at most {limit} \
-                 are allowed: send fewer lines or ask for less, or raise --max-request-tokens",
+                "the request asks for {} tokens (lines x prompts x n, beams or suggestions x max_new_tokens); at most \
+                 {limit} are allowed: send fewer lines or ask for less, or raise --max-request-tokens",
                 work.tokens
             );
             return Err(Error::new(Kind::InvalidValue, message));

@@ -8,12 +8,14 @@ use super::options::{DEFAULT_MAX_NEW_TOKENS, MAX_SUGGESTIONS};
 use crate::error::{Error, Kind};
 use completion::TokenChoice;
 use completion::text::{TextError, TokenId};
-use completion::{Prompt, Sampling, SamplingOptions};
+use completion::{BeamSearch, Beams, Prompt, Sampling, SamplingOptions, Task};
 
 /// Most stop strings of a request.
 pub const MAX_STOP: usize = 16;
 /// Most of the best tokens that are told beside each.
 const MAX_TOLD: usize = 20;
+/// A longer text's power of this is still a number.
+const MAX_LENGTH_PENALTY: f32 = 10.0;
 /// Most bytes of a stop string.
 const MAX_STOP_BYTES: usize = 256;
 
@@ -42,6 +44,8 @@ pub struct Generation {
     pub seed: Option<u64>,
     /// Sequences wanted.
     pub sequences: usize,
+    /// The beams of a beam search, at least as many as sequences; without them each sequence gets a token at a time.
+    pub beams: Option<Beams>,
     /// Milliseconds after which what was generated until then is the answer.
     pub deadline_ms: Option<u64>,
     /// Whose request it is: a newer one of the same session supersedes it.
@@ -65,6 +69,7 @@ impl Default for Generation {
             stop: Vec::new(),
             seed: None,
             sequences: 1,
+            beams: None,
             deadline_ms: None,
             session: None,
             caller: Caller::default(),
@@ -73,8 +78,8 @@ impl Default for Generation {
 }
 
 impl Model {
-    /// The state machine for a request; everything that can be wrong with it is found here, before it is queued.
-    pub(super) fn sampling(&self, generation: &Generation) -> Result<Sampling, Error> {
+    /// The task of a request; everything that can be wrong with it is found here, before it is queued.
+    pub(super) fn generation_task(&self, generation: &Generation) -> Result<Task, Error> {
         let prompt = self.prompt(generation)?;
         let max_new_tokens = generation.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
         in_range("max_new_tokens", max_new_tokens as u64, self.context as u64)?;
@@ -88,6 +93,7 @@ impl Model {
             }
         };
         in_range("n", generation.sequences as u64, MAX_SUGGESTIONS as u64)?;
+        check_beams(generation)?;
         let choice = generation.choice;
         check_choice(&choice)?;
         if choice.min_new_tokens > max_new_tokens {
@@ -106,7 +112,12 @@ impl Model {
             told: generation.told,
             listed: self.listed,
         };
-        Sampling::new(Arc::clone(&self.text), prompt, options).map_err(|error| unreadable(&error))
+        let text = Arc::clone(&self.text);
+        let task = match generation.beams {
+            Some(beams) => BeamSearch::new(text, prompt, options, beams).map(Task::from),
+            None => Sampling::new(text, prompt, options).map(Task::from),
+        };
+        task.map_err(|error| unreadable(&error))
     }
 
     /// The text of tokens, without special ones.
@@ -215,6 +226,35 @@ pub fn check_choice(choice: &TokenChoice) -> Result<(), Error> {
     }
     let range = "above 0 and at most 100";
     check("repetition_penalty", repetition_penalty, repetition_penalty > 0.0 && repetition_penalty <= 100.0, range)
+}
+
+/// Checks the parameters of a beam search.
+fn check_beams(generation: &Generation) -> Result<(), Error> {
+    let Some(Beams { count, length_penalty, .. }) = generation.beams else { return Ok(()) };
+    in_range("num_beams", count as u64, MAX_SUGGESTIONS as u64)?;
+    check_length_penalty(length_penalty)?;
+    let wrong = match generation.sequences {
+        sequences if sequences > count => {
+            format!("num_return_sequences is {sequences}; it must be at most num_beams, {count}")
+        }
+        _ if generation.choice.temperature > 0.0 => {
+            "num_beams is there, and tokens are drawn; a beam search draws none: ask for one of both".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(Kind::InvalidValue, wrong))
+}
+
+/// Checks the power by which a beam search counts length.
+///
+/// # Errors
+/// It is out of its range.
+pub fn check_length_penalty(penalty: f32) -> Result<(), Error> {
+    if (-MAX_LENGTH_PENALTY..=MAX_LENGTH_PENALTY).contains(&penalty) {
+        return Ok(());
+    }
+    let limit = MAX_LENGTH_PENALTY;
+    Err(Error::new(Kind::InvalidValue, format!("length_penalty is {penalty}; it must be from -{limit} to {limit}")))
 }
 
 /// Checks how many of the best tokens are to be told.

@@ -46,7 +46,7 @@ pub use self::caller::Caller;
 pub use self::completion::Completion;
 pub use self::estimate::{Memory, memory};
 pub use self::extras::{Extras, ExtrasChange};
-pub use self::generation::{Generation, MAX_STOP, check_choice, check_told};
+pub use self::generation::{Generation, MAX_STOP, check_choice, check_length_penalty, check_told};
 use self::hot::Hot;
 pub use self::hot::{HotText, MAX_HOT_TEXTS};
 pub use self::load::{EngineError, EngineParts, with_channel};
@@ -258,7 +258,7 @@ impl Engine {
         let (received, model) = (Instant::now(), self.model());
         let deadline = received + model.deadline(generation.deadline_ms)?;
         let session = check_session(generation.session.as_deref())?;
-        let task = model.sampling(generation)?.into();
+        let task = model.generation_task(generation)?;
         let events = part.stream.then(|| generation.sequences * model.context);
         let preferred_replica = self.preferred_replica(session, generation.prompt.split_whitespace().next());
         let caller = &generation.caller;

@@ -51,6 +51,18 @@ impl PartialSchema for StopShape {
 
 impl ToSchema for StopShape {}
 
+/// True, false or "never".
+pub struct EarlyStoppingShape;
+
+impl PartialSchema for EarlyStoppingShape {
+    fn schema() -> RefOr<Schema> {
+        let word = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["never"]));
+        OneOfBuilder::new().item(ObjectBuilder::new().schema_type(Type::Boolean)).item(word).into()
+    }
+}
+
+impl ToSchema for EarlyStoppingShape {}
+
 /// The continuation of a prompt, or a list of those of several.
 pub struct RepliesShape;
 

@@ -118,9 +118,12 @@ impl Encoder<Piece<Generated>> for TokenEncoder {
                     // They were sent already.
                     details.tokens.clear();
                 }
-                // Clients expect a token: the one that ended the text, where there is no other.
-                let end = || answer.result.sequences.first().and_then(|sequence| sequence.end.clone());
-                let token = self.waiting.take().or_else(end).map(|token| lmi::Token::new(&token));
+                let end = answer.result.sequences.first().and_then(|sequence| sequence.end.as_ref());
+                // The token that ended the text has a line of its own.
+                if let Some(waiting) = end.and_then(|_| self.waiting.take()) {
+                    self.framing.write(out, &line(&waiting, None));
+                }
+                let token = end.or(self.waiting.as_ref()).map(lmi::Token::new);
                 self.framing.write(out, &TokenLine { token, reply: Some(reply) });
             }
             Piece::Failed(error) => {

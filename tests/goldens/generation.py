@@ -7,6 +7,14 @@ Each kind becomes a folder `generation/KIND`: a checkpoint and `answers.json`, a
     greedy    the new token ids, the end token left out, and whether an end token came
     gaps      best score minus second best at each step: a small gap excuses another choice
     text      what the new tokens add to the prompt's text, special tokens skipped
+    beams     beam searches: the parameters, the new token ids of each sequence with its end token, and `also`, the
+              answers that transformers gives when each log-probability is moved at random by up to half of TIE: another
+              answer than those is wrong
+
+The kinds of SAMPLED have `sampling.json` too, a list with an entry for each combination of parameters:
+
+    prompt, parameters
+    probabilities    of every token id that can be drawn as the first one
 
 usage: generation.py [--out FOLDER] [KIND...]
 """
@@ -18,11 +26,13 @@ import shutil
 from pathlib import Path
 
 import torch
+import transformers
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     GPT2LMHeadModel,
     GPTNeoXForCausalLM,
     LlamaForCausalLM,
+    LogitsProcessor,
     MistralForCausalLM,
     OPTForCausalLM,
     PreTrainedTokenizerFast,
@@ -34,6 +44,28 @@ import reference
 PROMPTS = 20
 NEW = 40
 CONTEXT = 96
+# Scores that are nearer than this may be in another order.
+TIE = 1e-4
+# The beam searches of every prompt; the last one's `early_stopping` takes turns.
+BEAMS = [
+    dict(num_beams=4, length_penalty=0.6),
+    dict(num_beams=4, length_penalty=1.2),
+    dict(num_beams=3, num_return_sequences=3, repetition_penalty=1.3, no_repeat_ngram_size=3, min_new_tokens=4),
+]
+STOPPING = [True, False, "never"]
+SAMPLED = ["gpt2", "llama", "qwen2"]
+SAMPLING = [
+    dict(temperature=1.0),
+    dict(temperature=0.5),
+    dict(temperature=1.7, top_k=12),
+    dict(temperature=1.0, top_p=0.7),
+    dict(temperature=1.0, typical_p=0.6),
+    dict(temperature=0.8, top_k=30, top_p=0.8),
+    dict(temperature=1.2, top_p=0.9, typical_p=0.7),
+    dict(temperature=1.0, repetition_penalty=1.5),
+    dict(temperature=0.7, top_k=20, top_p=0.95, repetition_penalty=1.8),
+    dict(temperature=1.5, top_k=40, typical_p=0.5, repetition_penalty=0.7),
+]
 SPACE = "\u2581"
 TEXT = """\
 The first line of a text.
@@ -171,23 +203,72 @@ def make(folder: Path, kind: str, seed: int) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-@torch.no_grad()
-def answer(model, tokenizer, prompt: str) -> dict:
-    """What transformers makes of a prompt."""
+class Noise(LogitsProcessor):
+    """Moves every score by up to half of TIE."""
+
+    def __init__(self, seed: int):
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, input_ids, scores):
+        return scores + (torch.rand(scores.shape, generator=self.generator) - 0.5) * TIE
+
+
+def given_to(model, tokenizer, prompt: str) -> tuple[list[int], dict]:
+    """A prompt's tokens, and what every generation behind them has in common."""
     ends = model.generation_config.eos_token_id
     ids = tokenizer(prompt).input_ids or [model.config.bos_token_id]
     given = dict(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long))
-    common = dict(max_new_tokens=NEW, do_sample=False, pad_token_id=ends[0], return_dict_in_generate=True)
+    given |= dict(pad_token_id=ends[0], return_dict_in_generate=True, output_scores=True)
     # Rows that no token has are left out here, and so they are there.
-    common["suppress_tokens"] = list(range(len(tokenizer), model.config.vocab_size)) or None
-    out = model.generate(**given, **common, output_scores=True)
+    return ids, given | dict(suppress_tokens=list(range(len(tokenizer), model.config.vocab_size)) or None)
+
+
+def searched(model, ids: list[int], given: dict, parameters: dict) -> dict:
+    """The sequences of a beam search, and other ones that are as good."""
+    ends = model.generation_config.eos_token_id
+
+    def sequences(*processors) -> list[list[int]]:
+        common = dict(do_sample=False, max_new_tokens=NEW, logits_processor=list(processors))
+        out = model.generate(**given, **parameters, **common)
+        news = [sequence[len(ids) :].tolist() for sequence in out.sequences]
+        # What is behind an end token only fills the row.
+        return [new[: next((i + 1 for i, token in enumerate(new) if token in ends), len(new))] for new in news]
+
+    found = sequences()
+    also = [other for seed in (1, 2) if (other := sequences(Noise(seed))) != found]
+    return dict(parameters=parameters, sequences=found, also=also)
+
+
+@torch.no_grad()
+def sampling(model, tokenizer) -> list[dict]:
+    """The distributions that transformers draws from, behind prompts some of whose tokens are likely to come again."""
+    entries = []
+    prompts = ["heat pump", "so he", "def solar(cell):", " a a a", "the heat the heat"] * 2
+    for parameters, prompt in zip(SAMPLING, prompts):
+        _, given = given_to(model, tokenizer, prompt)
+        # No top-k unless it is asked for; transformers' own default is 50.
+        out = model.generate(**given, **(dict(top_k=0) | parameters), do_sample=True, max_new_tokens=1)
+        shares = out.scores[0][0].double().softmax(0).tolist()
+        probabilities = {id: share for id, share in enumerate(shares) if share > 0}
+        entries.append(dict(prompt=prompt, parameters=parameters, probabilities=probabilities))
+    return entries
+
+
+@torch.no_grad()
+def answer(model, tokenizer, prompt: str, turn: int) -> dict:
+    """What transformers makes of a prompt."""
+    ends = model.generation_config.eos_token_id
+    ids, given = given_to(model, tokenizer, prompt)
+    out = model.generate(**given, max_new_tokens=NEW, do_sample=False)
     new = out.sequences[0, len(ids) :].tolist()
     gaps = [(lambda best: (best[0] - best[1]).item())(score[0].topk(2).values) for score in out.scores]
     before = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     whole = tokenizer.decode(ids + new, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     ended = new[-1] in ends
     greedy = new[:-1] if ended else new
-    return dict(prompt=prompt, input=ids, greedy=greedy, ended=ended, gaps=gaps, text=whole[len(before) :])
+    searches = [*BEAMS[:-1], dict(BEAMS[-1], early_stopping=STOPPING[turn % len(STOPPING)])]
+    beams = [searched(model, ids, given, parameters) for parameters in searches]
+    return dict(prompt=prompt, input=ids, greedy=greedy, ended=ended, gaps=gaps, text=whole[len(before) :], beams=beams)
 
 
 def main() -> None:
@@ -196,6 +277,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "generation")
     parser.add_argument("only", nargs="*", help="kinds (default: all)")
     arguments = parser.parse_args()
+    transformers.logging.set_verbosity_error()
     for seed, kind in enumerate(KINDS, 1):
         if arguments.only and kind not in arguments.only:
             continue
@@ -203,12 +285,21 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         tokenizer = make(folder, kind, seed)
         model = reference.load(folder)
-        answers = [answer(model, tokenizer, prompt) for prompt in prompts(seed)]
-        (folder / "answers.json").write_text(json.dumps(answers, ensure_ascii=True, indent=0) + "\n")
+        answers = [answer(model, tokenizer, prompt, turn) for turn, prompt in enumerate(prompts(seed))]
+        # A line a prompt: the diff of a change says which.
+        lines = ",\n".join(json.dumps(each, ensure_ascii=True) for each in answers)
+        (folder / "answers.json").write_text(f"[\n{lines}\n]\n")
+        if kind in SAMPLED:
+            lines = ",\n".join(json.dumps(each) for each in sampling(model, tokenizer))
+            (folder / "sampling.json").write_text(f"[\n{lines}\n]\n")
+        searches = [search for each in answers for search in each["beams"]]
         newlines = sum("\n" in each["text"] for each in answers)
         print(
             f"{kind:18} different {len({tuple(each['greedy']) for each in answers}):2}  with line breaks {newlines:2}"
-            f"  ended {sum(each['ended'] for each in answers):2}  smallest gap {min(min(e['gaps']) for e in answers):.4f}"
+            f"  ended {sum(each['ended'] for each in answers):2}"
+            f"  smallest gap {min(min(e['gaps']) for e in answers):.4f}"
+            f"  beams with ties {sum(bool(search['also']) for search in searches)} of {len(searches)}",
+            flush=True,
         )
 
 

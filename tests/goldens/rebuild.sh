@@ -13,5 +13,6 @@ venv=${GOLDENS_VENV:-target/goldens-venv}
 . tools/venv.sh
 [[ -f $venv/installed.txt ]] || requirements_venv "$venv" "$here/requirements.txt"
 "$venv/bin/python" "$here/make_goldens.py"
+"$venv/bin/python" "$here/generation.py"
 "$venv/bin/python" "$here/make_adapters.py"
 "$venv/bin/python" "$here/make_tokenizers.py"

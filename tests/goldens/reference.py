@@ -42,6 +42,7 @@ VOCABULARIES = (
     "embed_out.weight",
     "lm_head.weight",
     "shared.weight",
+    "word_embeddings.weight",
 )
 # A table of biases of query-key products.
 BIASES = "relative_attention_bias.weight"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from transformers import (
+    BloomForCausalLM,
     GPT2LMHeadModel,
     GPTJForCausalLM,
     GPTNeoForCausalLM,
@@ -171,6 +172,17 @@ FAMILIES = {
         "no biases, no last norm, an untied head, gelu",
         num_hidden_layers=2, num_attention_heads=2, hidden_size=32, ffn_dim=44, word_embed_proj_dim=32, enable_bias=False,
         _remove_final_layer_norm=True, tie_word_embeddings=False, activation_function="gelu",
+    ),
+    "bloom": small(
+        BloomForCausalLM,
+        "linear biases of six heads, which are no power of two; a head of its own",
+        n_layer=2, n_head=6, hidden_size=48, seq_length=32, tie_word_embeddings=False,
+    ),
+    "bloom_tied": small(
+        BloomForCausalLM,
+        "four heads, a tied head, another epsilon, stored as bf16",
+        torch.bfloat16,
+        n_layer=2, n_head=4, hidden_size=40, seq_length=32, layer_norm_epsilon=1e-3, gain=6.0, seed=2,
     ),
 }  # fmt: skip
 

@@ -90,7 +90,8 @@ fn the_work_of_a_request_is_bounded() {
         (200, json("/v1/completions", r#"{"prompt": ["a", "b"], "n": 10, "max_tokens": 10}"#)),
     ] {
         let (status, kind, message) = error(&answer);
-        let said = format!("the request asks for {asked} tokens (lines x prompts x n or suggestions x max_new_tokens)");
+        let said =
+            format!("the request asks for {asked} tokens (lines x prompts x n, beams or suggestions x max_new_tokens)");
         assert!(status == 400 && message.starts_with(&said), "{answer:?}");
         assert!(message.contains("at most 100 are allowed: send fewer lines"), "{message}");
         assert!(kind == "invalid_value" || answer.text.contains("invalid_value"), "{answer:?}");

@@ -43,11 +43,38 @@ fn prompts_are_continued_as_hugging_faces_servers_do() {
 }
 
 #[test]
+fn beams_are_searched_in_each_servers_schema() {
+    let server = TestServer::with(fake_engine());
+    let body = r#"{"inputs": "heat", "parameters": {"max_new_tokens": 6, "num_beams": 4, "n": 3, "details": true}}"#;
+    let searched = server.post(body).json();
+    assert_eq!(searched, server.post(body).json());
+    let others = searched["details"]["best_of_sequences"].as_array().unwrap();
+    let texts: Vec<_> = others.iter().chain([&searched]).map(|one| one["generated_text"].as_str().unwrap()).collect();
+    assert!(texts.len() == 3 && texts[0] != texts[1] && texts[1] != texts[2], "{texts:?}");
+    assert!(searched["details"]["seed"].is_null());
+    let of_openai = r#"{"prompt": "heat", "max_tokens": 6, "n": 3, "best_of": 4, "use_beam_search": true}"#;
+    let choices = send(server.address, "POST", "/v1/completions", &[JSON], of_openai).json();
+    let choices: Vec<_> =
+        choices["choices"].as_array().unwrap().iter().map(|one| one["text"].as_str().unwrap()).collect();
+    assert_eq!(choices, [texts[2], texts[0], texts[1]]);
+}
+
+#[test]
 fn what_prompts_cannot_ask_is_refused_by_name() {
     let server = TestServer::with(fake_engine());
     let bodies = [
-        (r#"{"inputs": "a", "parameters": {"num_beams": 3}}"#, "invalid_value", "num_beams is 3"),
-        (r#"{"inputs": "a", "parameters": {"length_penalty": 0.5}}"#, "invalid_value", "length_penalty is 0.5"),
+        (
+            r#"{"inputs": "a", "parameters": {"num_beams": 3, "do_sample": true}}"#,
+            "invalid_value",
+            "do_sample is true; with num_beams",
+        ),
+        (
+            r#"{"inputs": "a", "parameters": {"num_beams": 3, "n": 4}}"#,
+            "invalid_value",
+            "num_return_sequences is 4; it must be at most num_beams, 3",
+        ),
+        (r#"{"inputs": "a", "parameters": {"num_beams": 101}}"#, "invalid_value", "num_beams is 101"),
+        (r#"{"inputs": "a", "parameters": {"length_penalty": 12}}"#, "invalid_value", "length_penalty is 12"),
         (r#"{"inputs": "a", "parameters": {"top_p": 2}}"#, "invalid_value", "top_p is 2"),
         (r#"{"inputs": "a", "parameters": {"n": 2}}"#, "invalid_value", "set do_sample to true"),
         (r#"{"inputs": "a", "parameters": {"max_new_tokens": 49}}"#, "invalid_value", "max_new_tokens is 49"),

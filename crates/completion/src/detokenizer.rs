@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::paths::Prompt;
 use crate::text::Text;
 use crate::text::codec::Codec;
 
@@ -28,6 +29,12 @@ impl Detokenizer {
         let stop = stop.into_iter().filter(|s| !s.is_empty()).collect();
         let settled = codec.decode(&prompt).chars().count();
         Self { codec, stop, window: prompt, settled, held: String::new(), released: String::new(), stopped: false }
+    }
+
+    /// Nothing yet, behind a prompt. What an encoder read is no part of the answer's text.
+    pub fn behind(prompt: &Prompt, codec: Arc<Codec>, stop: Vec<String>) -> Self {
+        let of_decoder = prompt.tokens.iter().filter(|_| prompt.source.is_none());
+        Self::new(codec, stop, of_decoder.map(|token| token.0).collect())
     }
 
     /// Adds a token and returns the text that has become certain.

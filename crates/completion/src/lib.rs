@@ -1,8 +1,9 @@
 //! Exact completion of a half-typed text, over any model that gives the distribution of the next token.
 //!
-//! A [`Search`] finds the most probable texts that begin with the typed bytes; a [`Sampling`] continues a prompt. Both
-//! are state machines: they name the distributions they need ([`Paths`]) and go on once these were supplied. They know
-//! tokens and text, and no engine, KV cache or other request. [`complete_with`] drives a search with a closure:
+//! A [`Search`] finds the most probable texts that begin with the typed bytes; a [`Sampling`] or a [`BeamSearch`]
+//! continues a prompt. They are state machines: they name the distributions they need ([`Paths`]) and go on once these
+//! were supplied. They know tokens and text, and no engine, KV cache or other request. [`complete_with`] drives a search
+//! with a closure:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -35,12 +36,13 @@
 //! |---|---|
 //! | [`text`] | the tokenizer's side: half-typed tokens, canonical tokenization, blocked terms |
 //! | [`typing`] | how people type what they mean: edits, folding, alignment |
-//! | [`search`], [`sampling`], [`task`] | the two state machines, and either of them |
+//! | [`search`], [`sampling`], [`beam_search`], [`task`] | the state machines, and any of them |
 //! | [`paths`], [`distribution`] | what they ask for, and what they are given |
 //! | [`token_choice`], [`popular`] | one token of a distribution; popular queries, and suggestions merged with them |
 //!
 //! Deliberately absent: threads, clocks, I/O, async, and every engine.
 
+pub mod beam_search;
 mod candidate;
 mod detokenizer;
 pub mod distribution;
@@ -58,6 +60,7 @@ pub mod typing;
 
 use std::sync::Arc;
 
+pub use self::beam_search::{BeamSearch, Beams, EarlyStopping};
 pub use self::distribution::{Distribution, Logits};
 pub use self::paths::{NodeIndex, Partition, Paths, Prompt, Wanted};
 pub use self::sampling::{Generated, OtherToken, SampledToken, Sampling, SamplingOptions, Sequence, SequenceFinish};

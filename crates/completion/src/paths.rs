@@ -88,6 +88,11 @@ impl Paths {
         self.prompt.source.as_ref()
     }
 
+    /// Tokens of the text that the client sent: the source's, or the prompt's.
+    pub fn client_tokens(&self) -> usize {
+        self.source().map_or(self.prompt().len(), |source| source.len())
+    }
+
     /// Whether both have the same prompt, and are of the same partition.
     pub fn has_same_prompt(&self, other: &Self) -> bool {
         (self.partition, &self.prompt) == (other.partition, &other.prompt)

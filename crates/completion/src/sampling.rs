@@ -96,7 +96,7 @@ pub struct Sequence {
 pub struct Generated {
     /// Tokens of the prompt, or of the source that an encoder read.
     pub prompt_tokens: usize,
-    /// The sequences, as many as were asked for.
+    /// The sequences, as many as were asked for; fewer where a beam search was cut before it had as many.
     pub sequences: Vec<Sequence>,
 }
 
@@ -127,10 +127,7 @@ impl Sampling {
     /// The tokenizer can't be read.
     pub fn new(text: Arc<Text>, prompt: impl Into<Prompt>, options: SamplingOptions) -> Result<Self, TextError> {
         let (prompt, codec) = (prompt.into(), text.codec()?);
-        // What an encoder read is no part of the answer's text.
-        let before =
-            if prompt.source.is_none() { prompt.tokens.iter().map(|token| token.0).collect() } else { Vec::new() };
-        let blank = Detokenizer::new(Arc::clone(&codec), options.stop.clone(), before);
+        let blank = Detokenizer::behind(&prompt, Arc::clone(&codec), options.stop.clone());
         let draft = |sequence: usize| {
             let mut random = ChaCha8Rng::seed_from_u64(options.seed);
             random.set_stream(sequence as u64);
@@ -197,7 +194,7 @@ impl Sampling {
 
     /// Tokens of the text that the client sent.
     pub fn prompt_tokens(&self) -> usize {
-        self.paths.source().map_or(self.paths.prompt().len(), |source| source.len())
+        self.paths.client_tokens()
     }
 
     /// The tokens of a sequence from the `from`-th on, as far as their texts won't change any more.

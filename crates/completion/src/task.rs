@@ -1,14 +1,16 @@
-//! A search or sampling, which a scheduler treats alike.
+//! A search, a sampling or a beam search, which a scheduler treats alike.
 
 use super::paths::Paths;
-use super::{Completions, Generated, Sampling, Search, SearchStats};
+use super::{BeamSearch, Completions, Generated, Sampling, Search, SearchStats};
 
 /// A state machine that asks for distributions until it is done.
 pub enum Task {
     /// Ranked completions of a typed text.
     Search(Box<Search>),
-    /// Open-ended generation.
+    /// Open-ended generation, a token at a time.
     Sampling(Box<Sampling>),
+    /// Open-ended generation of the most probable texts that beams find.
+    Beams(Box<BeamSearch>),
 }
 
 /// The result of a task.
@@ -16,7 +18,7 @@ pub enum Task {
 pub enum TaskOutput {
     /// The result of a search.
     Suggestions(Completions),
-    /// The result of a sampling.
+    /// The result of a sampling or a beam search.
     Texts(Generated),
 }
 
@@ -26,6 +28,7 @@ impl Task {
         match self {
             Self::Search(search) => search.paths(),
             Self::Sampling(sampling) => sampling.paths(),
+            Self::Beams(beams) => beams.paths(),
         }
     }
 
@@ -34,6 +37,7 @@ impl Task {
         match self {
             Self::Search(search) => search.paths_mut(),
             Self::Sampling(sampling) => sampling.paths_mut(),
+            Self::Beams(beams) => beams.paths_mut(),
         }
     }
 
@@ -42,11 +46,12 @@ impl Task {
         match self {
             Self::Search(search) => search.is_done(),
             Self::Sampling(sampling) => sampling.is_done(),
+            Self::Beams(beams) => beams.is_done(),
         }
     }
 
-    /// Goes on until a distribution is missing, or to the end, or until `most` tokens were chosen. What it waited for
-    /// must have been supplied. Returns the number of tokens chosen: a search, which chooses none, counts as one.
+    /// Goes on until a distribution is missing, or to the end, or until `most` tokens were chosen or beams scored.
+    /// What it waited for must have been supplied. Returns their number: a search, which has none, counts as one.
     pub fn advance(&mut self, most: usize) -> usize {
         match self {
             Self::Search(search) => {
@@ -54,6 +59,7 @@ impl Task {
                 1
             }
             Self::Sampling(sampling) => sampling.advance(most),
+            Self::Beams(beams) => beams.advance(most),
         }
     }
 
@@ -62,7 +68,7 @@ impl Task {
         match self {
             Self::Search(search) => search.speculate(count),
             // What comes next depends on a token that is not chosen yet.
-            Self::Sampling(_) => {}
+            Self::Sampling(_) | Self::Beams(_) => {}
         }
     }
 
@@ -70,7 +76,7 @@ impl Task {
     pub fn speculation_hit_rate(&self) -> f64 {
         match self {
             Self::Search(search) => search.speculation_hit_rate(),
-            Self::Sampling(_) => 0.0,
+            Self::Sampling(_) | Self::Beams(_) => 0.0,
         }
     }
 
@@ -78,7 +84,7 @@ impl Task {
     pub fn set_stats(&mut self, stats: SearchStats) {
         match self {
             Self::Search(search) => search.set_stats(stats),
-            Self::Sampling(_) => {}
+            Self::Sampling(_) | Self::Beams(_) => {}
         }
     }
 
@@ -86,7 +92,7 @@ impl Task {
     pub fn stats(&self) -> Option<SearchStats> {
         match self {
             Self::Search(search) => search.is_done().then(|| search.stats()),
-            Self::Sampling(_) => None,
+            Self::Sampling(_) | Self::Beams(_) => None,
         }
     }
 
@@ -94,7 +100,7 @@ impl Task {
     pub fn is_reading(&self) -> bool {
         match self {
             Self::Search(search) => search.typed_log_prob().is_none(),
-            Self::Sampling(sampling) => sampling.paths().len() == 1,
+            Self::Sampling(_) | Self::Beams(_) => self.paths().len() == 1,
         }
     }
 
@@ -103,6 +109,7 @@ impl Task {
         match self {
             Self::Search(search) => search.remaining(),
             Self::Sampling(sampling) => sampling.remaining(),
+            Self::Beams(beams) => beams.remaining(),
         }
     }
 
@@ -110,7 +117,7 @@ impl Task {
     pub fn typed_tokens(&self) -> usize {
         match self {
             Self::Search(search) => search.typed_tokens(),
-            Self::Sampling(sampling) => sampling.prompt_tokens(),
+            Self::Sampling(_) | Self::Beams(_) => self.paths().client_tokens(),
         }
     }
 
@@ -119,6 +126,7 @@ impl Task {
         match self {
             Self::Search(search) => TaskOutput::Suggestions(search.completions()),
             Self::Sampling(sampling) => TaskOutput::Texts(sampling.generated()),
+            Self::Beams(beams) => TaskOutput::Texts(beams.generated()),
         }
     }
 }
@@ -126,6 +134,12 @@ impl Task {
 impl From<Search> for Task {
     fn from(search: Search) -> Self {
         Self::Search(Box::new(search))
+    }
+}
+
+impl From<BeamSearch> for Task {
+    fn from(beams: BeamSearch) -> Self {
+        Self::Beams(Box::new(beams))
     }
 }
 

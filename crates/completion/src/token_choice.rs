@@ -64,7 +64,13 @@ impl TokenChoice {
     /// Whether the `listed` best tokens are all that it looks at, where `ends` tokens end a text.
     pub fn is_decided_by(&self, listed: usize, ends: usize) -> bool {
         let wanted = if self.temperature <= 0.0 { 1 } else { self.top_k };
-        let few = wanted > 0 && wanted + if self.min_new_tokens > 0 { ends } else { 0 } <= listed;
+        wanted > 0 && self.best_are_listed(wanted, listed, ends)
+    }
+
+    /// Whether the `wanted` best tokens after the penalties are among the `listed` best before, where `ends` tokens end
+    /// a text.
+    pub fn best_are_listed(&self, wanted: usize, listed: usize, ends: usize) -> bool {
+        let few = wanted + if self.min_new_tokens > 0 { ends } else { 0 } <= listed;
         // A penalty can make any token the best.
         let moves = self.repetition_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0;
         few && !moves && self.no_repeat_ngram == 0

@@ -231,7 +231,7 @@ fn step(kernels: &mut Kernels, (layers, head): &Model, memory: &mut Memory, past
     for (layer, [to_qkv, from_mixed, to_wide, from_wide]) in layers.iter().enumerate() {
         to_qkv.map(norm, Activation::None).run(kernels, alone(x), qkv);
         let part = |offset| Heads { values: qkv, width: 3 * HIDDEN, offset, stride: 64 };
-        let attention = Attention { heads: 12, kv_heads: 12, head_dim: 64, scale: 0.125, rotary: None };
+        let attention = Attention { heads: 12, kv_heads: 12, head_dim: 64, scale: 0.125, rotary: None, slopes: None };
         let arguments = attention::Arguments {
             heads: [part(0), part(HIDDEN), part(2 * HIDDEN)],
             past_len: &past_len,

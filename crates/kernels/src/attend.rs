@@ -48,6 +48,8 @@ pub(crate) struct Blocks<'a, const Q: usize> {
     pub(crate) cache: Cache<'a>,
     /// Factor of every product of query and key.
     pub(crate) scale: f32,
+    /// Subtracted from a product for each position between query and key. `[heads]`
+    pub(crate) slopes: Option<&'a [f32]>,
     /// `[blocks]`: positions that each query sees, in rising order.
     pub(crate) lengths: &'a [[usize; Q]],
 }
@@ -191,6 +193,7 @@ impl<const Q: usize> Blocks<'_, Q> {
         assert!(self.cache.slots.len() >= self.last(), "a cache of {} positions", self.last());
         assert!(output.scores.len() == count * self.stretch() && output.factors.len() == count, "scores");
         assert_eq!(output.y.len(), self.lengths.len(), "results");
+        assert!(self.slopes.is_none_or(|slopes| slopes.len() == self.heads), "slopes");
     }
 
     /// Writes the products of a block's queries and 16 / `Q` keys, including meaningless ones with keys that a query
@@ -225,6 +228,13 @@ impl<const Q: usize> Blocks<'_, Q> {
                 for (n, score) in found.iter_mut().enumerate() {
                     let key = std::slice::from_raw_parts(keys[n].add(at.head * dim + whole), dim - whole);
                     *score = (*score + rest.iter().zip(key).map(|(q, k)| q * k).sum::<f32>()) * self.scale;
+                }
+                if let Some(slopes) = self.slopes {
+                    let query = self.lengths[at.block][q] - 1;
+                    for (n, score) in found.iter_mut().enumerate() {
+                        // Keys behind the query count for nothing.
+                        *score -= slopes[at.head] * query.saturating_sub(first + n) as f32;
+                    }
                 }
                 scores[(self.query(at) + q) * stretch + first..][..positions].copy_from_slice(found);
             }

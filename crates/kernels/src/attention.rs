@@ -69,6 +69,9 @@ pub struct Attention<'a> {
     pub scale: f32,
     /// Applied to queries and keys.
     pub rotary: Option<Rotary<'a>>,
+    /// Linear biases: from a product each head subtracts the distance in positions times its slope. `[heads]`, where
+    /// every head has a cache of its own.
+    pub slopes: Option<&'a [f32]>,
 }
 
 /// The arguments of a call.
@@ -166,6 +169,9 @@ impl Attention<'_> {
         for (heads, count) in arguments.heads.iter().zip([self.heads, self.kv_heads, self.kv_heads]) {
             assert_eq!(heads.values.len(), rows * tokens * heads.width, "projections");
             assert!(heads.offset + (count - 1) * heads.stride + self.head_dim <= heads.width, "{count} heads in a row");
+        }
+        if let Some(slopes) = self.slopes {
+            assert!(slopes.len() == self.heads && self.heads == self.kv_heads, "slopes");
         }
         if let Some(rotary) = &self.rotary {
             assert!(rotary.dim <= self.head_dim && rotary.dim.is_multiple_of(2) && rotary.dim > 0, "rotary");
@@ -323,7 +329,7 @@ impl Mix<'_> {
     #[inline(always)]
     unsafe fn blocks<S: Isa, const Q: usize>(&self, queries: std::ops::Range<usize>) {
         let job = self.job;
-        let Attention { heads, kv_heads, head_dim, scale, .. } = *job.attention;
+        let Attention { heads, kv_heads, head_dim, scale, slopes, .. } = *job.attention;
         let (group, side_by_side) = (heads / kv_heads, job.side_by_side);
         let (row, kv_head) = job.row_and_head(self.at);
         let count = queries.len();
@@ -343,7 +349,9 @@ impl Mix<'_> {
             y[at / Q][at % Q] = job.y.at(((row * job.tokens + token) * heads + kv_head * group + in_group) * head_dim);
         }
         let lengths = &lengths[..count / Q];
-        let blocks = Blocks { queries: rotated, heads: side_by_side, cache: job.cache(row, kv_head), scale, lengths };
+        let cache = job.cache(row, kv_head);
+        let slopes = slopes.map(|slopes| &slopes[kv_head..kv_head + side_by_side]);
+        let blocks = Blocks { queries: rotated, heads: side_by_side, cache, scale, slopes, lengths };
         let (factors, rest) = rest.split_at_mut(side_by_side * count);
         let scores = &mut rest[..side_by_side * count * blocks.stretch()];
         let output = Output { scores, factors, y: &y[..count / Q], step: group * head_dim };

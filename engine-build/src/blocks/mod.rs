@@ -9,6 +9,7 @@
 //! the logits stay f32: there f16 overflows, or loses the small differences that decide the ranking. The matrices of linear
 //! maps may be stored in fewer bits, and attention may be f32 all the same.
 
+mod alibi;
 mod attention;
 mod cross;
 mod decoder;

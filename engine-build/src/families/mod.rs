@@ -4,6 +4,7 @@
 //! distinguishes families. `docs/adding-a-family.md` is the guide. `rope`, `gpt` and `fields` read the settings that
 //! several configurations share.
 
+mod bloom;
 mod fields;
 mod gpt;
 mod gpt2;
@@ -148,7 +149,7 @@ struct Entry {
     read: fn(&Config) -> Result<Box<dyn Family>, ConfigError>,
 }
 
-const FAMILIES: [Entry; 9] = [
+const FAMILIES: [Entry; 10] = [
     Entry { model_type: "gpt2", architecture: "GPT2LMHeadModel", read: gpt2::read },
     Entry { model_type: "gpt_neo", architecture: "GPTNeoForCausalLM", read: gpt_neo::read },
     Entry { model_type: "gptj", architecture: "GPTJForCausalLM", read: gptj::read },
@@ -156,6 +157,7 @@ const FAMILIES: [Entry; 9] = [
     Entry { model_type: "llama", architecture: "LlamaForCausalLM", read: llama::read },
     Entry { model_type: "mistral", architecture: "MistralForCausalLM", read: llama::read_mistral },
     Entry { model_type: "qwen2", architecture: "Qwen2ForCausalLM", read: llama::read_qwen2 },
+    Entry { model_type: "bloom", architecture: "BloomForCausalLM", read: bloom::read },
     Entry { model_type: "opt", architecture: "OPTForCausalLM", read: opt::read },
     Entry { model_type: "t5", architecture: "T5ForConditionalGeneration", read: t5::read },
 ];

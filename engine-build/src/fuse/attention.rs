@@ -44,6 +44,8 @@ struct Found {
     values: Scatter,
     present: [String; 2],
     scale: f32,
+    /// The parameter with the heads' slopes of linear biases, if there are any.
+    slopes: Option<String>,
     /// Indices of three nodes: the attention, and the transposition and the reshape behind it.
     slots: [usize; 3],
     output: String,
@@ -73,19 +75,23 @@ fn find(r: &Rewriter, forms: &Forms, slot: usize) -> Option<Found> {
     let reshaped = r.operator(reshape, "Reshape")?;
     let shape = r.integers(input(reshaped, 1)?)?;
 
-    let found = Found {
+    let mut found = Found {
         queries: heads(r, forms, queries)?,
         keys: scatter(r, forms, keys, slot)?,
         values: scatter(r, forms, values, slot)?,
         present: [keys.clone(), values.clone()],
         scale,
+        slopes: None,
         slots: [slot, transpose, reshape],
         output: reshaped.output.first()?.clone(),
     };
     let width = i64::try_from(found.queries.heads * found.queries.head_dim).ok()?;
     let side_by_side = attribute(transposed, "perm")?.ints == [0, 2, 1, 3] && shape == [0, 0, width];
-    let context = found.context(r)?;
-    (side_by_side && step::is_causal_mask(r, mask, context.into()) && found.is_consistent()).then_some(found)
+    let context = found.context(r)?.into();
+    if !step::is_causal_mask(r, mask, context) {
+        found.slopes = Some(step::linear_biases(r, mask, context)?);
+    }
+    (side_by_side && found.is_consistent(r)).then_some(found)
 }
 
 impl Found {
@@ -94,7 +100,7 @@ impl Found {
         u32::try_from(r.input_dim(&self.keys.past, 2)?).ok()
     }
 
-    fn is_consistent(&self) -> bool {
+    fn is_consistent(&self, r: &Rewriter) -> bool {
         let (queries, keys, values) = (&self.queries, &self.keys.new, &self.values.new);
         queries.head_dim == keys.head_dim
             && keys.head_dim == values.head_dim
@@ -102,6 +108,11 @@ impl Found {
             && queries.heads.is_multiple_of(keys.heads)
             && queries.rotary == keys.rotary
             && values.rotary.is_none()
+            && self.slopes.as_ref().is_none_or(|slopes| {
+                // Each head has a cache of its own.
+                let shape = r.parameter(slopes).map(|slopes| slopes.shape.as_slice());
+                queries.heads == keys.heads && shape == Some(&[1, queries.heads, 1, 1])
+            })
     }
 }
 
@@ -150,7 +161,7 @@ fn rotary(r: &Rewriter, node: &NodeProto) -> Option<Rotary> {
 }
 
 fn replace(r: &mut Rewriter, found: Found) {
-    let Found { queries, keys, values, present: [present_keys, present_values], scale, slots, output } = found;
+    let Found { queries, keys, values, present: [present_keys, present_values], scale, slopes, slots, output } = found;
     let cache = [Dim::Named("places"), Dim::Fixed(keys.new.heads as u32), Dim::Fixed(keys.new.head_dim as u32)];
     for name in [&keys.past, &present_keys, &values.past, &present_values] {
         r.reshape(name, Element::F32, &cache);
@@ -172,7 +183,7 @@ fn replace(r: &mut Rewriter, found: Found) {
     let (cosines, sines) = rotary.map(|rotary| (rotary.cosines, rotary.sines)).unzip();
     let sources = [queries.source, keys.new.source, values.new.source, keys.past, values.past];
     let positions = [step::PAST_LEN, step::PLACES].map(str::to_owned);
-    let inputs = sources.into_iter().chain(positions).map(Some).chain([cosines, sines]).collect();
+    let inputs = sources.into_iter().chain(positions).map(Some).chain([cosines, sines, slopes]).collect();
     let outputs = vec![output, present_keys, present_values];
     let all = [slots[0], slots[1], slots[2], keys.slot, values.slot];
     r.replace(&all, &Fused { operator: "Attention", inputs, outputs, attributes });

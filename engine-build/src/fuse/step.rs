@@ -36,6 +36,23 @@ pub(crate) fn is_causal_mask(r: &Rewriter, value: &str, context: i64) -> bool {
     found().unwrap_or(false)
 }
 
+/// The slopes of the heads, a parameter, if the value is f32 `[B, H, S, context]`: the distance of each visible slot
+/// from the token's position times the head's slope, and a large negative number for the others.
+pub(crate) fn linear_biases(r: &Rewriter, value: &str, context: i64) -> Option<String> {
+    let visible = r.made_by(value, "Where")?;
+    let biases = r.made_by(input(visible, 1)?, "Mul")?;
+    let distances = r.made_by(r.made_by(input(biases, 0)?, "Cast").and_then(|cast| input(cast, 0))?, "Sub")?;
+    let queries = r.made_by(input(distances, 1)?, "Unsqueeze")?;
+    let slopes = input(biases, 1)?;
+    let right = is_causal_mask(r, input(visible, 0)?, context)
+        && r.scalar(input(visible, 2)?)? <= -1e30
+        && r.integers(input(distances, 0)?)?.into_iter().eq(0..context)
+        && r.integers(input(queries, 1)?)? == [1, 3]
+        && clipped_positions(r, input(queries, 0)?)? + 1 == context
+        && r.parameter(slopes).is_some();
+    right.then(|| slopes.to_owned())
+}
+
 /// Whether the value is `past_len[b] + s`, i64 `[B, S]`.
 fn is_positions(r: &Rewriter, value: &str) -> bool {
     let found = || {

@@ -14,7 +14,9 @@ type Case = (&'static str, &'static str, Value, &'static [&'static str]);
 
 #[test]
 fn impossible_configurations_are_refused_in_one_sentence() {
-    let cases: [Case; 33] = [
+    let cases: [Case; 35] = [
+        ("bloom", "n_head", json!(5), &["`hidden_size` 48", "`n_head` 5"]),
+        ("bloom", "apply_residual_connection_post_layernorm", json!(true), &["`apply_residual", "isn't normalized"]),
         ("gptj", "rotary_dim", json!(7), &["7 of a head's 16", "even"]),
         ("gptj", "rotary_dim", json!(18), &["18 of a head's 16"]),
         ("gptj", "n_head", json!(5), &["`n_embd` 48", "`n_head` 5"]),
@@ -127,6 +129,7 @@ fn manifests_say_how_many_heads_the_cache_has() {
         ("mistral", "mistral", 4, 2, 10, 40),
         ("qwen2", "qwen2", 6, 3, 8, 48),
         ("opt_post", "opt", 4, 4, 10, 40),
+        ("bloom", "bloom", 6, 6, 8, 48),
         ("t5/relu", "t5", 3, 3, 14, 36),
     ] {
         let manifest = Tiny::golden(name).build().expect(name);
@@ -175,7 +178,8 @@ fn json_value() -> impl Strategy<Value = Value> {
 }
 
 /// Golden checkpoints of different families.
-const FAMILIES: [&str; 9] = ["gptj", "neo", "neox", "llama", "llama_wide", "mistral", "opt_post", "qwen2", "t5/gated"];
+const FAMILIES: [&str; 10] =
+    ["bloom", "gptj", "neo", "neox", "llama", "llama_wide", "mistral", "opt_post", "qwen2", "t5/gated"];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]

@@ -24,7 +24,7 @@ pub struct Reply {
 pub struct Details {
     /// Why the generation ended.
     pub finish_reason: Reason,
-    /// Tokens that were generated.
+    /// Tokens that were generated, with the one that ended the text.
     pub generated_tokens: usize,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
@@ -32,7 +32,7 @@ pub struct Details {
     pub seed: Option<u64>,
     /// The prompt's tokens, if they were asked for.
     pub prefill: Vec<InputToken>,
-    /// The new tokens, in order.
+    /// The new tokens, in order; last the one that ended the text, if one did, with no text.
     pub tokens: Vec<Token>,
     /// The best tokens in the place of each, if they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -130,20 +130,20 @@ impl Reply {
         let reason = |finish| Reason::new(finish, answer.finish);
         let details = || Details {
             finish_reason: reason(first.and_then(|sequence| sequence.finish)),
-            generated_tokens: first.map_or(0, |sequence| sequence.tokens.len()),
+            generated_tokens: first.map_or(0, |sequence| all(sequence).count()),
             prompt_tokens: answer.result.prompt_tokens,
             seed: generation.seed,
             prefill: Vec::new(),
-            tokens: first.map(|sequence| tokens(&sequence.tokens)).unwrap_or_default(),
+            tokens: first.map(tokens).unwrap_or_default(),
             top_tokens: first.map(|sequence| top_tokens(generation, sequence)).unwrap_or_default(),
             best_of_sequences: sequences
                 .map(|sequence| OtherSequence {
                     generated_text: text(sequence),
                     finish_reason: reason(sequence.finish),
-                    generated_tokens: sequence.tokens.len(),
+                    generated_tokens: all(sequence).count(),
                     seed: generation.seed,
                     prefill: Vec::new(),
-                    tokens: tokens(&sequence.tokens),
+                    tokens: tokens(sequence),
                 })
                 .collect(),
         };
@@ -153,12 +153,17 @@ impl Reply {
 
 /// The best tokens in the place of each; none if they weren't asked for.
 fn top_tokens(generation: &Generation, sequence: &Sequence) -> Vec<Vec<Token>> {
-    let told = sequence.tokens.iter().filter(|_| generation.told > 0);
+    let told = all(sequence).filter(|_| generation.told > 0);
     told.map(|token| token.best.iter().map(Token::other).collect()).collect()
 }
 
-fn tokens(tokens: &[SampledToken]) -> Vec<Token> {
-    tokens.iter().map(Token::new).collect()
+fn tokens(sequence: &Sequence) -> Vec<Token> {
+    all(sequence).map(Token::new).collect()
+}
+
+/// All generated tokens, the one that ended the text among them: Text Generation Inference tells it as the last one.
+fn all(sequence: &Sequence) -> impl Iterator<Item = &SampledToken> {
+    sequence.tokens.iter().chain(&sequence.end)
 }
 
 impl Token {

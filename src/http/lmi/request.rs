@@ -6,10 +6,10 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::access::Key;
-use crate::engine::{Caller, Generation, Work, check_choice, check_told};
+use crate::engine::{Caller, Generation, Work, check_choice, check_length_penalty, check_told};
 use crate::error::{Error, Kind};
 use crate::http::json::{OneOrMany, refused, single};
-use completion::TokenChoice;
+use completion::{Beams, EarlyStopping, TokenChoice};
 
 /// Tokens added where nothing is said.
 pub const DEFAULT_MAX_NEW_TOKENS: usize = 30;
@@ -131,13 +131,18 @@ pub struct Parameters {
     #[schema(minimum = 1, maximum = 100)]
     #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub best_of: Option<usize>,
-    /// Only 1: beam search is what `input` does.
-    #[schema(minimum = 1, maximum = 1)]
+    /// Search with so many beams, as transformers does; 1, no search, if absent.
+    #[schema(minimum = 1, maximum = 100)]
     #[serde(default, deserialize_with = "crate::http::json::whole_number")]
-    pub num_beams: Option<u64>,
-    /// Only 1: it means nothing without beams.
-    #[schema(minimum = 1, maximum = 1)]
+    pub num_beams: Option<usize>,
+    /// With beams: a sequence's log-probability is divided by its length to this power, so above 0 favours long
+    /// sequences; 1 if absent.
+    #[schema(minimum = -10, maximum = 10)]
     pub length_penalty: Option<f64>,
+    /// With beams: end the search as soon as there are as many sequences as beams (true), when better ones are unlikely
+    /// (false), or when there can be none ("never"); false if absent.
+    #[schema(value_type = Option<crate::http::schemas::EarlyStoppingShape>)]
+    pub early_stopping: Option<Stopping>,
     /// Put the prompt in front of `generated_text`.
     pub return_full_text: Option<bool>,
     /// Say how each sequence ended, and its tokens.
@@ -150,6 +155,34 @@ pub struct Parameters {
     pub top_n_tokens: Option<usize>,
     /// Only false.
     pub watermark: Option<bool>,
+}
+
+/// When a search with beams ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "expected true, false or \"never\"")]
+pub enum Stopping {
+    /// As soon as there are enough sequences, or when better ones are unlikely.
+    When(bool),
+    /// When there can be no better ones.
+    Never(Never),
+}
+
+/// The word of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Never {
+    /// `"never"`.
+    Never,
+}
+
+impl From<Stopping> for EarlyStopping {
+    fn from(stopping: Stopping) -> Self {
+        match stopping {
+            Stopping::When(true) => Self::Full,
+            Stopping::When(false) => Self::Unlikely,
+            Stopping::Never(Never::Never) => Self::Never,
+        }
+    }
 }
 
 /// A checked request: one generation for each prompt, and the form of the answer.
@@ -196,8 +229,9 @@ impl Request {
         let prompts = if let OneOrMany::Many(prompts) = &self.inputs { prompts.len().min(MAX_INPUTS) } else { 1 };
         let parameters = self.parameters.as_ref();
         let sequences = parameters.and_then(|parameters| parameters.sequences().ok()).unwrap_or(1);
+        let beams = parameters.and_then(|parameters| parameters.num_beams).unwrap_or(1);
         let new = parameters.map_or(DEFAULT_MAX_NEW_TOKENS, |parameters| parameters.new_tokens(context));
-        Work::generations(prompts, sequences, Some(new), context)
+        Work::generations(prompts, sequences.max(beams), Some(new), context)
     }
 
     /// What the request comes to for a model with room for `context` tokens. `draw_seed` gives a seed where one is
@@ -222,8 +256,14 @@ impl Request {
         }
         let sequences = parameters.sequences()?;
         let sampled = parameters.do_sample.unwrap_or(false);
-        if sequences > 1 && !sampled {
-            let right = "without do_sample all would be the same: set do_sample to true, or ask for 1";
+        let beams = parameters.beams()?;
+        if beams.is_some() && (sampled || stream) {
+            let field = if sampled { "do_sample" } else { "stream" };
+            let right = "with num_beams nothing is drawn or final before the end: set it to false, or num_beams to 1";
+            return Err(refused(field, true, right));
+        }
+        if sequences > 1 && !sampled && beams.is_none() {
+            let right = "without do_sample or num_beams all would be the same: set do_sample to true, or ask for 1";
             return Err(refused("num_return_sequences", sequences, right));
         }
         if sequences > 1 && stream {
@@ -248,6 +288,7 @@ impl Request {
             stop: stop.clone(),
             seed: sampled.then(|| parameters.seed.unwrap_or_else(&draw_seed)),
             sequences,
+            beams,
             deadline_ms: self.deadline_ms,
             session: self.session.clone(),
             caller: Caller { key: self.key.clone(), salt: self.salt.clone() },
@@ -264,19 +305,10 @@ impl Request {
 }
 
 fn refuse_what_is_not_done(parameters: &Parameters) -> Result<(), Error> {
-    if let Some(beams @ (0 | 2..)) = parameters.num_beams {
-        let right = "continuations aren't searched with beams: leave it out or set it to 1; to search, send `input`";
-        return Err(refused("num_beams", beams, right));
-    }
     if parameters.watermark == Some(true) {
         return Err(refused("watermark", true, "texts are not marked: leave it out or set it to false"));
     }
-    match parameters.length_penalty {
-        Some(penalty) if penalty != 1.0 => {
-            Err(refused("length_penalty", penalty, "it means nothing without beams: leave it out or set it to 1"))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 impl Parameters {
@@ -289,6 +321,15 @@ impl Parameters {
             return Err(refused(other, different, &format!("{first} means the same and is {count}: send one of them")));
         }
         Ok(count)
+    }
+
+    /// The beams, if there is more than one. Nonsense is refused also where it would be ignored.
+    fn beams(&self) -> Result<Option<Beams>, Error> {
+        let length_penalty = self.length_penalty.map_or(1.0, single);
+        check_length_penalty(length_penalty)?;
+        let early_stopping = self.early_stopping.map_or_else(EarlyStopping::default, EarlyStopping::from);
+        let beams = self.num_beams.filter(|&count| count != 1);
+        Ok(beams.map(|count| Beams { count, length_penalty, early_stopping }))
     }
 
     /// The most new tokens, whatever they are called.
@@ -369,8 +410,9 @@ mod tests {
             let error = plan(&format!(r#"{{"inputs":"a","parameters":{parameters}}}"#)).unwrap_err();
             assert!(error.contains(words), "{parameters}: {error}");
         };
-        refused(r#"{"num_beams":4}"#, "num_beams is 4");
-        refused(r#"{"length_penalty":2.0}"#, "length_penalty is 2");
+        refused(r#"{"num_beams":4,"do_sample":true}"#, "do_sample is true; with num_beams");
+        refused(r#"{"length_penalty":11}"#, "length_penalty is 11; it must be from -10 to 10");
+        refused(r#"{"early_stopping":"often"}"#, "early_stopping");
         refused(r#"{"temperature":-1}"#, "temperature is -1");
         refused(r#"{"top_p":1.5}"#, "top_p is 1.5");
         refused(r#"{"typical_p":0}"#, "typical_p is 0");
@@ -383,5 +425,30 @@ mod tests {
         assert!(plan(r#"{"inputs":[]}"#).unwrap_err().contains("inputs is a list of 0"));
         assert!(plan(r#"{"inputs":["a"],"stream":true}"#).unwrap_err().contains("stream is true"));
         assert!(plan(r#"{"inputs":"a","parameters":{"n":2,"do_sample":true},"stream":true}"#).is_err());
+        let stream = plan(r#"{"inputs":"a","parameters":{"num_beams":2},"stream":true}"#).unwrap_err();
+        assert!(stream.contains("stream is true; with num_beams"), "{stream}");
+    }
+
+    #[test]
+    fn beams_are_those_of_transformers() {
+        let one = |parameters: &str| plan(&format!(r#"{{"inputs":"a","parameters":{parameters}}}"#)).unwrap();
+        for (said, early_stopping) in
+            [("false", EarlyStopping::Unlikely), ("true", EarlyStopping::Full), (r#""never""#, EarlyStopping::Never)]
+        {
+            let body = format!(r#"{{"num_beams":4,"n":2,"length_penalty":0.5,"early_stopping":{said}}}"#);
+            let found = one(&body).generations[0].clone();
+            let beams = Beams { count: 4, length_penalty: 0.5, early_stopping };
+            assert_eq!((found.beams, found.sequences, found.choice.temperature), (Some(beams), 2, 0.0));
+        }
+        // As in transformers, one beam is none, and then the others mean nothing.
+        let none = one(r#"{"num_beams":1,"length_penalty":2,"early_stopping":true}"#);
+        assert_eq!(none.generations[0].beams, None);
+        let work = |parameters: &str| {
+            let body = format!(r#"{{"inputs":["a","b"],"parameters":{parameters}}}"#);
+            json::parse::<Request>(body.as_bytes()).unwrap().work(48)
+        };
+        // A beam costs as much as a sequence that is drawn.
+        assert_eq!(work(r#"{"num_beams":5}"#), work(r#"{"n":5,"do_sample":true}"#));
+        assert_ne!(work(r#"{"num_beams":5}"#), work(r#"{"num_beams":1}"#));
     }
 }

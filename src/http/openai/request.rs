@@ -7,10 +7,10 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::access::Key;
-use crate::engine::{Caller, Generation, Work, check_told};
+use crate::engine::{Caller, Generation, Work, check_length_penalty, check_told};
 use crate::error::Error;
 use crate::http::json::{OneOrMany, refused, single};
-use completion::TokenChoice;
+use completion::{Beams, EarlyStopping, TokenChoice};
 
 /// Tokens added where nothing is said.
 pub const DEFAULT_MAX_TOKENS: usize = 16;
@@ -33,7 +33,7 @@ pub struct CompletionRequest {
     #[schema(minimum = 1, maximum = 100)]
     #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub n: Option<usize>,
-    /// Only the same as `n`.
+    /// Only the same as `n`; with `use_beam_search` the number of beams, at least `n`.
     #[schema(minimum = 1, maximum = 100)]
     #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub best_of: Option<usize>,
@@ -77,6 +77,13 @@ pub struct CompletionRequest {
     /// A text around each prompt that is a text, with `{input}` where that stands; the model's own if absent.
     #[schema(max_length = 65536)]
     pub template: Option<String>,
+    /// Search with beams, `best_of` or `n` of them, and send the `n` best sequences: vLLM's name of it.
+    pub use_beam_search: Option<bool>,
+    /// With `use_beam_search`: a sequence's log-probability is divided by its length to this power; 1 if absent.
+    #[schema(minimum = -10, maximum = 10)]
+    pub length_penalty: Option<f64>,
+    /// With `use_beam_search`: end as soon as there are as many sequences as beams.
+    pub early_stopping: Option<bool>,
     /// Separates what is remembered of this request: only requests with the same salt share it.
     #[schema(min_length = 1, max_length = 256)]
     pub salt: Option<String>,
@@ -149,7 +156,9 @@ impl CompletionRequest {
     /// What the request asks for of a model with room for `context` tokens.
     pub fn work(&self, context: usize) -> Work {
         let new = Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS));
-        Work::generations(self.prompt.count().min(MAX_PROMPTS), self.n.unwrap_or(1), new, context)
+        let n = self.n.unwrap_or(1);
+        let rows = if self.searches() { self.best_of.unwrap_or(n).max(n) } else { n };
+        Work::generations(self.prompt.count().min(MAX_PROMPTS), rows, new, context)
     }
 
     /// What the request comes to.
@@ -158,7 +167,10 @@ impl CompletionRequest {
     /// Names the field that asks for what isn't done.
     pub fn plan(self) -> Result<Plan, Error> {
         self.refuse_what_is_not_done()?;
-        let temperature = self.temperature.map_or(1.0, single);
+        let beams = self.beams()?;
+        // What is searched is the distribution as it is.
+        let otherwise = if beams.is_some() { 0.0 } else { 1.0 };
+        let temperature = self.temperature.map_or(otherwise, single);
         let (echo, logprobs) = (self.echo.unwrap_or(false), self.logprobs.is_some());
         let include_usage = self.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
         let told = self.logprobs.map_or(0, usize::from);
@@ -188,15 +200,47 @@ impl CompletionRequest {
             stop: stop.clone(),
             seed: self.seed.map(i64::cast_unsigned),
             sequences: self.n.unwrap_or(1),
+            beams,
             caller: Caller { key: self.key.clone(), salt: self.salt.clone() },
             ..Generation::default()
         };
         Ok(Plan { generations: prompts.into_iter().map(generation).collect(), echo, logprobs, include_usage })
     }
 
+    fn searches(&self) -> bool {
+        self.use_beam_search == Some(true)
+    }
+
+    /// The beams of a search, if there is one.
+    fn beams(&self) -> Result<Option<Beams>, Error> {
+        let length_penalty = self.length_penalty.map_or(1.0, single);
+        check_length_penalty(length_penalty)?;
+        if !self.searches() {
+            return Ok(None);
+        }
+        if self.stream == Some(true) {
+            let right = "with use_beam_search nothing is final before the end: set stream to false";
+            return Err(refused("stream", true, right));
+        }
+        let n = self.n.unwrap_or(1);
+        let count = self.best_of.unwrap_or(n);
+        if count < n {
+            return Err(refused("best_of", count, &format!("with use_beam_search it must be at least n, {n}")));
+        }
+        for (field, value, neutral) in [("temperature", self.temperature, 0.0), ("top_p", self.top_p, 1.0)] {
+            if let Some(value) = value.filter(|&value| value != neutral) {
+                let right = format!("with use_beam_search nothing is drawn: leave it out or set it to {neutral}");
+                return Err(refused(field, value, &right));
+            }
+        }
+        let early_stopping =
+            if self.early_stopping == Some(true) { EarlyStopping::Full } else { EarlyStopping::default() };
+        Ok(Some(Beams { count, length_penalty, early_stopping }))
+    }
+
     fn refuse_what_is_not_done(&self) -> Result<(), Error> {
         let n = self.n.unwrap_or(1);
-        if let Some(best_of) = self.best_of.filter(|&best_of| best_of != n) {
+        if let Some(best_of) = self.best_of.filter(|&best_of| best_of != n && !self.searches()) {
             return Err(refused(
                 "best_of",
                 best_of,
@@ -255,6 +299,24 @@ mod tests {
         assert_eq!(plan("{}").unwrap_err().param.as_deref(), Some("prompt"));
         let empty = plan(r#"{"prompt":[[1],[]]}"#).unwrap_err();
         assert!(empty.message.contains("without token ids"), "{empty:?}");
+    }
+
+    #[test]
+    fn a_beam_search_is_asked_for_by_vllms_name() {
+        let found = plan(r#"{"prompt":"a","n":2,"best_of":4,"use_beam_search":true,"length_penalty":0.6}"#).unwrap();
+        let beams = Beams { count: 4, length_penalty: 0.6, early_stopping: EarlyStopping::Unlikely };
+        let first = &found.generations[0];
+        assert_eq!((first.beams, first.sequences, first.choice.temperature), (Some(beams), 2, 0.0));
+        for (fields, param) in [
+            (r#""n":3,"best_of":2"#, "best_of"),
+            (r#""n":3,"stream":true"#, "stream"),
+            (r#""n":3,"temperature":0.7"#, "temperature"),
+            (r#""n":3,"top_p":0.7"#, "top_p"),
+            (r#""n":3,"length_penalty":20"#, "length_penalty"),
+        ] {
+            let error = plan(&format!(r#"{{"prompt":"a","use_beam_search":true,{fields}}}"#)).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(param), "{error:?}");
+        }
     }
 
     proptest! {

@@ -60,7 +60,10 @@ fn attention_is_a_softmax_over_what_is_there() {
         let interleaved = case % 2 == 0;
         let rotary = (case % 3 > 0).then_some(Rotary { cos: &cos, sin: &sin, dim: 2 * half, interleaved });
         let scale = 0.3;
-        let attention = Attention { heads, kv_heads, head_dim: dim, scale, rotary };
+        let slopes = random(&mut rng, heads);
+        // Every head has a cache of its own then.
+        let slopes = (group == 1 && case % 5 > 1).then_some(&slopes[..]);
+        let attention = Attention { heads, kv_heads, head_dim: dim, scale, rotary, slopes };
         let cache = random(&mut rng, SLOTS * kv_heads * dim);
         let slots = slots(&mut rng, context, &past_len, case % 2 == 0);
         let rotate = |head: &[f32], position: usize| rotated(head, rotary.as_ref(), position);
@@ -89,10 +92,12 @@ fn attention_is_a_softmax_over_what_is_there() {
                         ),
                     })
                     .collect();
-                let weights: Vec<f64> = seen
-                    .iter()
-                    .map(|(key, _)| (query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() * f64::from(scale)).exp())
-                    .collect();
+                let slope = slopes.map_or(0.0, |slopes| f64::from(slopes[head]));
+                let weight = |(position, (key, _)): (usize, &(Vec<f64>, Vec<f64>))| {
+                    let product = query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() * f64::from(scale);
+                    (product - slope * (past + token - position) as f64).exp()
+                };
+                let weights: Vec<f64> = seen.iter().enumerate().map(weight).collect();
                 let total: f64 = weights.iter().sum();
                 for d in 0..dim {
                     let wanted =
@@ -115,7 +120,9 @@ fn a_prompt_in_chunks_is_the_prompt_token_by_token() {
         let (tokens, heads) = (150, 2 * group);
         let width = (heads + 4) * dim;
         let fused = random(&mut rng, tokens * width);
-        let attention = Attention { heads, kv_heads: 2, head_dim: dim, scale: 0.2, rotary: None };
+        let slopes = (group == 1).then(|| random(&mut rng, heads));
+        let attention =
+            Attention { heads, kv_heads: 2, head_dim: dim, scale: 0.2, rotary: None, slopes: slopes.as_deref() };
         let table = slots(&mut rng, 170, &[0], false);
         for level in levels() {
             let mut kernels = Kernels::new(2, false, level);
@@ -160,7 +167,9 @@ fn a_row_among_many_is_the_row_alone() {
         let width = (heads + 2 * kv_heads) * dim;
         let fused = random(&mut rng, rows as usize * width);
         let cache = random(&mut rng, SLOTS * kv_heads * dim);
-        let attention = Attention { heads, kv_heads, head_dim: dim, scale: 0.2, rotary: None };
+        let slopes = (group == 1).then(|| random(&mut rng, heads));
+        let attention =
+            Attention { heads, kv_heads, head_dim: dim, scale: 0.2, rotary: None, slopes: slopes.as_deref() };
         for level in levels() {
             let run = |fused: &[f32], past_len: &[i64], slots: &[i64]| {
                 let part = |offset| Heads { values: fused, width, offset, stride: dim };
@@ -180,7 +189,7 @@ fn a_row_among_many_is_the_row_alone() {
 
 /// One head of two elements, three tokens of ones for each row, over slots of 0.5.
 fn ones(slots: &[i64], past_len: &[i64]) -> (Result<(), SlotError>, Vec<f32>, Vec<f32>) {
-    let attention = Attention { heads: 1, kv_heads: 1, head_dim: 2, scale: 1.0, rotary: None };
+    let attention = Attention { heads: 1, kv_heads: 1, head_dim: 2, scale: 1.0, rotary: None, slopes: None };
     let values = vec![1.0; past_len.len() * 3 * 2];
     let part = Heads { values: &values, width: 2, offset: 0, stride: 2 };
     let (mut keys, mut mixed, mut y) = (vec![0.5; 6 * 2], vec![0.5; 6 * 2], vec![f32::NAN; values.len()]);
@@ -220,7 +229,7 @@ fn slots_that_cannot_be_are_refused_and_nothing_is_written() {
 
 #[test]
 fn a_refusal_leaves_no_mark() {
-    let attention = Attention { heads: 1, kv_heads: 1, head_dim: 2, scale: 1.0, rotary: None };
+    let attention = Attention { heads: 1, kv_heads: 1, head_dim: 2, scale: 1.0, rotary: None, slopes: None };
     let (values, mut kernels) = ([1.0; 2 * 2], Kernels::new(1, false, CpuLevel::detect()));
     let part = Heads { values: &values, width: 2, offset: 0, stride: 2 };
     let mut run = |slots: &[i64]| {

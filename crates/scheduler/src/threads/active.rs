@@ -46,6 +46,7 @@ impl Stream {
                     let _ = self.events.try_send(Event::Suggestion(suggestion));
                 }
             }
+            Task::Beams(_) => {}
             Task::Sampling(sampling) => {
                 for sequence in 0..sampling.sequences() {
                     for token in sampling.tokens(sequence, self.sent[sequence]) {

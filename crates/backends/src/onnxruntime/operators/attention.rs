@@ -1,4 +1,4 @@
-//! `Attention`: `(q, k, v, past_k, past_v, past_len, kv_places, cos?, sin?) -> y, present_k, present_v`.
+//! `Attention`: `(q, k, v, past_k, past_v, past_len, kv_places, cos?, sin?, slopes?) -> y, present_k, present_v`.
 
 use kernels::Kernels;
 use kernels::attention::{self, Arguments, Heads, Rotary};
@@ -18,7 +18,7 @@ impl Definition for AttentionOperator {
 
     fn inputs(&self) -> Vec<OperatorInput> {
         let floats = (0..5).map(|_| required(F32));
-        floats.chain([required(I64), required(I64), optional(F32), optional(F32)]).collect()
+        floats.chain([required(I64), required(I64)]).chain([F32; 3].map(optional)).collect()
     }
 
     fn outputs(&self) -> Vec<OperatorOutput> {
@@ -37,6 +37,7 @@ impl Definition for AttentionOperator {
             interleaved: info.size("interleaved")? != 0,
             cos: info.constant(7)?,
             sin: info.constant(8)?,
+            slopes: info.constant(9)?,
         };
         prepared.check()?;
         Ok(prepared)
@@ -54,6 +55,7 @@ pub(super) struct Prepared {
     interleaved: bool,
     cos: Option<Constant<f32>>,
     sin: Option<Constant<f32>>,
+    slopes: Option<Constant<f32>>,
 }
 
 impl Prepared {
@@ -61,7 +63,7 @@ impl Prepared {
     fn check(&self) -> Result<(), ort::Error> {
         let Self { heads, kv_heads, head_dim, strides, rotary_dim, .. } = *self;
         let table = |table: &Option<Constant<f32>>| table.as_ref().map_or(0, |table| table.get().len());
-        let (cos, sin) = (table(&self.cos), table(&self.sin));
+        let (cos, sin, slopes) = (table(&self.cos), table(&self.sin), table(&self.slopes));
         let apart = |(stride, count): (&usize, usize)| count == 1 || *stride >= head_dim;
         let rules = [
             (heads.is_multiple_of(kv_heads), "`heads` is no multiple of `kv_heads`"),
@@ -70,6 +72,10 @@ impl Prepared {
             (
                 rotary_dim == 0 || (cos == sin && cos > 0 && cos.is_multiple_of(rotary_dim / 2)),
                 "the cosines and sines are no rows of half of `rotary_dim`",
+            ),
+            (
+                self.slopes.is_none() || (slopes == heads && heads == kv_heads),
+                "the slopes are no row of `heads`, or heads share keys and values",
             ),
         ];
         match rules.iter().find(|(holds, _)| !holds) {
@@ -122,6 +128,7 @@ impl Compute for Prepared {
             head_dim: self.head_dim,
             scale: self.scale,
             rotary: self.rotary(),
+            slopes: self.slopes.as_ref().map(Constant::get),
         };
         let arguments = Arguments { heads, past_len, slots, keys, values };
         attention.run(kernels, arguments, y).map_err(|error| ort::Error::new(error.to_string()))

@@ -17,6 +17,8 @@ impl Loop {
             let Some(task) = self.worker.scheduler.task(active.job) else { continue };
             let has_first = match task {
                 Task::Search(search) => search.has_settled(),
+                // None of the beams is final before the end.
+                Task::Beams(_) => false,
                 Task::Sampling(sampling) => (0..sampling.sequences()).any(|s| !sampling.tokens(s, 0).is_empty()),
             };
             if has_first && !active.has_first {

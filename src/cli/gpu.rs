@@ -56,7 +56,8 @@ pub struct ChosenEngine {
 }
 
 impl GpuArgs {
-    /// The engine and its options, said in the log with the reason. `sizes` gets what suits the GPU, or `None` for a CPU.
+    /// The engine and its options, said in the log with the reason. `sizes` gets what suits the GPU, or `None` for a
+    /// CPU.
     ///
     /// # Errors
     /// What was asked for can't be had, and why.

@@ -63,8 +63,8 @@ pub struct ModelArgs {
     /// Most tokens of one row in one model step; longer inputs take several. Default: twice the default of --lanes.
     #[arg(long, env = "FORETYPE_CHUNK", value_name = "TOKENS")]
     chunk: Option<NonZero<usize>>,
-    /// Memory for keys and values kept from keystroke to keystroke, in MiB, shared among the replicas. Default: 256, and
-    /// on a GPU a sixteenth of its memory, 256 to 4,096, unless it is shared by models of --multi-model.
+    /// Memory for keys and values kept from keystroke to keystroke, in MiB, shared among the replicas. Default: 256,
+    /// and on a GPU a sixteenth of its memory, 256 to 4,096, unless it is shared by models of --multi-model.
     #[arg(long, env = "FORETYPE_KV_POOL_MIB", value_name = "MIB")]
     kv_pool_mib: Option<usize>,
     /// Whether other models may share the device's memory.

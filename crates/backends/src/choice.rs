@@ -243,9 +243,7 @@ pub fn find(
         open(paths.driver, number).map_err(NoGpu::from)
     };
     let (gpu, gpu_memory, devices) = match &opened {
-        Ok((device, gpu, devices)) => {
-            (Ok(gpu.clone()), device.memory().map_or(0, |memory| memory.total), *devices)
-        }
+        Ok((device, gpu, devices)) => (Ok(gpu.clone()), device.memory().map_or(0, |memory| memory.total), *devices),
         Err(none) => (Err(none.clone()), 0, 0),
     };
     let library = |flavour| match &opened {

@@ -168,8 +168,8 @@ functions! {
     cuModuleLoadData: fn(*mut *mut c_void, *const c_char);
     cuModuleGetFunction: fn(*mut *mut c_void, *mut c_void, *const c_char);
     cuModuleUnload: fn(*mut c_void);
-    cuLaunchKernel: fn(*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void, *mut *mut c_void,
-        *mut *mut c_void);
+    cuLaunchKernel: fn(*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void,
+        *mut *mut c_void, *mut *mut c_void);
     cuStreamCreate: fn(*mut *mut c_void, c_uint);
     cuStreamDestroy_v2: fn(*mut c_void);
     cuStreamSynchronize: fn(*mut c_void);

@@ -13,7 +13,8 @@ pub(super) const SMALL_BYTES: u64 = 16 << 20;
 /// worth.
 const MAX_REPLICAS: usize = 8;
 
-/// Divides the memory of one replica among as many as there may be. Those on different devices share no memory for keys and values.
+/// Divides the memory of one replica among as many as there may be. Those on different devices share no memory for keys
+/// and values.
 pub(super) fn share(mut one: EngineOptions, replicas: Replicas) -> EngineOptions {
     let devices = one.backend.devices();
     let pool_bytes = match &mut one.backend {

@@ -291,8 +291,8 @@ pub(super) async fn unload(name: Path<String>, served: Data<Served>) -> Result<H
 
 /// Changes a model's blocklist, popular queries, typing parameters and template
 ///
-/// The model stays as it is, and all requests from now on are answered with them, by all of its versions and later ones.
-/// The name of a version changes that one only. If one of them is wrong, none is changed.
+/// The model stays as it is, and all requests from now on are answered with them, by all of its versions and later
+/// ones. The name of a version changes that one only. If one of them is wrong, none is changed.
 #[utoipa::path(put, path = "/models/{name}/extras", request_body = ExtrasRequest,
     params(("name" = String, Path, description = "The model's name", min_length = 1)),
     responses((status = 200, description = "They hold", body = ModelVersions), LoadErrors, ModelErrors)

@@ -2,8 +2,8 @@
 //!
 //! [`registry`] holds models by name, [`single`] the one of a server that has no more, and [`versions`] those of one
 //! model. [`intake`] loads them within a budget of memory, [`root`] bounds where they come from, [`folder`] finds or
-//! builds the bundle of a folder, [`error`] has the errors. [`named`] tells folders from models elsewhere, and downloads
-//! these. Loading blocks, so callers keep it off their event loop. No HTTP here but that of downloads.
+//! builds the bundle of a folder, [`error`] has the errors. [`named`] tells folders from models elsewhere, and
+//! downloads these. Loading blocks, so callers keep it off their event loop. No HTTP here but that of downloads.
 
 mod budget;
 pub mod error;

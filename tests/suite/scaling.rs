@@ -53,9 +53,13 @@ fn metric(metrics: &Metrics, name: &str) -> u64 {
 }
 
 fn wait_for(metrics: &Metrics, replicas: u64) {
+    wait_for_metric(metrics, "foretype_replicas", replicas);
+}
+
+fn wait_for_metric(metrics: &Metrics, name: &str, value: u64) {
     let started = Instant::now();
-    while metric(metrics, "foretype_replicas") != replicas {
-        assert!(started.elapsed() < Duration::from_secs(60), "there are never {replicas} replicas");
+    while metric(metrics, name) != value {
+        assert!(started.elapsed() < Duration::from_secs(60), "{name} is never {value}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -111,7 +115,8 @@ fn a_model_sleeps_when_nobody_asks_and_wakes_for_all_who_do() {
     for round in 0..3 {
         wait_for(&metrics, 0);
         assert_eq!(engine.health(), Health::Ready, "a model that sleeps is healthy");
-        assert_eq!(metric(&metrics, "foretype_prefix_cache_bytes"), 0, "it remembers nothing");
+        // Its thread ends after it was told to.
+        wait_for_metric(&metrics, "foretype_prefix_cache_bytes", 0);
         let before = loads.load(Ordering::SeqCst);
         let asked = Instant::now();
         std::thread::scope(|scope| {
@@ -121,20 +126,34 @@ fn a_model_sleeps_when_nobody_asks_and_wakes_for_all_who_do() {
             }
         });
         assert!(asked.elapsed() >= LOAD);
-        assert_eq!(loads.load(Ordering::SeqCst), before + 1, "one load for all");
+        // Whoever comes late on a busy machine may find it asleep again.
+        assert!((1..4).contains(&(loads.load(Ordering::SeqCst) - before)), "not a load for each");
     }
 }
 
 #[test]
 fn requests_to_a_model_that_wakes_keep_their_deadlines() {
-    let metrics = Metrics::new();
-    let (engine, _) = engine(0, 1, &metrics, usize::MAX);
+    let (metrics, loads, open) = (Metrics::new(), AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));
+    let gate = Arc::clone(&open);
+    let faults = move || -> scheduler::fake::FaultFn {
+        // The first is loaded for its limits, and the second proves that the model works.
+        let waits = loads.fetch_add(1, Ordering::SeqCst) > 1;
+        while waits && !gate.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Box::new(|_| None)
+    };
+    let engine = faulty_engine(faults, options(0, 1), &metrics);
     wait_for(&metrics, 0);
     let completion = Completion { input: "heat".into(), deadline_ms: Some(1), ..Completion::default() };
-    let asked = Instant::now();
+    let at_last = Arc::clone(&open);
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(60));
+        at_last.store(true, Ordering::SeqCst);
+    });
     let answer = block_on(engine.complete(&completion)).unwrap();
+    assert!(!open.swap(true, Ordering::SeqCst), "the answer waited for the load");
     assert_eq!((answer.finish, answer.result.suggestions.len()), (scheduler::Finish::Deadline, 0));
-    println!("answered after {:?}, and a replica loads in {LOAD:?}", asked.elapsed());
     ask(&engine, "heat", 0);
 }
 
@@ -173,6 +192,14 @@ fn held(intake: &Intake, metrics: &Arc<Metrics>, (least, most): (usize, usize)) 
     Arc::new(engine)
 }
 
+fn wait_for_bytes(intake: &Intake, bytes: u64) {
+    let started = Instant::now();
+    while intake.reserved_bytes() != bytes {
+        assert!(started.elapsed() < Duration::from_secs(60), "{} bytes are reserved", intake.reserved_bytes());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_replica_reserves_its_memory_before_it_is_loaded_and_gives_it_back() {
     let intake = |bytes| Intake::new(Box::new(|_, _| unreachable!()), bytes);
@@ -182,11 +209,7 @@ fn a_replica_reserves_its_memory_before_it_is_loaded_and_gives_it_back() {
     under_load(&engine, || wait_for(&metrics, 2));
     assert_eq!(wide.reserved_bytes(), 210);
     wait_for(&metrics, 0);
-    let started = Instant::now();
-    while wide.reserved_bytes() != 10 {
-        assert!(started.elapsed() < Duration::from_secs(60), "{} bytes", wide.reserved_bytes());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for_bytes(&wide, 10);
     ask(&engine, "heat", 0);
     assert_eq!(wide.reserved_bytes(), 110);
     drop(engine);
@@ -204,9 +227,7 @@ fn a_model_whose_memory_is_taken_while_it_sleeps_says_so_until_there_is_room() {
     let (metrics, others) = (Metrics::new(), Metrics::new());
     let engine = held(&intake, &metrics, (0, 1));
     wait_for(&metrics, 0);
-    while intake.reserved_bytes() != 10 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for_bytes(&intake, 10);
     let other = held(&intake, &others, (1, 1));
     let completion = Completion { input: "heat".into(), ..Completion::default() };
     let error = block_on(engine.complete(&completion)).unwrap_err();

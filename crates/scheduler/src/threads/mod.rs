@@ -2,9 +2,9 @@
 //!
 //! [`pool`] owns the threads. `replica` is the life of one thread, and `worker` its loop around a scheduler. Requests
 //! are let in by an [`admission`] and come through the `queue`; while the loop is parked (`parking`), the thread that
-//! brings a request enters the loop itself. The `scaler` adds replicas and lets them go. `lookahead` is the work of an idle replica, [`health`] the state of the
-//! engines, [`calibrate`] the timing of a new engine. What is loaded while others answer is loaded in the
-//! [`background`].
+//! brings a request enters the loop itself. The `scaler` adds replicas and lets them go. `lookahead` is the work of an
+//! idle replica, [`health`] the state of the engines, [`calibrate`] the timing of a new engine. What is loaded while
+//! others answer is loaded in the [`background`].
 
 mod active;
 pub mod admission;

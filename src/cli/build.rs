@@ -45,8 +45,8 @@ pub struct BuildArgs {
     /// Text that every query is continued from, and that people don't see. Default: none.
     #[arg(long, env = "FORETYPE_PROMPT_PREFIX", value_name = "TEXT", default_value = "")]
     prompt_prefix: String,
-    /// What the bundle will be served on. Default: `gpu` on a machine with an NVIDIA GPU and for a TensorRT target, else
-    /// `cpu`.
+    /// What the bundle will be served on. Default: `gpu` on a machine with an NVIDIA GPU and for a TensorRT target,
+    /// else `cpu`.
     #[arg(long = "for", env = "FORETYPE_BUILD_FOR", value_enum, value_name = "HARDWARE")]
     hardware: Option<Hardware>,
     /// Precision of weights and KV cache. Default: f16 for GPUs, f32 for CPUs.

@@ -1,9 +1,9 @@
 //! Weight matrices in 4 or 8 bits, for ONNX's `DequantizeLinear`.
 //!
-//! A matrix W `[inputs, outputs]` is stored as `q`, in W's own order, with f16 scales: in 8 bits one for each output, in
-//! 4 bits one for each output and block of inputs. W[i, o] is about `q[i, o] * scale[i / block, o]`. In 4 bits the scale
-//! is the one of a few with which the block loses least. A runtime multiplies in f16, so only the weights lose by it. A
-//! matrix is read some rows at a time, so memory does not grow with it.
+//! A matrix W `[inputs, outputs]` is stored as `q`, in W's own order, with f16 scales: in 8 bits one for each output,
+//! in 4 bits one for each output and block of inputs. W[i, o] is about `q[i, o] * scale[i / block, o]`. In 4 bits the
+//! scale is the one of a few with which the block loses least. A runtime multiplies in f16, so only the weights lose
+//! by it. A matrix is read some rows at a time, so memory does not grow with it.
 //!
 //! TensorRT-RTX 1.7.1 computes W of both in the kernel that multiplies. With blocks in 8 bits, it would write W in f16
 //! first, and read it again.
@@ -58,8 +58,8 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// A matrix in 8 bits, or in 4 with the largest blocks of at most `block` inputs. `None` for one that has to stay as
-    /// it is: no block divides its inputs, or its rows are no whole bytes.
+    /// A matrix in 8 bits, or in 4 with the largest blocks of at most `block` inputs. `None` for one that has to stay
+    /// as it is: no block divides its inputs, or its rows are no whole bytes.
     pub(crate) fn of([inputs, outputs]: [u64; 2], bits: Bits, block: u32) -> Option<Self> {
         if bits == Bits::Eight {
             return Some(Self { inputs, outputs, block: inputs, bits });

@@ -42,8 +42,8 @@ pub struct BuildArgs {
     /// Next tokens that the graph reports for each position.
     #[arg(long, env = "FORETYPE_TOP_K", value_name = "N", default_value_t = 64)]
     top_k: u32,
-    /// What the bundle will be served on. Default: `gpu` on a machine with an NVIDIA GPU and for a TensorRT target, else
-    /// `cpu`.
+    /// What the bundle will be served on. Default: `gpu` on a machine with an NVIDIA GPU and for a TensorRT target,
+    /// else `cpu`.
     #[arg(long = "for", env = "FORETYPE_BUILD_FOR", value_enum, value_name = "HARDWARE")]
     hardware: Option<Hardware>,
     /// Precision of weights and KV cache. Default: f16 for GPUs, f32 for CPUs.

@@ -109,6 +109,7 @@ fn understand(settings: &BTreeMap<String, Setting>) -> Result<Options, String> {
             Meaning::Nothing => options.unused.push(format!("{}={}", setting.written, setting.value)),
         }
     }
+    options.defaults = workers(options.defaults)?;
     if let Some(revision) = revision {
         let model = options.model.as_mut();
         let hub = model.filter(|model| !model.contains("://") && !model.contains('@'));
@@ -116,6 +117,24 @@ fn understand(settings: &BTreeMap<String, Setting>) -> Result<Options, String> {
         *hub = format!("{hub}@{}", revision.value);
     }
     Ok(options)
+}
+
+/// Puts the fewest and the most workers together: replicas are one flag.
+fn workers(defaults: Vec<(&'static str, String)>) -> Result<Vec<(&'static str, String)>, String> {
+    let (least, mut defaults): (Vec<_>, Vec<_>) = defaults.into_iter().partition(|(flag, _)| *flag == "min_workers");
+    let most = defaults.iter_mut().find(|(flag, _)| *flag == "replicas");
+    match (least.into_iter().next(), most) {
+        (Some((_, least)), Some((_, most))) => {
+            // Both are numbers by now.
+            if least.parse::<u32>().ok() > most.parse::<u32>().ok() {
+                return Err(format!("minWorkers is {least}, and maxWorkers is {most}: it should be at least as many"));
+            }
+            *most = format!("{least}..{most}");
+        }
+        (Some((_, least)), None) => defaults.push(("replicas", least)),
+        (None, _) => {}
+    }
+    Ok(defaults)
 }
 
 fn refusal(setting: &Setting, right: &str) -> String {
@@ -136,9 +155,16 @@ fn meaning(name: &str, value: &str) -> Result<Meaning, String> {
         "max_model_len" => number("context"),
         "job_queue_size" => number("max_queued"),
         "max_workers" => number("replicas"),
-        "min_workers" => number("replicas").map(|_| Meaning::Nothing),
+        "min_workers" => match value.parse::<u32>() {
+            Ok(least) => Ok(Meaning::Flag("min_workers", least.to_string())),
+            Err(_) => Err("it should be a whole number".to_owned()),
+        },
+        "max_idle_time" => match value.parse::<u32>() {
+            Ok(seconds) => Ok(Meaning::Flag("max_idle_time_ms", (u64::from(seconds) * 1000).to_string())),
+            Err(_) => Err("it should be a whole number of seconds".to_owned()),
+        },
         // Requests share the steps of a model as they come, so there is no batch to wait for.
-        "batch_size" | "max_batch_delay" | "max_idle_time" => match value.parse::<u32>() {
+        "batch_size" | "max_batch_delay" => match value.parse::<u32>() {
             Ok(_) => Ok(Meaning::Nothing),
             Err(_) => Err("it should be a whole number".to_owned()),
         },
@@ -221,11 +247,13 @@ mod tests {
         let file =
             "gpu.minWorkers=1\ngpu.maxWorkers=3\nmaxIdleTime=60\nbatchSize=8\nmaxBatchDelay=100\njobQueueSize=500\n";
         let options = of(&[], file).unwrap();
-        let expected = [("max_queued", "500"), ("replicas", "3")];
+        let expected = [("max_queued", "500"), ("max_idle_time_ms", "60000"), ("replicas", "1..3")];
         assert_eq!(options.defaults, expected.map(|(flag, value)| (flag, value.to_owned())));
         let unused: Vec<&str> = options.unused.iter().filter_map(|unused| unused.split(' ').next()).collect();
-        assert_eq!(unused, ["batchSize", "maxBatchDelay", "maxIdleTime", "gpu.minWorkers"]);
-        for name in ["maxWorkers", "batchSize", "maxBatchDelay", "maxIdleTime", "jobQueueSize"] {
+        assert_eq!(unused, ["batchSize", "maxBatchDelay"]);
+        assert_eq!(of(&[], "minWorkers=2").unwrap().defaults, [("replicas", "2".to_owned())]);
+        assert!(of(&[], "minWorkers=3\nmaxWorkers=2").unwrap_err().contains("at least as many"));
+        for name in ["minWorkers", "maxWorkers", "batchSize", "maxBatchDelay", "maxIdleTime", "jobQueueSize"] {
             let refused = of(&[], &format!("{name}=many")).unwrap_err();
             assert!(refused.starts_with(name) && refused.contains("a whole number"), "{refused}");
         }

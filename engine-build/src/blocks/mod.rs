@@ -2,12 +2,12 @@
 //!
 //! Every block appends ONNX nodes and returns values. Shapes stand beside them, with these letters: B = batch, S =
 //! tokens per row, R = selected positions, C = context (positions of the KV cache), T = tokens of a source. E = hidden
-//! size, H = query heads, D = head size, V = padded vocabulary. Attention reads the first A of the C positions. The family's own file decides which blocks make up a
-//! model, and in which order.
+//! size, H = query heads, D = head size, V = padded vocabulary. Attention reads the first A of the C positions. The
+//! family's own file decides which blocks make up a model, and in which order.
 //!
 //! In an f16 graph the matrices, the attention and the KV cache are f16. The residual stream, every normalization and
-//! the logits stay f32: there f16 overflows, or loses the small differences that decide the ranking. The matrices of linear
-//! maps may be stored in fewer bits, and attention may be f32 all the same.
+//! the logits stay f32: there f16 overflows, or loses the small differences that decide the ranking. The matrices of
+//! linear maps may be stored in fewer bits, and attention may be f32 all the same.
 
 mod alibi;
 mod attention;

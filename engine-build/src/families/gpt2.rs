@@ -1,8 +1,8 @@
 //! GPT-2 (`GPT2LMHeadModel`): learned positions, LayerNorm before each block, one matrix for queries, keys and values.
 //!
 //! Dropout and initializer fields do not matter for inference and are not read. `reorder_and_upcast_attn` only moves
-//! rounding; attention here accumulates in f32 anyway. Tensors that the graph has no use for (the `attn.bias` mask
-//! buffers of old checkpoints, a stored copy of a tied head) are ignored, as transformers does.
+//! rounding; attention here sums products of queries and keys in f32 anyway. Tensors that the graph has no use for (the
+//! `attn.bias` mask buffers of old checkpoints, a stored copy of a tied head) are ignored, as transformers does.
 
 use super::gpt::{Gpt, Maps, Names};
 use super::{Family, Head, Shape};

@@ -200,8 +200,8 @@ impl Model {
         prefix(&*self.family, weights)
     }
 
-    /// The graph, with every tensor it takes checked for name, type and shape: inputs `input_ids`, `past_len`, `select`,
-    /// perhaps `slots`, and the past, outputs `logits`, `topv`, `topi`, `lse` and the present.
+    /// The graph, with every tensor it takes checked for name, type and shape: inputs `input_ids`, `past_len`,
+    /// `select`, perhaps `slots`, and the past, outputs `logits`, `topv`, `topi`, `lse` and the present.
     pub(crate) fn graph(&self, weights: &Weights, options: &GraphOptions) -> Result<Graph, WeightsError> {
         graph(&*self.family, weights, options)
     }

@@ -163,8 +163,8 @@ fn positions(context: usize) -> Result<Memory<i64>, NoMemory> {
 
 /// The engine; `T` is the element of the KV cache.
 struct OnnxRuntime<T: Element> {
-    /// By `[rows, longest, selected, width of the sources, positions that attention reads]`. Declared first: bindings go
-    /// before their session.
+    /// By `[rows, longest, selected, width of the sources, positions that attention reads]`. Declared first: bindings
+    /// go before their session.
     bindings: FxHashMap<[usize; 5], Binding>,
     session: Session,
     limits: Limits,

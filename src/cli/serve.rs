@@ -47,8 +47,8 @@ pub struct ServeArgs {
     /// With --multi-model: most models at once; one more is answered 507.
     #[arg(long, env = "FORETYPE_MAX_MODELS", value_name = "N", default_value_t = 64)]
     max_models: usize,
-    /// Folder of `blocklist.txt`, `popular.tsv` and `typing.json`, any of which may be absent: what is there holds in
-    /// the place of the bundle's own, and is read again when it changes.
+    /// Folder of `blocklist.txt`, `popular.tsv`, `typing.json` and `template.txt`, any of which may be absent: what is
+    /// there holds in the place of the bundle's own, and is read again when it changes.
     #[arg(long, env = "FORETYPE_EXTRAS", value_name = "DIR", conflicts_with = "multi_model")]
     extras: Option<PathBuf>,
     /// Compute what people type most at another server before /ping is 200: the address of its operators' port, such as

@@ -96,12 +96,12 @@ fn prompts_stand_in_the_template_too() {
     let (plain, server) = (TestServer::with(demo_engine()), templated("heat pump\n{input} for\n"));
     let text = |answer: &Value| answer[0]["generated_text"].as_str().unwrap().to_owned();
     let parameters = json!({ "max_new_tokens": 6 });
-    let whole = text(&ask(&plain, &json!({ "inputs": "heat pump\nsolar panel for", "parameters": parameters })));
+    let whole = text(&ask(&plain, &json!({ "inputs": ["heat pump\nsolar panel for"], "parameters": parameters })));
     assert!(!whole.is_empty());
-    assert_eq!(text(&ask(&server, &json!({ "inputs": "solar panel", "parameters": parameters }))), whole);
-    let body = json!({ "inputs": "solar panel", "parameters": parameters, "template": "heat pump\n{input} for" });
+    assert_eq!(text(&ask(&server, &json!({ "inputs": ["solar panel"], "parameters": parameters }))), whole);
+    let body = json!({ "inputs": ["solar panel"], "parameters": parameters, "template": "heat pump\n{input} for" });
     assert_eq!(text(&ask(&plain, &body)), whole);
-    let full = json!({ "inputs": "solar panel", "parameters": { "max_new_tokens": 6, "return_full_text": true } });
+    let full = json!({ "inputs": ["solar panel"], "parameters": { "max_new_tokens": 6, "return_full_text": true } });
     assert_eq!(text(&ask(&server, &full)), format!("solar panel{whole}"), "the template isn't shown");
     let openai = ask(&server, &json!({ "prompt": "solar panel", "max_tokens": 6, "temperature": 0 }));
     assert_eq!(openai["choices"][0]["text"].as_str(), Some(&*whole));
@@ -115,10 +115,10 @@ fn prompts_stand_in_the_template_too() {
     std::fs::write(&file, "how to {input} tomatoes\n").unwrap();
     let (plain, server) = (t5(None), t5(Some(file.path())));
     let parameters = json!({ "max_new_tokens": 12, "do_sample": true, "temperature": 0.7, "seed": 5 });
-    let whole = text(&ask(&plain, &json!({ "inputs": "how to grow tomatoes", "parameters": parameters })));
+    let whole = text(&ask(&plain, &json!({ "inputs": ["how to grow tomatoes"], "parameters": parameters })));
     assert!(!whole.is_empty());
-    assert_ne!(text(&ask(&plain, &json!({ "inputs": "grow", "parameters": parameters }))), whole);
-    assert_eq!(text(&ask(&server, &json!({ "inputs": "grow", "parameters": parameters }))), whole);
+    assert_ne!(text(&ask(&plain, &json!({ "inputs": ["grow"], "parameters": parameters }))), whole);
+    assert_eq!(text(&ask(&server, &json!({ "inputs": ["grow"], "parameters": parameters }))), whole);
 }
 
 #[test]
@@ -130,7 +130,6 @@ fn a_template_that_cannot_be_used_is_refused_in_words() {
         ("{input} {input}", "2 times"),
         ("{input} battery", "end the line of {input} there"),
         (&*format!("{}{{input}}", "lithium ion battery ".repeat(200)), "shorten it"),
-        (&*format!("{}{{input}}", "a".repeat(65536)), "at most 65536"),
     ] {
         assert!(with(template).contains(words), "{template:.20}: {}", with(template));
     }

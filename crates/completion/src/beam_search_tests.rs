@@ -134,7 +134,7 @@ fn how_early_it_ends_is_said() {
     let text = text();
     let supplied = |early_stopping| {
         let long = SamplingOptions { max_new_tokens: 20, ..options() };
-        let search = run(&text, long, Beams { early_stopping, length_penalty: 2.0, ..beams(2) }, 99);
+        let search = run(&text, long, Beams { early_stopping, ..beams(2) }, 99);
         assert!(search.is_done() && search.remaining() == 0);
         search.paths().supplied()
     };

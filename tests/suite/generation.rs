@@ -250,8 +250,8 @@ async fn counts(engine: &Engine, generation: &Generation) -> HashMap<u32, usize>
     counts
 }
 
-/// By how many standard deviations the chi-square of counts is above its mean, after Wilson and Hilferty; tokens that
-/// are expected fewer than five times count together.
+/// By how many standard deviations the chi-square of counts is above its mean: its cube root is nearly normal. Tokens
+/// that are expected fewer than five times count together.
 fn deviation(counts: &HashMap<u32, usize>, probabilities: &HashMap<u32, f64>) -> f64 {
     let never = counts.keys().find(|id| !probabilities.contains_key(id));
     assert_eq!(never, None, "transformers never draws it");

@@ -134,12 +134,12 @@ fn how_early_it_ends_is_said() {
     let text = text();
     let supplied = |early_stopping| {
         let long = SamplingOptions { max_new_tokens: 20, ..options() };
-        let search = run(&text, long, Beams { early_stopping, length_penalty: 2.0, ..beams(2) }, 99);
+        let search = run(&text, long, Beams { early_stopping, length_penalty: 0.5, ..beams(2) }, 99);
         assert!(search.is_done() && search.remaining() == 0);
         search.paths().supplied()
     };
-    let [full, unlikely, never] = [EarlyStopping::Full, EarlyStopping::Unlikely, EarlyStopping::Never].map(supplied);
-    assert!(full < unlikely && unlikely < never, "{full} {unlikely} {never}");
+    // As a program that keeps whole token lists finds it for this model.
+    assert_eq!([EarlyStopping::Full, EarlyStopping::Unlikely, EarlyStopping::Never].map(supplied), [5, 7, 15]);
 }
 
 #[test]

@@ -135,7 +135,7 @@ pub struct Parameters {
     #[schema(minimum = 1, maximum = 100)]
     #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub num_beams: Option<usize>,
-    /// With beams: a sequence's log-probability is divided by its length to this power, so above 0 favours long
+    /// With beams: a sequence's log-probability is divided by its length to this power, so above 0 prefers long
     /// sequences; 1 if absent.
     #[schema(minimum = -10, maximum = 10)]
     pub length_penalty: Option<f64>,

@@ -77,7 +77,7 @@ pub struct CompletionRequest {
     /// A text around each prompt that is a text, with `{input}` where that stands; the model's own if absent.
     #[schema(max_length = 65536)]
     pub template: Option<String>,
-    /// Search with beams, `best_of` or `n` of them, and send the `n` best sequences: vLLM's name of it.
+    /// Search with beams, `best_of` or `n` of them, and send the `n` best sequences, as in vLLM.
     pub use_beam_search: Option<bool>,
     /// With `use_beam_search`: a sequence's log-probability is divided by its length to this power; 1 if absent.
     #[schema(minimum = -10, maximum = 10)]

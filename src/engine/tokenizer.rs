@@ -16,8 +16,8 @@ pub struct TokenizerError {
     reason: String,
 }
 
-/// Reads the tokenizer in the folder `bundle`, the start and end tokens that the manifest names, and the template's text
-/// before every query.
+/// Reads the tokenizer in the folder `bundle`, the start and end tokens that the manifest names, and the template's
+/// text before every query.
 ///
 /// # Errors
 /// The file, and what is wrong with it.

@@ -2,8 +2,8 @@
 //!
 //! A [`Search`] finds the most probable texts that begin with the typed bytes; a [`Sampling`] or a [`BeamSearch`]
 //! continues a prompt. They are state machines: they name the distributions they need ([`Paths`]) and go on once these
-//! were supplied. They know tokens and text, and no engine, KV cache or other request. [`complete_with`] drives a search
-//! with a closure:
+//! were supplied. They know tokens and text, and no engine, KV cache or other request. [`complete_with`] drives a
+//! search with a closure:
 //!
 //! ```
 //! use std::sync::Arc;

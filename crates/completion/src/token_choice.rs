@@ -77,8 +77,8 @@ impl TokenChoice {
     }
 
     /// The token that `number`, from 0 to 1 exclusive, falls on, and its log-probability before any transformation.
-    /// Only tokens that are `offered` count; of those that are left in the end, one that isn't `allowed` is passed over.
-    /// `None` if there is no other.
+    /// Only tokens that are `offered` count; of those that are left in the end, one that isn't `allowed` is passed
+    /// over. `None` if there is no other.
     pub fn choose(
         &self,
         next: &Distribution,

@@ -52,8 +52,8 @@ impl PopularQueries {
     }
 }
 
-/// By what the probabilities of one kind of suggestions are multiplied in a merged list. There are two kinds: those that
-/// begin with exactly the typed text, and the others.
+/// By what the probabilities of one kind of suggestions are multiplied in a merged list. There are two kinds: those
+/// that begin with exactly the typed text, and the others.
 #[derive(Clone, Copy, Debug)]
 struct Factors {
     /// Of the model's suggestions.
@@ -63,7 +63,8 @@ struct Factors {
 }
 
 impl Factors {
-    /// Popular queries have the share `weight` of each kind. Which kind was meant follows from the probabilities of both.
+    /// Popular queries have the share `weight` of each kind. Which kind was meant follows from the probabilities of
+    /// both.
     fn of_each(completions: &Completions, found: &Found, weight: f64) -> impl Fn(&Meaning) -> Self + use<> {
         let readings = completions.readings.unwrap_or_default();
         let (model_as_typed, model) = (readings.as_typed.exp(), readings.all.exp());
@@ -91,8 +92,8 @@ impl Factors {
     }
 }
 
-/// Merges popular queries into the suggestions, and keeps the best `count`. If the model found nothing, because its time
-/// was too short, the popular queries are the answer as they are.
+/// Merges popular queries into the suggestions, and keeps the best `count`. If the model found nothing, because its
+/// time was too short, the popular queries are the answer as they are.
 fn merge_popular(completions: Completions, found: Found, weight: f64, count: usize) -> Completions {
     if found.hits.is_empty() || weight <= 0.0 {
         return completions;

@@ -37,8 +37,8 @@ pub(super) struct EditAutomaton {
 }
 
 impl EditAutomaton {
-    /// Goes on from an alignment whose ways have reached no level below `base`. Ways that cost more than the cheapest one
-    /// count as if they had edits more.
+    /// Goes on from an alignment whose ways have reached no level below `base`. Ways that cost more than the cheapest
+    /// one count as if they had edits more.
     pub(super) fn new(typed: &Typed, alignment: &Alignment, base: usize) -> Self {
         let cheapest = alignment.cheapest(typed).0;
         let costs = [0.0, typed.costs.omitted(), typed.costs.least_but_omitted(), 2.0 * typed.costs.least_edit()];

@@ -92,7 +92,8 @@ impl<'a> TokenFilter<'a> {
         Self { folded, automaton, level, score, least_edit, windows, skips_space, is_simple }
     }
 
-    /// The tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range. `row` has the log-probabilities of the whole vocabulary.
+    /// The tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range. `row`
+    /// has the log-probabilities of the whole vocabulary.
     pub(super) fn find(&self, floor: &Floor, row: &[f32], probable: RangeInclusive<f32>) -> Vec<(TokenId, f32)> {
         const CHUNK: usize = 256;
         let mut found = Vec::new();

@@ -335,6 +335,6 @@ mod tests {
         // One of the operators is the default.
         assert_eq!(names.len(), options.len() - 1);
         let wrong = IntakeOptions { operators: Some(Operators::Onnx), quantization: Quantization::Int8, ..plain };
-        assert!(cache_name(folder.path(), &wrong).unwrap_err().to_string().contains("ask for foretype's"));
+        assert!(cache_name(folder.path(), &wrong).unwrap_err().to_string().contains("leave out the operators"));
     }
 }

@@ -19,15 +19,17 @@ use crate::support::{RaggedRow, all_logits, build_with, load, ragged_difference,
 /// Positions of a context with three lengths of attention.
 pub const LONG: u32 = 600;
 
-/// A golden whose positions are rotary, said to have more of them: that changes no tensor.
-pub fn with_long_context(folder: &Path) -> PathBuf {
-    let (golden, checkpoint) = (repository("tests/goldens/llama"), folder.join("checkpoint"));
+/// A golden whose positions have no table, said to have more of them: that changes no tensor.
+pub fn with_long_context(folder: &Path, golden: &str) -> PathBuf {
+    let (golden, checkpoint) = (repository("tests/goldens").join(golden), folder.join("checkpoint"));
     std::fs::create_dir(&checkpoint).unwrap();
     for name in ["tokenizer.json", "model.safetensors"] {
         std::fs::copy(golden.join(name), checkpoint.join(name)).unwrap();
     }
     let mut config: Value = serde_json::from_slice(&std::fs::read(golden.join("config.json")).unwrap()).unwrap();
-    config["max_position_embeddings"] = LONG.into();
+    for key in ["max_position_embeddings", "seq_length"] {
+        config[key] = LONG.into();
+    }
     std::fs::write(checkpoint.join("config.json"), config.to_string()).unwrap();
     checkpoint
 }
@@ -49,8 +51,14 @@ fn tokens(count: u32) -> Vec<u32> {
 fn attention_over_a_part_of_a_long_context_changes_no_bit() {
     assert_eq!(attended_lengths(LONG).collect::<Vec<_>>(), [64, 256, LONG]);
     assert_eq!(attended_lengths(128).collect::<Vec<_>>(), [128], "the default context is read as a whole");
+    for golden in ["llama", "bloom"] {
+        parts_are_as_the_whole(golden);
+    }
+}
+
+fn parts_are_as_the_whole(golden: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let checkpoint = with_long_context(folder.path());
+    let checkpoint = with_long_context(folder.path(), golden);
     for dtype in [Dtype::F32, Dtype::F16] {
         let open = |context| {
             let change = |options: &mut BuildOptions| {
@@ -67,15 +75,15 @@ fn attention_over_a_part_of_a_long_context_changes_no_bit() {
         for (past, len) in [(0, 40), (40, 1), (41, 22), (63, 1), (64, 1), (65, 2), (67, 50)] {
             let piece = &text[past..past + len];
             let logits = [&mut parts, &mut whole].map(|backend| all_logits(&mut **backend, past, piece));
-            assert!(logits[0] == logits[1], "{dtype:?}: {len} tokens behind {past}");
+            assert!(logits[0] == logits[1], "{golden}, {dtype:?}: {len} tokens behind {past}");
         }
         // Rows of all three lengths, alone and together.
         let text = tokens(400);
         let rows: Vec<RaggedRow> =
             [(30, 29), (100, 90), (250, 249), (400, 396)].map(|(len, past)| row(&text[..len], past)).into();
         let difference = ragged_in_chunks(&mut *parts, &rows);
-        println!("llama with a context of {LONG}, {dtype:?}: rows alone and together differ by {difference:.1e}");
-        assert!(difference <= if dtype == Dtype::F16 { 0.05 } else { 1e-4 }, "{dtype:?}: {difference}");
+        println!("{golden} with a context of {LONG}, {dtype:?}: rows alone and together differ by {difference:.1e}");
+        assert!(difference <= if dtype == Dtype::F16 { 0.05 } else { 1e-4 }, "{golden}, {dtype:?}: {difference}");
     }
 }
 
@@ -279,7 +287,8 @@ fn an_engine_on_a_gpu_prepares_each_length_of_attention_and_computes_the_same() 
     use crate::tensorrt::{TOLERANCE, backend, reference};
 
     let folder = tempfile::tempdir().unwrap();
-    let (_folder, bundle, manifest) = built(&with_long_context(folder.path()), |options| options.context = Some(LONG));
+    let (_folder, bundle, manifest) =
+        built(&with_long_context(folder.path(), "llama"), |options| options.context = Some(LONG));
     let mut reference = reference(&bundle, &manifest);
     let text = tokens(420);
     for flavour in tensorrt::Flavour::ALL {

@@ -81,7 +81,7 @@ const MISTAKES: [(&str, &str, &str, u16); 6] = [
     (INVOCATIONS, "application/json", r#"{"input": "#, 400),
     (INVOCATIONS, "application/json", r#"{"input": ["#, 400),
     (INVOCATIONS, "application/json", r#"{"input": "a", "suggestions": "many"}"#, 400),
-    (INVOCATIONS, "application/octet-stream", "solar", 415),
+    (INVOCATIONS, "image/png", "solar", 415),
     ("/nowhere", "application/json", "{}", 404),
     (INVOCATIONS, "application/json", r#"{"input": ""}"#, 400),
 ];

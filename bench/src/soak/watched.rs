@@ -27,7 +27,7 @@ pub struct Row {
     pub wrong: u64,
     /// Faults that were caused.
     pub faults: u64,
-    /// Memory after the warm-up, in MiB.
+    /// The most of a minute of the warm-up, in MiB.
     pub memory_mib: f64,
     /// The most of a later minute, in MiB.
     pub memory_most_mib: f64,
@@ -78,7 +78,7 @@ impl Watched {
         lock(&self.memory).extend(mib);
     }
 
-    /// The figures; memory after `warm_up` seconds, and the most of a later minute.
+    /// The figures; memory up to `warm_up` seconds and after.
     pub fn row(&self, server: &'static str, warm_up: usize, gauges: f64) -> Row {
         let counts = lock(&self.counts).clone();
         let count = |name| counts.get(name).copied().unwrap_or(0);
@@ -93,8 +93,8 @@ impl Watched {
             lost: count("lost"),
             wrong: count("wrong"),
             faults: self.faults.load(Ordering::Relaxed),
-            memory_mib: median(&before[before.len().saturating_sub(60)..]),
-            memory_most_mib: after.chunks(60).map(median).fold(0.0, f64::max),
+            memory_mib: most(before),
+            memory_most_mib: most(after),
             memory_by_minute: memory.chunks(60).map(median).collect(),
             gauges,
             first: lock(&self.first).clone(),
@@ -104,6 +104,11 @@ impl Watched {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The most of a minute.
+fn most(seconds: &[f64]) -> f64 {
+    seconds.chunks(60).map(median).fold(0.0, f64::max)
 }
 
 fn median(values: &[f64]) -> f64 {

@@ -18,7 +18,7 @@ pub(crate) fn slopes(heads: u32) -> Vec<f32> {
 }
 
 impl Builder<'_> {
-    /// What is added in a step, `[B, H, S, C]` in the computing precision: the bias of each slot that a token may see,
+    /// What is added in a step, `[B, H, S, A]` in the computing precision: the bias of each slot that a token may see,
     /// and a large negative number for the others.
     ///
     /// The distance counts from the query: the numbers of near slots are small then, which f16 holds exactly.
@@ -28,13 +28,15 @@ impl Builder<'_> {
         let graph = &mut self.graph;
         let shape = [1, u64::from(heads), 1, 1];
         let slopes = graph.parameter("alibi.slopes", &shape, Element::F32, Source::Computed(slopes(heads)));
-        let slots = i64::from(step.context);
-        let slots = graph.integers(&[1, 1, 1, slots], &(0..slots).collect::<Vec<_>>());
+        let slots = match &step.slots {
+            Some(given) => given.clone(),
+            None => graph.integers(&[1, 1, 1, step.context.into()], &(0..step.context.into()).collect::<Vec<_>>()),
+        };
         let axes_1_3 = graph.integers(&[2], &[1, 3]);
         let queries = graph.node("Unsqueeze", &[&step.positions, &axes_1_3], &[]); // [B, 1, S, 1]
-        let distances = graph.node("Sub", &[&slots, &queries], &[]); // [B, 1, S, C], not above 0 where visible
+        let distances = graph.node("Sub", &[&slots, &queries], &[]); // [B, 1, S, A], not above 0 where visible
         let distances = graph.node("Cast", &[&distances], &[Attribute::Int("to", Element::F32.data_type() as i64)]);
-        let biases = graph.node("Mul", &[&distances, &slopes], &[]); // [B, H, S, C]
+        let biases = graph.node("Mul", &[&distances, &slopes], &[]); // [B, H, S, A]
         let biases = graph.node("Where", &[&step.mask, &biases, &hidden], &[]);
         self.narrow(biases)
     }

@@ -65,6 +65,15 @@ pub(crate) fn root_scale(head_dim: u32) -> f32 {
     f64::from(head_dim).sqrt().recip() as f32
 }
 
+/// Which keys a query sees. It spreads over `[B, H, S, T]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mask<'a> {
+    /// Whether it does.
+    Flags(&'a Value),
+    /// What is added to the product, in the computing precision; a large negative number where it doesn't.
+    Biases(&'a Value),
+}
+
 impl Builder<'_> {
     /// Declares the inputs `past_k_LAYER` and `past_v_LAYER`.
     pub(crate) fn past(&mut self, layer: u32, shape: CacheShape) -> Cache {
@@ -124,6 +133,7 @@ impl Builder<'_> {
         let present = Cache { keys: update(&at.past.keys, &keys, 'k'), values: update(&at.past.values, &values, 'v') };
         let heads = attention.all_heads();
         let [keys, values] = [&present.keys, &present.values].map(|cache| self.attended(cache, at.step));
+        let mask = if at.step.has_biases { Mask::Biases(mask) } else { Mask::Flags(mask) };
         (self.mix([&queries, &keys, &values], mask, heads), present)
     }
 
@@ -134,12 +144,13 @@ impl Builder<'_> {
         self.graph.node("Slice", &[cache, &zero, attended, &axis_2], &[])
     }
 
-    /// Attends: queries `[B, H, S, D]` over keys and values `[B, KV heads, T, D]`, under a mask that spreads over `[B,
-    /// H, S, T]`, either of flags or to be added. Gives the heads side by side, `[B, S, H D]`.
-    pub(super) fn mix(&mut self, [queries, keys, values]: [&Value; 3], mask: &Value, heads: Heads) -> Value {
+    /// Attends: queries `[B, H, S, D]` over keys and values `[B, KV heads, T, D]`. Gives the heads side by side, `[B, S,
+    /// H D]`.
+    pub(super) fn mix(&mut self, [queries, keys, values]: [&Value; 3], mask: Mask, heads: Heads) -> Value {
         let mixed = if self.precision.f32_attention {
             self.attend_in_f32([queries, keys, values], mask, heads)
         } else {
+            let (Mask::Flags(mask) | Mask::Biases(mask)) = mask;
             let inputs = [queries, keys, values, mask];
             self.graph.node("Attention", &inputs, &[Attribute::Float("scale", heads.scale)])
         }; // [B, H, S, D]
@@ -150,14 +161,14 @@ impl Builder<'_> {
         graph.node("Reshape", &[&mixed, &shape], &[])
     }
 
-    /// Products, softmax and sums in f32, of f16 inputs, under a mask of flags: `[B, H, S, D]` in f16.
+    /// Products, softmax and sums in f32, of f16 inputs: `[B, H, S, D]` in f16.
     ///
     /// In single operators, because TensorRT-RTX 1.7.1 crashes on an `Attention` in f32. The query heads of a key-value
     /// head lie behind each other, as if they were more tokens.
-    fn attend_in_f32(&mut self, inputs: [&Value; 3], mask: &Value, of: Heads) -> Value {
+    fn attend_in_f32(&mut self, inputs: [&Value; 3], mask: Mask, of: Heads) -> Value {
         let [heads, kv_heads, head_dim] = [of.heads, of.kv_heads, of.head_dim].map(i64::from);
         let [queries, keys, values] = inputs.map(|x| self.widen(x.clone()));
-        let (scale, hidden) = (self.graph.scalar(of.scale, Element::F32), self.graph.scalar(HIDDEN, Element::F32));
+        let scale = self.graph.scalar(of.scale, Element::F32);
         let graph = &mut self.graph;
         let queries = graph.node("Mul", &[&queries, &scale], &[]);
         let stacked = graph.integers(&[4], &[0, kv_heads, -1, 0]);
@@ -166,7 +177,17 @@ impl Builder<'_> {
         let products = graph.node("MatMul", &[&queries, &keys], &[]);
         let by_head = graph.integers(&[4], &[0, heads, -1, 0]);
         let products = graph.node("Reshape", &[&products, &by_head], &[]); // [B, H, S, A]
-        let products = graph.node("Where", &[mask, &products, &hidden], &[]);
+        let products = match mask {
+            Mask::Flags(flags) => {
+                let hidden = self.graph.scalar(HIDDEN, Element::F32);
+                self.graph.node("Where", &[flags, &products, &hidden], &[])
+            }
+            Mask::Biases(biases) => {
+                let biases = self.widen(biases.clone());
+                self.graph.node("Add", &[&products, &biases], &[])
+            }
+        };
+        let graph = &mut self.graph;
         let shares = graph.node("Softmax", &[&products], &[Attribute::Int("axis", -1)]);
         let shares = graph.node("Reshape", &[&shares, &stacked], &[]);
         let mixed = graph.node("MatMul", &[&shares, &values], &[]);

@@ -3,7 +3,7 @@
 //! A source is encoded once. The keys and values of every decoder layer's cross-attention are kept; they are outputs of
 //! the encoder's graph and inputs of the decoder's.
 
-use super::attention::Heads;
+use super::attention::{Heads, Mask};
 use super::projection::Linear;
 use super::{Attention, Builder, Step};
 use crate::error::WeightsError;
@@ -50,7 +50,7 @@ impl Builder<'_> {
     ) -> Result<Value, WeightsError> {
         let qkv = self.linear(&attention.qkv, x)?;
         let [queries, keys, values] = self.split_heads(&qkv, attention);
-        let mixed = self.mix([&queries, &keys, &values], bias, attention.all_heads());
+        let mixed = self.mix([&queries, &keys, &values], Mask::Biases(bias), attention.all_heads());
         self.linear(&attention.out, &mixed)
     }
 
@@ -129,7 +129,8 @@ impl Builder<'_> {
         let queries = self.graph.node("Reshape", &[&queries, &shape], &[]);
         let queries = self.graph.node("Transpose", &[&queries], &[Attribute::Ints("perm", &[0, 2, 1, 3])]);
         let [keys, values] = &source.layers[layer as usize];
-        let mixed = self.mix([&queries, keys, values], &source.mask, Heads { heads, kv_heads: heads, head_dim, scale });
+        let heads = Heads { heads, kv_heads: heads, head_dim, scale };
+        let mixed = self.mix([&queries, keys, values], Mask::Biases(&source.mask), heads);
         self.linear(&attention.out, &mixed)
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Step {
     pub(crate) positions: Value,
     /// bool `[B, 1, S, A]`: which cache slots each token may see.
     pub(crate) mask: Value,
+    /// Whether the mask is instead what a family adds to products, `[B, H, S, A]` in the computing precision.
+    pub(crate) has_biases: bool,
     /// i64 `[A]`: 0, 1, ..., in graphs in which attention reads the first A slots of a cache. It reads all C in others.
     pub(crate) slots: Option<Value>,
     /// i64 `[1]`: A, in the same graphs.
@@ -76,7 +78,7 @@ impl Builder<'_> {
 
         // Right padding may run past the cache; its results are never read, but its lookups must stay in range.
         let positions = graph.node("Min", &[&unclipped, &last], &[]); // [B, S]
-        Step { input_ids, past_len, select, positions, mask, slots: given, attended, context }
+        Step { input_ids, past_len, select, positions, mask, has_biases: false, slots: given, attended, context }
     }
 
     /// Adds learned position embeddings to the token embeddings `rows`, f32 `[B, S, E]`.

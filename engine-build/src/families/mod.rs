@@ -246,7 +246,9 @@ fn graph(family: &dyn Family, weights: &Weights, options: &GraphOptions) -> Resu
     let mut builder = Builder::new(weights, prefix(family, weights), options.precision);
     let b = &mut builder;
     let mut step = b.step(options.context, options.slots);
-    step.mask = family.mask(b, &step)?;
+    let mask = family.mask(b, &step)?;
+    step.has_biases = mask != step.mask;
+    step.mask = mask;
     let heads = (shape.heads, shape.head_dim);
     let source = family.encoder().map(|_| b.source_inputs(&step, shape.layers, heads));
     let rotary = family.rotary().map(|rotary| b.rotary_tables(rotary, options.context));

@@ -37,7 +37,7 @@ pub struct Invocation {
     #[schema(value_type = Option<ToleranceName>)]
     pub tolerance: Option<Tolerance>,
     /// A text around the typed text, with `{input}` where that stands; the model's own if absent.
-    #[schema(max_length = 65536)]
+    #[schema(format = "template-text", min_length = 7, max_length = 65536)]
     pub template: Option<String>,
     /// Name of the session. A newer request of the same session supersedes an older one that still runs.
     #[schema(min_length = 1, max_length = 256, pattern = "^[!-~]+$")]

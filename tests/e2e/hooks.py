@@ -16,6 +16,7 @@ TEXTS = st.lists(st.text(LETTERS, min_size=1, max_size=8), min_size=1, max_size=
 
 schemathesis.openapi.format("query-text", TEXTS)
 schemathesis.openapi.format("prompt-text", TEXTS)
+schemathesis.openapi.format("template-text", st.text(LETTERS, max_size=8).map(lambda before: before + " {input}"))
 schemathesis.openapi.media_type("text/plain", TEXTS.map(str.encode))
 schemathesis.openapi.media_type("text/csv", TEXTS.map(str.encode))
 
@@ -47,13 +48,23 @@ def agrees(body):
         several = any(count not in (None, 1) for count in counts)
         if not same(*counts) or both or (several and (body.get("stream") or not parameters.get("do_sample"))):
             return False
+        if searches(body) and (several or body.get("stream") or parameters.get("do_sample")):
+            return False
     if "prompt" in body:
         ids = json.dumps(body["prompt"]).strip("[]").replace("[", "").replace("]", "").split(", ")
         if any(id.isdigit() and int(id) > 255 for id in ids):
             return False
+        if body.get("use_beam_search") and any(body.get(field) is not None for field in ("stream", "temperature", "top_p", "n", "best_of")):
+            return False
         alone = body.get("best_of") in (None, 1 if body.get("n") is None else body["n"])
         return alone and not (body.get("echo") and body.get("logprobs") is not None)
     return True
+
+
+def searches(body):
+    """Whether a body of Text Generation Inference asks for beams."""
+    parameters = body.get("parameters")
+    return isinstance(parameters, dict) and parameters.get("num_beams") not in (None, 1)
 
 
 def asks_to_close(body, case):
@@ -74,7 +85,7 @@ def only_misses_format(case):
 @schemathesis.hook
 def filter_case(context, case):
     body = case.body
-    # A stream is of one prompt.
-    streams_many = case.path == "/generate_stream" and isinstance(body, dict) and isinstance(body.get("inputs"), list)
+    # A stream is of one prompt, and a search with beams has none.
+    streams_many = case.path == "/generate_stream" and isinstance(body, dict) and (isinstance(body.get("inputs"), list) or searches(body))
     fine = not isinstance(body, dict) or (agrees(body) and not asks_to_close(body, case) and not streams_many)
     return fine and not only_misses_format(case)

@@ -33,7 +33,7 @@ pub struct Request {
     #[serde(default, deserialize_with = "crate::http::json::whole_number")]
     pub deadline_ms: Option<u64>,
     /// A text around each prompt, with `{input}` where that stands; the model's own if absent.
-    #[schema(max_length = 65536)]
+    #[schema(format = "template-text", min_length = 7, max_length = 65536)]
     pub template: Option<String>,
     /// Whose prompt this is: a newer request of a session takes the place of an older one that is still being worked
     /// on.

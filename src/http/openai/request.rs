@@ -75,7 +75,7 @@ pub struct CompletionRequest {
     #[schema(max_length = 0)]
     pub suffix: Option<String>,
     /// A text around each prompt that is a text, with `{input}` where that stands; the model's own if absent.
-    #[schema(max_length = 65536)]
+    #[schema(format = "template-text", min_length = 7, max_length = 65536)]
     pub template: Option<String>,
     /// Search with beams, `best_of` or `n` of them, and send the `n` best sequences, as in vLLM.
     pub use_beam_search: Option<bool>,

@@ -52,11 +52,13 @@ impl LoadedModel {
 /// A version to load, or the shares of those that are loaded: one of both.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(min_properties = 1, max_properties = 1)]
 pub(super) struct ChangeRequest {
     /// The folder of the bundle or checkpoint.
-    #[schema(min_length = 1)]
+    #[schema(value_type = String, required = false, min_length = 1)]
     url: Option<String>,
     /// The weight of each version's share of the requests, by its number. Versions that aren't named get none.
+    #[schema(value_type = BTreeMap<String, u32>, required = false)]
     shares: Option<BTreeMap<u64, u32>>,
 }
 

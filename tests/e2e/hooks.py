@@ -50,15 +50,24 @@ def agrees(body):
             return False
         if searches(body) and (several or body.get("stream") or parameters.get("do_sample")):
             return False
+    # The versions that a model has can't be made up.
+    if isinstance(body.get("shares"), dict):
+        return False
     if "prompt" in body:
-        ids = json.dumps(body["prompt"]).strip("[]").replace("[", "").replace("]", "").split(", ")
-        if any(id.isdigit() and int(id) > 255 for id in ids):
+        ids = [id for id in flat(body["prompt"]) if isinstance(id, (int, float))]
+        # A model may have fewer tokens than the document allows. 7.0 is an integer to JSON Schema, and no token to the server.
+        if any(isinstance(id, float) or id > 255 for id in ids) or (ids and body.get("template") is not None):
             return False
         if body.get("use_beam_search") and any(body.get(field) is not None for field in ("stream", "temperature", "top_p", "n", "best_of")):
             return False
         alone = body.get("best_of") in (None, 1 if body.get("n") is None else body["n"])
         return alone and not (body.get("echo") and body.get("logprobs") is not None)
     return True
+
+
+def flat(value):
+    """The elements of a list and of the lists in it."""
+    return [element for part in value for element in flat(part)] if isinstance(value, list) else [value]
 
 
 def searches(body):
@@ -87,5 +96,7 @@ def filter_case(context, case):
     body = case.body
     # A stream is of one prompt, and a search with beams has none.
     streams_many = case.path == "/generate_stream" and isinstance(body, dict) and (isinstance(body.get("inputs"), list) or searches(body))
-    fine = not isinstance(body, dict) or (agrees(body) and not asks_to_close(body, case) and not streams_many)
+    # utoipa leaves `minProperties` out of the document.
+    changes_nothing = case.path == "/models/{name}" and body == {}
+    fine = not isinstance(body, dict) or (agrees(body) and not asks_to_close(body, case) and not streams_many and not changes_nothing)
     return fine and not only_misses_format(case)

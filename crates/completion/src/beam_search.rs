@@ -2,9 +2,10 @@
 //! with `num_beams`.
 //!
 //! A *beam* is a continuation that is still extended, and a *hypothesis* one that has ended. In each round every beam
-//! is scored with every token: the sum of the log-probabilities, each changed by the penalties of [`TokenChoice`]. Of
-//! these candidates the best are kept, at least twice as many as there are beams. The best that have not ended are
-//! the next beams; those that have ended among the best become hypotheses, scored by length. Nothing is drawn.
+//! is scored with every token: the sum of the log-probabilities, each changed by the penalties of
+//! [`crate::TokenChoice`]. Of these candidates the best are kept, at least twice as many as there are beams. The best
+//! that have not ended are the next beams; those that have ended among the best become hypotheses, scored by length.
+//! Nothing is drawn.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

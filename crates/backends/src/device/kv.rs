@@ -135,7 +135,7 @@ impl DeviceKv {
         self.lanes.address() + (tensor * self.shape.tensor_bytes()) as u64
     }
 
-    /// Puts the copies on the stream: one launch for all that follow each other in one direction, up to [`MOST`].
+    /// Puts the copies on the stream: one launch for all that follow each other in one direction, 504 at most.
     ///
     /// # Errors
     /// A copy that names something that doesn't exist, or the driver's.

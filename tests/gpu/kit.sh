@@ -101,11 +101,11 @@ done
 measure=(--for-gpu --demo "$here/bundles/demo" --queries "$here/models/demo/queries/heldout_unseen.txt" --cache "$scratch/cache" --results "$results")
 if [ -z "$gpu" ]; then
     # Enough to see that it works.
-    measure+=(--engines cpu --models demo --rows 1,4,10 --past 10,40 --rounds 5 --clients 1,4 --people 1,8 --seconds 3)
+    measure+=(--engines cpu --models demo --rows "1,4,10" --past "10,40" --rounds 5 --clients "1,4" --people "1,8" --seconds 3)
 else
     "$here/bin/foretype-bench" checkpoint "$scratch/gpt2" --vocabulary "$here/vocabulary" >/dev/null
     measured=$(IFS=,; echo "${engines[*]:1}")
-    measure+=(--engines "$measured" --models demo,gpt2 --gpt2 "$scratch/gpt2")
+    measure+=(--engines "$measured" --models "demo,gpt2" --gpt2 "$scratch/gpt2")
 fi
 "$here/bin/foretype-bench" kit "${measure[@]}" --checks "$checks" || failed=1
 rm -rf "$results/tmp"

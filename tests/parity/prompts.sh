@@ -16,7 +16,8 @@ dir=$target/parity-prompts
 mkdir -p "$dir"
 model=$(tools/real_model.sh "$target/real-model")
 [[ -s $dir/prompts.json ]] || python3 tests/parity/prompts.py draw "$dir/prompts.json"
-if (($(cat "$dir"/reference.jsonl 2>/dev/null | wc -l) < 200)); then
+touch "$dir/reference.jsonl"
+if (($(wc -l <"$dir/reference.jsonl") < 200)); then
     venv=${PARITY_VENV:-$dir/venv}
     # An environment that is there is taken as it is: it may be a lent one.
     # shellcheck source=tools/venv.sh

@@ -19,15 +19,13 @@ use serde::Serialize;
 use crate::client::{Connection, Invocation, Outcome};
 use crate::load;
 use crate::model::{Model, Name, Setting};
+use crate::paper::{CANDIDATES, TOTAL_TOKENS};
 use crate::people::{self, Trial, Wanted, schedule};
 use crate::report::{self, Report, decimals};
 use crate::server::{Program, Server};
 use crate::steps::Steps;
 use crate::workload::{Queries, Texts};
 
-/// Suggestions of the paper case, and tokens of each with the typed text.
-const SUGGESTIONS: usize = 10;
-const TOTAL_TOKENS: usize = 42;
 /// Seconds in which people start, before those that count.
 const WARMUP: Duration = Duration::from_secs(1);
 
@@ -207,7 +205,7 @@ impl KitArgs {
             let query = || texts.lock().unwrap_or_else(PoisonError::into_inner).query();
             let keystrokes = schedule(query, people, WARMUP, WARMUP + seconds);
             let keys = keystrokes.len() as f64 / (WARMUP + seconds).as_secs_f64();
-            let wanted = Wanted { suggestions: SUGGESTIONS, from: WARMUP };
+            let wanted = Wanted { suggestions: CANDIDATES, from: WARMUP };
             let make = |typed: &str| Invocation { max_new_tokens: Some(16), ..ten(typed.to_owned()) };
             let Trial { p99_ms, superseded_share, fewer_share } =
                 people::trial(server.address, keystrokes, wanted, make).await;
@@ -241,7 +239,7 @@ impl Row {
 }
 
 fn ten(input: String) -> Invocation {
-    Invocation { input, suggestions: Some(SUGGESTIONS), ..Invocation::default() }
+    Invocation { input, suggestions: Some(CANDIDATES), ..Invocation::default() }
 }
 
 /// Ten suggestions of 42 tokens, the typed ones included.

@@ -26,8 +26,11 @@ use crate::server::Program;
 use crate::workload::{Queries, Texts};
 use crate::wrapper::Service;
 
-const CANDIDATES: usize = 10;
-const TOTAL_TOKENS: usize = 42;
+/// Candidates of a prompt.
+pub const CANDIDATES: usize = 10;
+/// Tokens of a candidate, its prompt included.
+pub const TOTAL_TOKENS: usize = 42;
+/// Tokens of a prompt.
 const PROMPT_TOKENS: usize = 10;
 /// More than any cell asks for, so that no prompt comes twice.
 const BODIES: usize = 2000;

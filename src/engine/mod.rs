@@ -24,7 +24,7 @@ mod version;
 mod warm;
 
 use std::any::Any;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash};
+use std::hash::{BuildHasher, Hash};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ use ::completion::text::Method;
 use ::completion::{Completions, Generated, Partition, Task, TaskOutput};
 use backends::onnxruntime::CpuLevel;
 use bundle::manifest::Manifest;
-use rustc_hash::FxHasher;
+use rustc_hash::FxBuildHasher;
 use scheduler::observer::Observer;
 use scheduler::sessions::Sessions;
 use scheduler::{
@@ -290,8 +290,7 @@ impl Engine {
 
     /// The replica that a person's keystrokes, or texts that begin alike, go to if it isn't busy.
     fn preferred_replica(&self, session: Option<&str>, beginning: impl Hash) -> usize {
-        let hasher = BuildHasherDefault::<FxHasher>::default();
-        let hash = session.map_or_else(|| hasher.hash_one(beginning), |session| hasher.hash_one(session));
+        let hash = session.map_or_else(|| FxBuildHasher.hash_one(beginning), |name| FxBuildHasher.hash_one(name));
         self.pool.preferred_replica(hash)
     }
 }

@@ -2,7 +2,7 @@
 //! scheduler shares the model's time among.
 
 use std::convert::Infallible;
-use std::hash::{BuildHasher, BuildHasherDefault};
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use actix_web::http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, ORIGIN}
 use actix_web::web::{Bytes, Data, block};
 use actix_web::{FromRequest, HttpRequest};
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use rustc_hash::FxHasher;
+use rustc_hash::FxBuildHasher;
 use scheduler::Client;
 use tokio::time::timeout;
 
@@ -138,23 +138,23 @@ pub(super) fn expect_json(request: &HttpRequest) -> Result<(), Error> {
 /// The client of a request: the name of its API key, else the session, else the address that it comes from.
 pub(super) fn client_of(request: &HttpRequest, session: Option<&str>) -> Client {
     let keyed = key_of(request).map(|key| Client::key(key.name()));
-    keyed.or_else(|| session.map(Client::session)).unwrap_or_else(|| {
-        let peer = request.peer_addr().map(|peer| peer.ip());
-        address_of(peer, request.headers()).map_or_else(Client::default, Client::address)
-    })
+    keyed
+        .or_else(|| session.map(Client::session))
+        .unwrap_or_else(|| sender_of(request).map_or_else(Client::default, Client::address))
 }
 
 /// A hash of who a request is of: the session, else the address that it comes from. It is the same on each server of
 /// this release, so that a person meets the same version of a model everywhere.
 pub(super) fn person_of(request: &HttpRequest, session: Option<&str>) -> u64 {
-    let hasher = BuildHasherDefault::<FxHasher>::default();
     match session {
-        Some(session) => hasher.hash_one(("session", session)),
-        None => {
-            let peer = request.peer_addr().map(|peer| peer.ip());
-            hasher.hash_one(("address", address_of(peer, request.headers())))
-        }
+        Some(session) => FxBuildHasher.hash_one(("session", session)),
+        None => FxBuildHasher.hash_one(("address", sender_of(request))),
     }
+}
+
+/// The address that a request comes from, if it is known.
+fn sender_of(request: &HttpRequest) -> Option<IpAddr> {
+    address_of(request.peer_addr().map(|peer| peer.ip()), request.headers())
 }
 
 /// Where a request comes from. A proxy is believed if it is on this machine: behind a socket file, or a loopback

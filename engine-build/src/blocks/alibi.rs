@@ -25,13 +25,10 @@ impl Builder<'_> {
     pub(crate) fn linear_biases(&mut self, heads: u32, step: &Step) -> Value {
         self.graph.scope("bias");
         let hidden = self.hidden_slot();
+        let slots = self.slots(step);
         let graph = &mut self.graph;
         let shape = [1, u64::from(heads), 1, 1];
         let slopes = graph.parameter("alibi.slopes", &shape, Element::F32, Source::Computed(slopes(heads)));
-        let slots = match &step.slots {
-            Some(given) => given.clone(),
-            None => graph.integers(&[1, 1, 1, step.context.into()], &(0..step.context.into()).collect::<Vec<_>>()),
-        };
         let axes_1_3 = graph.integers(&[2], &[1, 3]);
         let queries = graph.node("Unsqueeze", &[&step.positions, &axes_1_3], &[]); // [B, 1, S, 1]
         let distances = graph.node("Sub", &[&slots, &queries], &[]); // [B, 1, S, A], not above 0 where visible

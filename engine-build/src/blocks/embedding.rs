@@ -81,6 +81,12 @@ impl Builder<'_> {
         Step { input_ids, past_len, select, positions, mask, has_biases: false, slots: given, attended, context }
     }
 
+    /// The slots of a cache that attention reads, i64 `[A]`: 0, 1, ...
+    pub(super) fn slots(&mut self, step: &Step) -> Value {
+        let all: Vec<i64> = (0..step.context.into()).collect();
+        step.slots.clone().unwrap_or_else(|| self.graph.integers(&[step.context.into()], &all))
+    }
+
     /// Adds learned position embeddings to the token embeddings `rows`, f32 `[B, S, E]`.
     pub(crate) fn add_positions(
         &mut self,

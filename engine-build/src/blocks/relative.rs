@@ -53,12 +53,8 @@ impl Builder<'_> {
         self.graph.scope("bias");
         let ids: Vec<i64> = (0..step.context).map(|distance| bias.causal_bucket(distance).into()).collect();
         let table = self.bias_table(bias, &ids)?; // [C, H]
-        let hidden = self.hidden_slot();
+        let (hidden, slots) = (self.hidden_slot(), self.slots(step));
         let graph = &mut self.graph;
-        let slots = match &step.slots {
-            Some(given) => given.clone(),
-            None => graph.integers(&[1, 1, step.context.into()], &(0..step.context.into()).collect::<Vec<_>>()),
-        };
         let (axis_2, zero) = (graph.integers(&[1], &[2]), graph.integers(&[], &[0]));
         let positions = graph.node("Unsqueeze", &[&step.positions, &axis_2], &[]); // [B, S, 1]
         let distances = graph.node("Sub", &[&positions, &slots], &[]); // [B, S, A]

@@ -16,8 +16,9 @@ tools/setup.sh "$target/$profile"
 build=(--profile "$profile" --locked --features foretype/tensorrt --workspace)
 export CARGO_TARGET_DIR=$target
 cargo build "${build[@]}"
+# Other packages of the workspace have a test of the same name.
 suite=$(cargo test "${build[@]}" --test suite --no-run --message-format json |
-    sed -n 's/.*"name":"suite".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+    sed -n "s|.*\"manifest_path\":\"$PWD/Cargo.toml\".*\"name\":\"suite\".*\"executable\":\"\([^\"]*\)\".*|\1|p")
 
 rm -rf "$out"
 mkdir -p "$kit/bin" "$kit/tests"

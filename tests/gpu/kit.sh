@@ -64,7 +64,9 @@ with_engine() {
 }
 
 # ---- checks
-mapfile -t tests < <("$here/bin/suite" on_gpu --list 2>/dev/null | sed -n 's/^on_gpu::\(.*\): test$/\1/p')
+listed=$("$here/bin/suite" on_gpu --list)
+mapfile -t tests < <(sed -n 's/^on_gpu::\(.*\): test$/\1/p' <<<"$listed")
+[ "${#tests[@]}" != 0 ] || { echo "kit: bin/suite has no GPU tests: the kit was packed with another program" >&2; exit 1; }
 for engine in "${engines[@]}"; do
     for name in "${tests[@]}"; do
         skipped=$scratch/skipped log=$results/$engine-$name.log

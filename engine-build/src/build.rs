@@ -157,7 +157,7 @@ pub fn build(options: &BuildOptions, progress: &dyn Progress) -> Result<Manifest
 
 /// Who looks at a bundle before it is put in its place.
 pub trait Check {
-    /// What the linear maps of the f32 model read, for factors that make int8 more exact; nothing, for none.
+    /// What the linear maps and the head of the f32 model read, to make int8 more exact; nothing, to round without.
     ///
     /// It is asked before the weights are written; files may be put beside `folder`.
     ///
@@ -216,12 +216,13 @@ pub fn build_checked(
     let room = model.source_positions().map_or(Room::Context(graph_options.context), Room::Source);
     check_template(options, &tokenizer.json, room)?;
     let mut bundle = PartialBundle::create(&options.out)?;
-    smooth(&model, &mut weights, &check.observe(bundle.folder())?)?;
+    let mut read = check.observe(bundle.folder())?;
+    smooth(&model, &mut weights, &mut read, operators == Operators::Foretype)?;
     let graph = model.graph(&weights, &graph_options)?;
     let source = source_info(graph.parameters.iter().chain(encoder.iter().flat_map(|encoder| &encoder.parameters)));
     let graph = match operators {
         Operators::Onnx => graph,
-        Operators::Foretype => fuse(graph, shape.vocab, options.quantization),
+        Operators::Foretype => fuse(graph, shape.vocab, options.quantization, &read),
     };
     let mut graphs = vec![(GRAPH_FILE, WEIGHTS_FILE, graph)];
     graphs.extend(encoder.map(|encoder| (ENCODER_FILE, ENCODER_WEIGHTS_FILE, encoder)));

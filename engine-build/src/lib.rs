@@ -7,7 +7,7 @@
 //! - `fuse`: from ONNX's operators to those of foretype's own CPU runtime, over `packing`, the layout of their weights.
 //! - `quantizing`: matrices in 4 or 8 bits for ONNX's operators.
 //! - `extras`: blocklist, popular queries, template and typing channel.
-//! - `smoothing`: factors that make quantized weights more exact.
+//! - `smoothing`: factors that make quantized weights more exact. `rounding`: so does rounding for what is read.
 //! - `output`: the output folder, complete or absent.
 //! - [`plan`]: TensorRT plans of a bundle, through the crate `tensorrt-rs`.
 //!
@@ -29,6 +29,7 @@ pub mod plan;
 mod progress;
 mod quantizing;
 mod resume;
+mod rounding;
 mod smoothing;
 mod tokenizer;
 

@@ -10,6 +10,7 @@
 //! A matrix is read once, a block of panels at a time, so memory does not grow with it. Other files decide which
 //! matrices are packed.
 
+use std::num::NonZero;
 use std::ops::Range;
 
 use kernels::layout;
@@ -18,6 +19,7 @@ use crate::checkpoint::Weights;
 use crate::checkpoint::error::WeightsError;
 use crate::onnx::Source;
 use crate::quantizing::Blocks;
+use crate::rounding::{LARGEST, Reading, Row, round};
 
 /// Outputs of a panel: a vector register of f32.
 pub(crate) const LANES: u64 = layout::PANEL as u64;
@@ -28,17 +30,15 @@ const GROUP: u64 = layout::QUAD as u64;
 /// Zero, as int8 weights are stored.
 const ZERO_POINT: i16 = 128;
 
-/// The largest magnitude of an int8 weight.
-const LARGEST: f32 = 127.0;
-
 /// Elements of a matrix that are in memory at once, 32 MiB; one panel is, whatever its size.
 pub(crate) const BLOCK_ELEMENTS: u64 = 8 << 20;
 
 /// The storage type of packed matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Form {
     F32,
-    Int8,
+    /// Rounded for what the matrix reads, where that is known.
+    Int8(Option<Reading>),
 }
 
 /// Which part of a source's matrix is packed, and how the source stores it, row by row.
@@ -81,30 +81,31 @@ impl Panels {
 
     fn pack<E: From<WeightsError>>(
         &self,
-        form: Form,
+        form: &Form,
         (source, weights): (&Source, &Weights),
         panels_at_once: u64,
         mut emit: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Vec<f32>, E> {
         let inputs = self.inputs as usize;
-        let (mut packed, mut scales) = (Vec::new(), Vec::<f32>::new());
-        self.each_panel(source, weights, panels_at_once, |panel| {
-            packed.clear();
-            match form {
-                Form::F32 => panel.f32(inputs, &mut packed),
-                Form::Int8 => scales.extend(panel.int8(inputs, &mut packed)),
+        let mut scales = Vec::<f32>::new();
+        self.each_block(source, weights, panels_at_once, |panels| match form {
+            Form::F32 => panels.iter().try_for_each(|panel| emit(&panel.f32(inputs))),
+            Form::Int8(reading) => {
+                side_by_side(panels, |panel| panel.int8(inputs, reading.as_ref())).try_for_each(|(packed, of_panel)| {
+                    scales.extend(of_panel);
+                    emit(&packed)
+                })
             }
-            emit(&packed)
         })?;
         Ok(scales)
     }
 
-    fn each_panel<E: From<WeightsError>>(
+    fn each_block<E: From<WeightsError>>(
         &self,
         source: &Source,
         weights: &Weights,
         panels_at_once: u64,
-        mut take: impl FnMut(&Panel) -> Result<(), E>,
+        mut take: impl FnMut(&[Panel]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut values = Vec::new();
         let (mut first, end) = (self.first, self.first + self.outputs);
@@ -118,18 +119,31 @@ impl Panels {
             block.read(source, weights, &mut values)?;
             let count = (outputs.end - outputs.start) as usize;
             let (by_input, by_output) = if self.output_rows { (1, self.inputs as usize) } else { (count, 1) };
-            for start in (0..count).step_by(LANES as usize) {
+            let panel = |start: usize| {
                 let lanes = (count - start).min(LANES as usize);
-                take(&Panel { values: &values[start * by_output..], by_input, by_output, lanes })?;
-            }
+                Panel { values: &values[start * by_output..], by_input, by_output, lanes }
+            };
+            take(&(0..count).step_by(LANES as usize).map(panel).collect::<Vec<_>>())?;
             first = outputs.end;
         }
         Ok(())
     }
 }
 
+/// The results of each panel, in order, computed on all processors.
+fn side_by_side<T: Send>(panels: &[Panel], compute: impl Fn(&Panel) -> T + Send + Sync) -> impl Iterator<Item = T> {
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let compute = &compute;
+    let results: Vec<Vec<T>> = std::thread::scope(|scope| {
+        let parts = panels.chunks(panels.len().div_ceil(threads).max(1));
+        let parts: Vec<_> = parts.map(|part| scope.spawn(move || part.iter().map(compute).collect())).collect();
+        parts.into_iter().map(|part| part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    results.into_iter().flatten()
+}
+
 /// How a matrix is packed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Packing {
     /// In panels, for the CPU kernels.
     Panels(Panels, Form),
@@ -146,7 +160,7 @@ impl Packing {
         emit: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Vec<f32>, E> {
         match self {
-            Self::Panels(panels, form) => panels.pack(*form, (source, weights), panels.panels_at_once(), emit),
+            Self::Panels(panels, form) => panels.pack(form, (source, weights), panels.panels_at_once(), emit),
             Self::Blocks(blocks) => blocks.pack(source, weights, emit),
         }
     }
@@ -168,39 +182,32 @@ impl Panel<'_> {
     }
 
     /// `[inputs, 16]`
-    fn rows(&self, inputs: usize) -> Vec<f32> {
-        let mut rows = vec![0.0; inputs * LANES as usize];
-        for (input, row) in rows.chunks_exact_mut(LANES as usize).enumerate() {
-            for (lane, value) in row[..self.lanes].iter_mut().enumerate() {
-                *value = self.at(input, lane);
-            }
-        }
-        rows
+    fn rows(&self, inputs: usize) -> Vec<Row> {
+        let row = |input| std::array::from_fn(|lane| if lane < self.lanes { self.at(input, lane) } else { 0.0 });
+        (0..inputs).map(row).collect()
     }
 
-    fn f32(&self, inputs: usize, packed: &mut Vec<u8>) {
-        packed.extend(self.rows(inputs).iter().flat_map(|value| value.to_le_bytes()));
+    fn f32(&self, inputs: usize) -> Vec<u8> {
+        self.rows(inputs).iter().flatten().flat_map(|value| value.to_le_bytes()).collect()
     }
 
-    /// Appends the panel in int8, and returns each output's scale: its largest weight becomes 127.
-    #[expect(clippy::cast_possible_truncation, reason = "the quotient is rounded and within -127..=127")]
-    fn int8(&self, inputs: usize, packed: &mut Vec<u8>) -> [f32; LANES as usize] {
+    /// The panel in int8, and each output's scale: its largest weight becomes 127.
+    #[expect(clippy::cast_possible_truncation, reason = "rounded and within -127..=127")]
+    fn int8(&self, inputs: usize, reading: Option<&Reading>) -> (Vec<u8>, Row) {
+        let mut rows = self.rows(inputs);
         let mut scales = [0.0_f32; LANES as usize];
-        for (lane, scale) in scales[..self.lanes].iter_mut().enumerate() {
-            *scale = (0..inputs).fold(0.0_f32, |largest, input| largest.max(self.at(input, lane).abs())) / LARGEST;
+        for row in &rows {
+            scales.iter_mut().zip(row).for_each(|(scale, weight)| *scale = scale.max(weight.abs() / LARGEST));
         }
-        let quantized = |input: usize, lane: usize| {
-            let inside = input < inputs && lane < self.lanes && scales[lane] > 0.0;
-            let value = if inside { self.at(input, lane) / scales[lane] } else { 0.0 };
-            (ZERO_POINT + value.round_ties_even().clamp(-LARGEST, LARGEST) as i16) as u8
-        };
-        let group = GROUP as usize;
-        for first in (0..inputs).step_by(group) {
+        round(&mut rows, &scales, reading);
+        rows.resize(inputs.next_multiple_of(GROUP as usize), Row::default());
+        let mut packed = Vec::with_capacity(rows.len() * LANES as usize);
+        for quad in rows.chunks(GROUP as usize) {
             for lane in 0..LANES as usize {
-                packed.extend((first..first + group).map(|input| quantized(input, lane)));
+                packed.extend(quad.iter().map(|row| (ZERO_POINT + row[lane] as i16) as u8));
             }
         }
-        scales
+        (packed, scales)
     }
 }
 
@@ -277,7 +284,7 @@ mod tests {
 
     fn pack(panels: Panels, form: Form, weights: (&Source, &Weights), at_once: u64) -> (Vec<u8>, Vec<f32>) {
         let mut packed = Vec::new();
-        let scales = panels.pack(form, weights, at_once, |piece| {
+        let scales = panels.pack(&form, weights, at_once, |piece| {
             packed.extend_from_slice(piece);
             Ok::<_, WeightsError>(())
         });
@@ -354,7 +361,7 @@ mod tests {
         fn int8_panels_are_within_half_a_step(matrix in matrices(), at_once in 1..4_u64) {
             let (panels, values) = matrix;
             let (_folder, weights, source) = checkpoint(&values, stored_shape(&panels));
-            let (packed, scales) = pack(panels, Form::Int8, (&source, &weights), at_once);
+            let (packed, scales) = pack(panels, Form::Int8(None), (&source, &weights), at_once);
             prop_assert_eq!(packed.len() as u64, panels.shape_int8().iter().product::<u64>());
             prop_assert_eq!(scales.len() as u64, panels.shape_scales()[0]);
             let groups = panels.inputs.div_ceil(4);
@@ -378,7 +385,7 @@ mod tests {
     fn rows_beyond_the_source_are_zeros() {
         let (_folder, weights, source) = checkpoint(&[1.0, 2.0, 3.0, 4.0], [2, 2]);
         let panels = Panels { inputs: 2, outputs: 3, first: 0, stored_outputs: 8, output_rows: true };
-        let (packed, scales) = pack(panels, Form::Int8, (&source, &weights), 9);
+        let (packed, scales) = pack(panels, Form::Int8(None), (&source, &weights), 9);
         assert_eq!(packed[..12], [192, 255, 128, 128, 223, 255, 128, 128, 128, 128, 128, 128]);
         assert_eq!(scales[..3], [2.0 / 127.0, 4.0 / 127.0, 0.0]);
     }

@@ -3,20 +3,22 @@
 //! A few channels of the activations are much larger than the others, and set the scale with which their neighbours are
 //! rounded. Each channel is divided by a factor where it is made, and the weights that read it are multiplied with the
 //! same factor. The division is free: it goes into the normalization before the map, into the rows of `up` before
-//! `down`, or into the rows of the values before the attention's output.
+//! `down`, or into the rows of the values before the attention's output. Where the head's matrix is the token embedding
+//! too, the embedding's rows are divided again as they are read: see [`Vocabulary`](crate::blocks::Vocabulary).
 //!
-//! Deliberately absent: `down` behind an activation that is not linear in its input's scale (GELU without a gate), and
-//! the head, which shares its matrix with the embedding.
+//! Deliberately absent: `down` behind an activation that is not linear in its input's scale (GELU without a gate).
 
 use std::collections::BTreeMap;
 
-use crate::blocks::{Activation, Attention, Gate, LayerPlan, Linear, Mlp, Order};
+use kernels::observe::Seen;
+
+use crate::blocks::{Activation, Attention, Gate, Linear, Mlp, Order};
 use crate::checkpoint::{Axis, Weights};
 use crate::error::WeightsError;
 use crate::families::Model;
 
-/// The largest magnitude of each input of the graph's linear maps on some texts, by the name of the map's node.
-pub type Activations = BTreeMap<String, Vec<f32>>;
+/// What the linear maps and the head of a graph read on some texts, by the name of the map's node.
+pub type Activations = BTreeMap<String, Seen>;
 
 /// Magnitudes below this count as this.
 const SMALLEST: f32 = 1e-5;
@@ -24,41 +26,60 @@ const SMALLEST: f32 = 1e-5;
 /// The largest factor, and the reciprocal of the smallest.
 const LARGEST_FACTOR: f32 = 1e3;
 
-/// Gives a model's weights factors that bring activations and weights to like magnitudes.
-pub(crate) fn smooth(model: &Model, weights: &mut Weights, activations: &Activations) -> Result<(), WeightsError> {
+/// The part of the ratio of activations to weights that the factors of layers take over, as an exponent: half makes
+/// both alike.
+const HALF: f32 = 0.5;
+
+/// That of the head, whose rows differ most among its outputs. Chosen on SmolLM2-135M by `bench/int8_losses.py`.
+const THIRD: f32 = 1.0 / 3.0;
+
+/// Gives a model's weights factors that bring activations and weights to like magnitudes, and the head only if
+/// `rounds_head`. Then `activations` are what the maps read with these factors.
+pub(crate) fn smooth(
+    model: &Model,
+    weights: &mut Weights,
+    activations: &mut Activations,
+    rounds_head: bool,
+) -> Result<(), WeightsError> {
+    let prefix = model.prefix(weights);
+    let mut smoother = Smoother { weights, prefix, activations };
+    if rounds_head && let Some(norm) = model.end_norm() {
+        smoother.head(norm, model.head_matrix(smoother.weights))?;
+    }
     if !model.normalizes_first() {
         return Ok(());
     }
-    let prefix = model.prefix(weights);
     for index in 0..model.shape().layers {
         let plan = model.plan(index);
-        let mut smoother = Smoother { weights: &mut *weights, prefix };
-        let [attention, mlp] = ["attention", "mlp"].map(|part| ends(activations, &format!("{}{part}/", plan.scope)));
-        if let Some([input, mixed]) = attention {
-            smoother.values(&plan.attention, mixed)?;
-            smoother.first_norm(&plan, input)?;
-        }
-        if let Some([input, wide]) = mlp {
-            smoother.inner(&plan.mlp, wide)?;
-            smoother.second_norm(&plan, input)?;
+        let [attention, mlp] = ["attention", "mlp"].map(|part| smoother.maps(&format!("{}{part}/", plan.scope)));
+        let (Some(([first, ..], mixed)), Some((inner, wide))) = (split(&attention), split(&mlp)) else { continue };
+        smoother.values(&plan.attention, mixed)?;
+        smoother.inner(&plan.mlp, wide)?;
+        let mut readers = vec![first.clone()];
+        match plan.order {
+            Order::Sequential(name) | Order::Parallel(name) => {
+                smoother.norm(&format!("{}{name}", plan.scope), &inputs(&plan.mlp), inner)?;
+                smoother.norm(&format!("{}{}", plan.scope, plan.first_norm), &[&plan.attention.qkv], &readers)?;
+            }
+            Order::ParallelShared => {
+                let maps: Vec<_> = std::iter::once(&plan.attention.qkv).chain(inputs(&plan.mlp)).collect();
+                readers.extend_from_slice(inner);
+                smoother.norm(&format!("{}{}", plan.scope, plan.first_norm), &maps, &readers)?;
+            }
         }
     }
     Ok(())
 }
 
-/// The inputs of the first and of the last linear map of a part of the graph.
-fn ends<'a>(activations: &'a Activations, scope: &str) -> Option<[&'a [f32]; 2]> {
-    let number = |name: &str| name.rsplit_once('_').and_then(|(_, number)| number.parse::<u32>().ok());
-    let inside = activations.range(scope.to_owned()..).take_while(|(name, _)| name.starts_with(scope));
-    let mut maps: Vec<_> = inside.filter_map(|(name, largest)| Some((number(name)?, largest.as_slice()))).collect();
-    maps.sort_by_key(|(number, _)| *number);
-    let [(_, first), .., (_, last)] = maps.as_slice() else { return None };
-    Some([first, last])
+/// The maps of a part of the graph that read its input, and the last one.
+fn split(maps: &[String]) -> Option<(&[String], &str)> {
+    let (last, first) = maps.split_last()?;
+    (!first.is_empty()).then_some((first, last.as_str()))
 }
 
-/// The factors that bring both sides to the same magnitude, one on average: the roots of `activation / weight`.
-fn factors(activations: &[f32], weights: &[f32]) -> Vec<f32> {
-    let root = |(activation, weight): (&f32, &f32)| (activation.max(SMALLEST) / weight.max(SMALLEST)).sqrt();
+/// The factors that bring both sides nearer to the same magnitude, one on average: powers of `activation / weight`.
+fn factors(activations: &[f32], weights: &[f32], exponent: f32) -> Vec<f32> {
+    let root = |(activation, weight): (&f32, &f32)| (activation.max(SMALLEST) / weight.max(SMALLEST)).powf(exponent);
     let mut factors: Vec<f32> = activations.iter().zip(weights).map(root).collect();
     let mean = factors.iter().sum::<f32>() / factors.len() as f32;
     factors.iter_mut().for_each(|factor| *factor = (*factor / mean).clamp(LARGEST_FACTOR.recip(), LARGEST_FACTOR));
@@ -85,24 +106,28 @@ fn repeated(factors: &[f32], attention: &Attention) -> Vec<f32> {
 struct Smoother<'a> {
     weights: &'a mut Weights,
     prefix: &'a str,
+    activations: &'a mut Activations,
 }
 
 impl Smoother<'_> {
-    /// From the values to the attention's output: `mixed` is what the output's map reads.
-    fn values(&mut self, attention: &Attention, mixed: &[f32]) -> Result<(), WeightsError> {
+    /// From the values to the attention's output, which the map `mixed` reads.
+    fn values(&mut self, attention: &Attention, mixed: &str) -> Result<(), WeightsError> {
         let largest = attention.out.largest_by_input(self.weights, self.prefix)?;
-        if largest.len() != mixed.len() {
+        let seen = self.largest(mixed);
+        if largest.len() != seen.len() {
             return Ok(());
         }
-        let factors = factors(&shared(mixed, attention), &shared(&largest, attention));
+        let factors = factors(&shared(&seen, attention), &shared(&largest, attention), HALF);
         let first = (attention.heads + attention.kv_heads) * attention.head_dim;
         attention.qkv.scale_outputs(self.weights, self.prefix, first as usize, &reciprocals(&factors));
-        attention.out.scale_inputs(self.weights, self.prefix, &repeated(&factors, attention));
+        let factors = repeated(&factors, attention);
+        attention.out.scale_inputs(self.weights, self.prefix, &factors);
+        self.divide(mixed, &factors);
         Ok(())
     }
 
-    /// From `up` to `down`, where what lies between only passes the factor on: `wide` is what `down` reads.
-    fn inner(&mut self, mlp: &Mlp, wide: &[f32]) -> Result<(), WeightsError> {
+    /// From `up` to `down`, where what lies between only passes the factor on: `wide` is the map `down`.
+    fn inner(&mut self, mlp: &Mlp, wide: &str) -> Result<(), WeightsError> {
         let first = match mlp.gate {
             Gate::First { inner } => inner as usize,
             Gate::Own(_) => 0,
@@ -110,47 +135,88 @@ impl Smoother<'_> {
             Gate::None => return Ok(()),
         };
         let largest = mlp.down.largest_by_input(self.weights, self.prefix)?;
-        if largest.len() == wide.len() {
-            let factors = factors(wide, &largest);
+        let seen = self.largest(wide);
+        if largest.len() == seen.len() {
+            let factors = factors(&seen, &largest, HALF);
             mlp.up.scale_outputs(self.weights, self.prefix, first, &reciprocals(&factors));
             mlp.down.scale_inputs(self.weights, self.prefix, &factors);
+            self.divide(wide, &factors);
         }
         Ok(())
     }
 
-    fn first_norm(&mut self, plan: &LayerPlan, input: &[f32]) -> Result<(), WeightsError> {
-        let mut maps = vec![&plan.attention.qkv];
-        if plan.order == Order::ParallelShared {
-            maps.extend(inputs(&plan.mlp));
-        }
-        self.norm(&format!("{}{}", plan.scope, plan.first_norm), &maps, input)
-    }
-
-    fn second_norm(&mut self, plan: &LayerPlan, input: &[f32]) -> Result<(), WeightsError> {
-        match plan.order {
-            Order::Sequential(name) | Order::Parallel(name) => {
-                self.norm(&format!("{}{name}", plan.scope), &inputs(&plan.mlp), input)
-            }
-            Order::ParallelShared => Ok(()),
-        }
-    }
-
-    /// From a normalization to the maps that read it, all of them.
-    fn norm(&mut self, name: &str, maps: &[&Linear], input: &[f32]) -> Result<(), WeightsError> {
-        let mut largest = vec![0.0_f32; input.len()];
+    /// From a normalization to the maps that read it, all of them, by their tensors and by their nodes.
+    fn norm(&mut self, name: &str, maps: &[&Linear], readers: &[String]) -> Result<(), WeightsError> {
+        let seen = self.largest(&readers[0]);
+        let mut largest = vec![0.0_f32; seen.len()];
         for map in maps {
             let of_map = map.largest_by_input(self.weights, self.prefix)?;
-            if of_map.len() != input.len() {
+            if of_map.len() != seen.len() {
                 return Ok(());
             }
             largest.iter_mut().zip(of_map).for_each(|(largest, of_map)| *largest = largest.max(of_map));
         }
-        let factors = factors(input, &largest);
-        for part in ["weight", "bias"] {
-            self.weights.scale(&format!("{}{name}.{part}", self.prefix), Axis::Columns, &reciprocals(&factors));
-        }
+        let factors = factors(&seen, &largest, HALF);
+        self.divide_norm(name, &factors);
         maps.iter().for_each(|map| map.scale_inputs(self.weights, self.prefix, &factors));
+        readers.iter().for_each(|reader| self.divide(reader, &factors));
         Ok(())
+    }
+
+    /// From the last normalization to the head's matrix, `[vocab, hidden]`.
+    fn head(&mut self, norm: &str, (matrix, shape): (String, [u64; 2])) -> Result<(), WeightsError> {
+        let [reader] = self.maps("head/").try_into().unwrap_or_default();
+        let seen = self.largest(&reader);
+        if seen.len() as u64 != shape[1] {
+            return Ok(());
+        }
+        let mut largest = vec![0.0_f32; seen.len()];
+        let tensor = self.weights.tensor(&matrix, &shape)?;
+        self.weights.read(&tensor, tensor.elements, |start, values| {
+            for (index, value) in (start as usize..).zip(values) {
+                let input = index % largest.len();
+                largest[input] = largest[input].max(value.abs());
+            }
+            Ok::<_, WeightsError>(())
+        })?;
+        let factors = factors(&seen, &largest, THIRD);
+        self.divide_norm(norm, &factors);
+        self.weights.scale(&matrix, Axis::Columns, &factors);
+        self.divide(&reader, &factors);
+        Ok(())
+    }
+
+    fn divide_norm(&mut self, name: &str, factors: &[f32]) {
+        for part in ["weight", "bias"] {
+            self.weights.scale(&format!("{}{name}.{part}", self.prefix), Axis::Columns, &reciprocals(factors));
+        }
+    }
+
+    /// The names of the maps in a part of the graph, in the order of the numbers at their ends.
+    fn maps(&self, scope: &str) -> Vec<String> {
+        let number = |name: &str| name.rsplit_once('_').and_then(|(_, number)| number.parse::<u32>().ok());
+        let inside = self.activations.range(scope.to_owned()..).take_while(|(name, _)| name.starts_with(scope));
+        let mut maps: Vec<_> = inside.filter_map(|(name, _)| Some((number(name)?, name.clone()))).collect();
+        maps.sort_unstable();
+        maps.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// The largest magnitude of each input of a map.
+    fn largest(&self, map: &str) -> Vec<f32> {
+        let Some(seen) = self.activations.get(map) else { return Vec::new() };
+        let mut largest = vec![0.0_f32; seen.inputs];
+        for row in seen.values.chunks(seen.inputs.max(1)) {
+            largest.iter_mut().zip(row).for_each(|(largest, value)| *largest = largest.max(value.abs()));
+        }
+        largest
+    }
+
+    /// What a map reads is less by these factors.
+    fn divide(&mut self, map: &str, factors: &[f32]) {
+        let Some(seen) = self.activations.get_mut(map) else { return };
+        for row in seen.values.chunks_mut(seen.inputs.max(1)) {
+            row.iter_mut().zip(factors).for_each(|(value, factor)| *value /= factor);
+        }
     }
 }
 
@@ -166,10 +232,10 @@ mod tests {
 
     #[test]
     fn factors_make_activations_and_weights_alike_and_are_one_on_average() {
-        let found = factors(&[100.0, 1.0, 4.0], &[1.0, 1.0, 4.0]);
+        let found = factors(&[100.0, 1.0, 4.0], &[1.0, 1.0, 4.0], HALF);
         assert_eq!(found, [2.5, 0.25, 0.25]);
         // 100 / 2.5 = 40 and 1 * 2.5: their ratio is that of the other channels, 4 and 0.25.
-        let found = factors(&[0.0, 1e9], &[1e9, 0.0]);
+        let found = factors(&[0.0, 1e9], &[1e9, 0.0], HALF);
         assert!(found[0] == LARGEST_FACTOR.recip() && found[1] <= LARGEST_FACTOR, "{found:?}");
     }
 
@@ -179,18 +245,5 @@ mod tests {
         let attention = Attention { heads: 4, kv_heads: 2, head_dim: 2, scale: 1.0, out: qkv.clone(), qkv };
         assert_eq!(shared(&[1.0, 8.0, 3.0, 4.0, 5.0, 6.0, 7.0, 2.0], &attention), [3.0, 8.0, 7.0, 6.0]);
         assert_eq!(repeated(&[3.0, 8.0, 7.0, 6.0], &attention), [3.0, 8.0, 3.0, 8.0, 7.0, 6.0, 7.0, 6.0]);
-    }
-
-    #[test]
-    fn maps_are_ordered_by_the_numbers_of_their_nodes() {
-        let named = |name: &str, value: f32| (name.to_owned(), vec![value]);
-        let activations = Activations::from([
-            named("h.1.mlp/Linear_10", 2.0),
-            named("h.1.mlp/Linear_9", 1.0),
-            named("h.1.mlp/Linear_101", 3.0),
-            named("h.10.mlp/Linear_1", 4.0),
-        ]);
-        assert_eq!(ends(&activations, "h.1.mlp/"), Some([&[1.0][..], &[3.0]]));
-        assert_eq!(ends(&activations, "h.10.mlp/"), None, "one map is no pair");
     }
 }

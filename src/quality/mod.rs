@@ -32,6 +32,8 @@ pub const MAX_PERPLEXITY_RATIO: f64 = 1.05;
 const MAX_TEXTS: usize = 200;
 /// One text of so many is for the factors, and the others are for the comparison.
 const OBSERVED: usize = 3;
+/// Most positions of the texts for the factors. Texts at even distances are taken from more.
+const MAX_OBSERVED: usize = 256;
 /// Tokens of one forward.
 const CHUNK: usize = 64;
 /// Sentences for models that come without queries.
@@ -204,16 +206,19 @@ struct ModelFiles<'a> {
     manifest: &'a Manifest,
 }
 
-/// What the linear maps of the f32 model read on the texts for the factors.
+/// What the linear maps and the head of the f32 model read on the texts for it, at [`MAX_OBSERVED`] positions at most.
 fn observe(options: &BuildOptions, gate: &Gate, files: ModelFiles<'_>) -> Result<Activations, QualityError> {
     let [texts, _] = shares(texts(options, gate)?);
     let text = read_text(files.folder, files.manifest)?;
+    let texts: Vec<Vec<_>> =
+        texts.iter().map(|line| text.prompt().iter().copied().chain(text.encode_query(line)).collect()).collect();
+    let positions: usize = texts.iter().map(Vec::len).sum();
     let observed = Observed::default();
     let mut model = onnxruntime::load_observed(files.folder, files.manifest, &settings(gate), Some(&observed))?;
     let mut output = Outputs::default();
-    for line in &texts {
-        let tokens: Vec<_> = text.prompt().iter().copied().chain(text.encode_query(line)).collect();
-        for (_, batch) in chunks(&tokens, model.limits()) {
+    for tokens in texts.iter().step_by(positions.div_ceil(MAX_OBSERVED).max(1)) {
+        for (chunk, mut batch) in chunks(tokens, model.limits()) {
+            batch.selected = (0..chunk.len()).map(|offset| Selected { row: 0, offset, full: false }).collect();
             model.forward(&batch, &mut output)?;
         }
     }

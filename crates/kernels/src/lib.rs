@@ -40,6 +40,7 @@ mod kernels;
 pub mod layout;
 pub mod linear;
 mod math;
+pub mod observe;
 mod prefetch;
 mod rows;
 mod shared;

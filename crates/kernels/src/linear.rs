@@ -73,24 +73,6 @@ impl Linear<'_> {
         self.multiply(workers, rows, Output { y, stride: self.outputs, count, factor, residual });
     }
 
-    /// Raises `largest`, `[inputs]`, to the magnitudes of what the matrix is multiplied with for `x`: its rows after
-    /// the normalization.
-    ///
-    /// # Panics
-    /// As [`Linear::run`].
-    pub fn observe(&self, kernels: &mut Kernels, x: &[f32], largest: &mut [f32]) {
-        let count = x.len() / self.inputs;
-        assert_eq!(x.len(), count * self.inputs, "rows of x");
-        assert_eq!(largest.len(), self.inputs, "a magnitude for each input");
-        let Kernels { workers, rows, .. } = kernels;
-        for row in 0..count {
-            let input = Input { x, inputs: self.inputs, count: 1, row: &|_| row, norm: self.norm, quantize: false };
-            rows.prepare(workers, input);
-            let values = rows.values.iter().step_by(rows.height);
-            largest.iter_mut().zip(values).for_each(|(largest, value)| *largest = largest.max(value.abs()));
-        }
-    }
-
     /// Multiplies prepared rows.
     pub(crate) fn multiply(&self, workers: &Workers, rows: &Rows, output: Output) {
         let Output { y, stride, count, factor, residual } = output;

@@ -83,6 +83,11 @@ impl Tensor {
             ..self.clone()
         }
     }
+
+    /// What its columns are multiplied with, if it has factors.
+    pub(crate) fn column_factors(&self) -> Option<&[f32]> {
+        self.factors.as_deref().map(Factors::columns)
+    }
 }
 
 /// A tensor as a header lists it, before its type is known to be supported.

@@ -100,8 +100,8 @@ impl Family for Bloom {
         }
     }
 
-    fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
-        builder.norm(&self.norm(), "ln_f", x)
+    fn end_norm(&self) -> Option<(Norm, &'static str)> {
+        Some((self.norm(), "ln_f"))
     }
 
     fn head(&self) -> Head {

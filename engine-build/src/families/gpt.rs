@@ -100,7 +100,7 @@ impl Gpt {
     }
 
     /// The norm behind the last layer.
-    pub(super) fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
-        builder.norm(&self.norm(), "ln_f", x)
+    pub(super) fn end_norm(&self) -> Option<(Norm, &'static str)> {
+        Some((self.norm(), "ln_f"))
     }
 }

@@ -6,7 +6,7 @@
 
 use super::gpt::{Gpt, Maps, Names};
 use super::{Family, Head, Shape};
-use crate::blocks::{Builder, LayerPlan, Linear, Order, Step};
+use crate::blocks::{Builder, LayerPlan, Linear, Norm, Order, Step};
 use crate::checkpoint::Config;
 use crate::error::{ConfigError, WeightsError};
 use crate::onnx::Value;
@@ -88,8 +88,8 @@ impl Family for Gpt2 {
         self.gpt.layer(index, Order::Sequential("ln_2"), self.scale(index), maps)
     }
 
-    fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
-        self.gpt.end(builder, x)
+    fn end_norm(&self) -> Option<(Norm, &'static str)> {
+        self.gpt.end_norm()
     }
 
     fn head(&self) -> Head {

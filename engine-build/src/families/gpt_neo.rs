@@ -4,7 +4,7 @@
 
 use super::gpt::{Gpt, Maps, Names};
 use super::{Family, Head, Shape};
-use crate::blocks::{Builder, LayerPlan, Linear, Order, Step};
+use crate::blocks::{Builder, LayerPlan, Linear, Norm, Order, Step};
 use crate::checkpoint::Config;
 use crate::error::{ConfigError, WeightsError};
 use crate::onnx::Value;
@@ -59,8 +59,8 @@ impl Family for GptNeo {
         self.0.layer(index, Order::Sequential("ln_2"), 1.0, maps)
     }
 
-    fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
-        self.0.end(builder, x)
+    fn end_norm(&self) -> Option<(Norm, &'static str)> {
+        self.0.end_norm()
     }
 
     fn head(&self) -> Head {

@@ -4,10 +4,9 @@
 use super::gpt::{Gpt, Maps, Names};
 use super::rope::plain_frequencies;
 use super::{Family, Head, Shape};
-use crate::blocks::{Builder, LayerPlan, Linear, Order, Rotary, root_scale};
+use crate::blocks::{LayerPlan, Linear, Norm, Order, Rotary, root_scale};
 use crate::checkpoint::Config;
-use crate::error::{ConfigError, WeightsError};
-use crate::onnx::Value;
+use crate::error::ConfigError;
 
 /// The base of the angles, which no configuration changes.
 const THETA: f64 = 10_000.0;
@@ -65,8 +64,8 @@ impl Family for GptJ {
         self.gpt.layer(index, Order::ParallelShared, root_scale(self.gpt.shape.head_dim), maps)
     }
 
-    fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
-        self.gpt.end(builder, x)
+    fn end_norm(&self) -> Option<(Norm, &'static str)> {
+        self.gpt.end_norm()
     }
 
     fn head(&self) -> Head {

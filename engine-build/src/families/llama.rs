@@ -4,12 +4,9 @@
 use super::fields::{activation, head_dim, head_groups, heads_width, named};
 use super::rope::{Defaults, frequencies};
 use super::{Family, Head, Shape};
-use crate::blocks::{
-    Activation, Attention, Builder, Gate, LayerPlan, Linear, Mlp, Norm, NormKind, Order, Rotary, root_scale,
-};
+use crate::blocks::{Activation, Attention, Gate, LayerPlan, Linear, Mlp, Norm, NormKind, Order, Rotary, root_scale};
 use crate::checkpoint::Config;
-use crate::error::{ConfigError, WeightsError};
-use crate::onnx::Value;
+use crate::error::ConfigError;
 
 #[derive(Debug)]
 struct Llama {
@@ -150,8 +147,8 @@ impl Family for Llama {
         }
     }
 
-    fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
-        builder.norm(&self.norm(), "norm", x)
+    fn end_norm(&self) -> Option<(Norm, &'static str)> {
+        Some((self.norm(), "norm"))
     }
 
     fn head(&self) -> Head {

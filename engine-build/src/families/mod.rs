@@ -18,7 +18,7 @@ mod t5;
 
 use std::fmt::Debug;
 
-use crate::blocks::{Builder, Cache, CacheShape, HeadSpec, Layer, LayerPlan, Linear, Precision, Rotary, Step};
+use crate::blocks::{Builder, Cache, CacheShape, HeadSpec, Layer, LayerPlan, Linear, Norm, Precision, Rotary, Step};
 use crate::checkpoint::{Config, Weights};
 use crate::error::{ConfigError, WeightsError};
 use crate::onnx::{Graph, Value};
@@ -118,8 +118,16 @@ pub(crate) trait Family: Debug {
         builder.layer(at, x, &self.plan(at.index))
     }
 
+    /// The normalization whose result the head takes, and its name, if there is nothing between them.
+    fn end_norm(&self) -> Option<(Norm, &'static str)>;
+
     /// From the residual stream's end at the selected positions, f32 `[R, E]`, to what the head takes, f32.
-    fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError>;
+    fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
+        match self.end_norm() {
+            Some((norm, name)) => builder.norm(&norm, name, x),
+            None => Ok(x.clone()),
+        }
+    }
 
     fn head(&self) -> Head;
 
@@ -195,6 +203,18 @@ impl Model {
         self.family.normalizes_first()
     }
 
+    /// The name of the normalization whose result the head takes, without prefix; see [`Family::end_norm`].
+    pub(crate) fn end_norm(&self) -> Option<&'static str> {
+        self.family.end_norm().map(|(_, name)| name)
+    }
+
+    /// The head's matrix in this checkpoint, by its whole name, and its shape.
+    pub(crate) fn head_matrix(&self, weights: &Weights) -> (String, [u64; 2]) {
+        let embedding = || format!("{}{}", self.prefix(weights), self.family.vocabulary());
+        let name = head_matrix(&*self.family, weights).map_or_else(embedding, str::to_owned);
+        (name, [self.shape().vocab, self.family.embedding_width()].map(u64::from))
+    }
+
     /// What stands before the tensor names of a plan in this checkpoint.
     pub(crate) fn prefix(&self, weights: &Weights) -> &'static str {
         prefix(&*self.family, weights)
@@ -268,10 +288,9 @@ fn graph(family: &dyn Family, weights: &Weights, options: &GraphOptions) -> Resu
     }
     let x = b.select(&x, &step, shape.hidden);
     let x = family.end(b, &x)?;
-    let Head { matrix, bias } = family.head();
+    let bias = family.head().bias;
     b.without_prefix(|b| {
-        let absent = |name: &str| family.head_may_be_absent() && !weights.contains(name);
-        let matrix = match matrix.filter(|name| !absent(name)) {
+        let matrix = match head_matrix(family, weights) {
             Some(name) => b.vocabulary_matrix(name, (vocab, vocab_padded), width)?,
             None => tokens,
         };
@@ -304,6 +323,12 @@ fn encoder_graph(
         b.source_outputs(layer, &x, &encoder.cross(layer), (shape.heads, shape.head_dim))?;
     }
     Ok(builder.graph)
+}
+
+/// The head's matrix, if it isn't the token embedding.
+fn head_matrix(family: &dyn Family, weights: &Weights) -> Option<&'static str> {
+    let absent = |name: &str| family.head_may_be_absent() && !weights.contains(name);
+    family.head().matrix.filter(|name| !absent(name))
 }
 
 /// The prefix under which the checkpoint has the token embedding; the usual one where it has none, for the error.

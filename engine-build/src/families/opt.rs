@@ -157,6 +157,10 @@ impl Family for Opt {
         Ok((builder.norm(&plan.norm, &name("final_layer_norm"), &sum)?, present))
     }
 
+    fn end_norm(&self) -> Option<(Norm, &'static str)> {
+        (self.norm_last && self.embedding == self.shape.hidden).then(|| (self.norm(), "final_layer_norm"))
+    }
+
     fn end(&self, builder: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
         let x = if self.norm_last { builder.norm(&self.norm(), "final_layer_norm", x)? } else { x.clone() };
         self.project(builder, x, "project_out", [self.shape.hidden, self.embedding])

@@ -234,6 +234,10 @@ impl Family for T5 {
         Ok((self.feed_forward(b, &scope, 2, &x)?, present))
     }
 
+    fn end_norm(&self) -> Option<(Norm, &'static str)> {
+        None
+    }
+
     fn end(&self, b: &mut Builder, x: &Value) -> Result<Value, WeightsError> {
         let name = "decoder.final_layer_norm";
         // The scale is a factor of the normalization's weight.

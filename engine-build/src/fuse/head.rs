@@ -126,7 +126,7 @@ fn unselected(r: &Rewriter, selected: &str, width: u64) -> Option<String> {
 }
 
 fn replace(r: &mut Rewriter, found: Found) {
-    let Some(weight) = r.pack(&found.matrix, found.panels) else { return };
+    let Some(weight) = r.pack(&found.matrix, found.panels, Some(("Head", &found.slots))) else { return };
     let bias = match found.bias {
         Bias::None => None,
         Bias::Stored(bias) => Some(bias),

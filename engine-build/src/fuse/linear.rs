@@ -143,7 +143,7 @@ impl Linear {
     }
 
     fn replace(self, r: &mut Rewriter) {
-        let Some(weight) = r.pack(&self.matrix, self.panels) else { return };
+        let Some(weight) = r.pack(&self.matrix, self.panels, Some(("Linear", &self.slots))) else { return };
         let mut attributes = vec![
             Attribute::Int("inputs", self.panels.inputs.cast_signed()),
             Attribute::Int("outputs", self.panels.outputs.cast_signed()),

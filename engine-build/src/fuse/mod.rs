@@ -26,16 +26,20 @@ mod step;
 mod tests;
 mod view;
 
+use crate::Activations;
 use crate::onnx::Graph;
 use bundle::manifest::Quantization;
 use forms::Forms;
 use rewriter::Rewriter;
 
 /// Rewrites a graph in f32 whose token ids are below `vocab`.
-pub(crate) fn fuse(graph: Graph, vocab: u32, quantization: Quantization) -> Graph {
-    let mut rewriter = Rewriter::new(graph, quantization);
+///
+/// Weights in int8 are rounded for what their maps read; `read` is of the same graph, rewritten in f32.
+pub(crate) fn fuse(graph: Graph, vocab: u32, quantization: Quantization, read: &Activations) -> Graph {
+    let mut rewriter = Rewriter::new(graph, quantization, read);
     let forms = Forms::infer(&rewriter);
-    // The order does not matter to what is found: values keep their names.
+    // The order does not matter to what is found: values keep their names. The head is before the embedding because a
+    // matrix that both use is rounded for what the head reads.
     head::fuse(&mut rewriter, u64::from(vocab));
     embedding::fuse(&mut rewriter, u64::from(vocab));
     attention::fuse(&mut rewriter, &forms);

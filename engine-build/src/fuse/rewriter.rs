@@ -5,10 +5,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::Activations;
 use crate::onnx::graph::attribute_proto;
 use crate::onnx::proto::{AttributeProto, DataType, NodeProto, TensorProto};
 use crate::onnx::{Attribute, DOMAIN, Dim, Element, Graph, Parameter, Source};
 use crate::packing::{Form, Packing, Panels};
+use crate::rounding::Reading;
 use bundle::manifest::Quantization;
 
 /// A packed weight matrix, by name.
@@ -30,10 +32,12 @@ pub(crate) struct Fused<'a> {
 
 /// The graph while it is rewritten.
 #[derive(Debug)]
-pub(crate) struct Rewriter {
+pub(crate) struct Rewriter<'a> {
     /// The graph without its nodes.
     graph: Graph,
     quantization: Quantization,
+    /// What the maps of this graph read, by the names of their nodes in f32.
+    read: &'a Activations,
     slots: Vec<Option<NodeProto>>,
     producers: HashMap<String, usize>,
     /// A slot for each time that a value is an input.
@@ -46,12 +50,13 @@ pub(crate) struct Rewriter {
     stand_ins: HashMap<usize, Vec<Parameter>>,
 }
 
-impl Rewriter {
-    pub(crate) fn new(mut graph: Graph, quantization: Quantization) -> Self {
+impl<'a> Rewriter<'a> {
+    pub(crate) fn new(mut graph: Graph, quantization: Quantization, read: &'a Activations) -> Self {
         let nodes = std::mem::take(&mut graph.nodes);
         let numbered = |names: Vec<&String>| names.into_iter().cloned().zip(0..).collect();
         let mut rewriter = Self {
             quantization,
+            read,
             slots: vec![None; nodes.len()],
             producers: HashMap::new(),
             users: HashMap::new(),
@@ -159,9 +164,7 @@ impl Rewriter {
     /// Takes nodes out and puts one of the domain `foretype` in the last one's place.
     pub(crate) fn replace(&mut self, slots: &[usize], fused: &Fused) {
         let Some(&last) = slots.iter().max() else { return };
-        let scope =
-            self.slots[last].as_ref().and_then(|node| node.name.rsplit_once('/')).map_or("", |(scope, _)| scope);
-        let name = format!("{scope}/{}_{last}", fused.operator);
+        let name = self.fused_name(last, fused.operator);
         let given = fused.inputs.iter().rposition(Option::is_some).map_or(0, |at| at + 1);
         let node = NodeProto {
             input: fused.inputs[..given].iter().map(|input| input.clone().unwrap_or_default()).collect(),
@@ -177,15 +180,26 @@ impl Rewriter {
         self.insert(last, node);
     }
 
-    /// The packed form of a weight matrix; every use of the same matrix shares it.
-    pub(crate) fn pack(&mut self, name: &str, panels: Panels) -> Option<Weight> {
+    /// The name of a node that takes the place of others, of which the last is in this slot.
+    fn fused_name(&self, last: usize, operator: &str) -> String {
+        let node = self.slots[last].as_ref();
+        let scope = node.and_then(|node| node.name.rsplit_once('/')).map_or("", |(scope, _)| scope);
+        format!("{scope}/{operator}_{last}")
+    }
+
+    /// The packed form of a weight matrix; every use of the same matrix shares the first one's.
+    ///
+    /// `map` is the operator that multiplies with it, and the nodes that it replaces.
+    pub(crate) fn pack(&mut self, name: &str, panels: Panels, map: Option<(&str, &[usize])>) -> Option<Weight> {
         let &index = self.parameters.get(name)?;
         let whole = panels.output_rows || panels.outputs == panels.stored_outputs;
         let part = if whole { String::new() } else { format!("{}.", panels.first) };
         let matrix = format!("{name}.{part}{}", if panels.output_rows { "panels" } else { "column_panels" });
         let scale = (self.quantization == Quantization::Int8).then(|| format!("{matrix}.scale"));
+        let read = map.and_then(|(operator, slots)| self.read.get(&self.fused_name(*slots.iter().max()?, operator)));
+        let reading = read.filter(|read| read.inputs as u64 == panels.inputs).map(Reading::new);
         let (form, element, shape) = match scale {
-            Some(_) => (Form::Int8, Element::U8, panels.shape_int8()),
+            Some(_) => (Form::Int8(reading), Element::U8, panels.shape_int8()),
             None => (Form::F32, Element::F32, panels.shape_f32()),
         };
         let source = self.graph.parameters[index].source.clone();

@@ -7,12 +7,12 @@ use kernels::linear::Linear;
 use ort::operator::{OperatorInput, OperatorOutput};
 
 use super::context::{Call, Constant, Dims, Info, NormConstants, Weights, check_len};
-use super::{Compute, Definition, F32, Form, I64, optional, required};
+use super::{Compute, Definition, F32, Form, I64, Observed, Observer, optional, required};
 
 /// The width of the logits is a multiple of this.
 const PADDING: usize = 8;
 
-pub(super) struct HeadOperator(pub(super) Form);
+pub(super) struct HeadOperator(pub(super) Form, pub(super) Option<Observed>);
 
 impl Definition for HeadOperator {
     type Prepared = Prepared;
@@ -40,6 +40,7 @@ impl Definition for HeadOperator {
             top_k: info.extent("top_k")?,
             bias: info.constant(bias)?,
             norm: NormConstants::read(info, bias + 1)?,
+            observed: Observer::of(self.1.as_ref(), info)?,
         };
         let Prepared { inputs, vocab, padded, top_k, .. } = prepared;
         prepared.weights.check(inputs, vocab)?;
@@ -61,6 +62,7 @@ pub(super) struct Prepared {
     top_k: usize,
     bias: Option<Constant<f32>>,
     norm: NormConstants,
+    observed: Option<Observer>,
 }
 
 impl Compute for Prepared {
@@ -86,6 +88,11 @@ impl Compute for Prepared {
         let missing = |row| ort::Error::new(format!("the selected row {row} does not exist"));
         head::Head { linear, padded: self.padded, top_k: self.top_k }
             .run(kernels, x.elements, select, out)
-            .map_err(missing)
+            .map_err(missing)?;
+        if let Some(observer) = &self.observed {
+            let rows = select.iter().map(|row| *row as usize);
+            observer.note(|seen| linear.observe(kernels, x.elements, rows, seen));
+        }
+        Ok(())
     }
 }

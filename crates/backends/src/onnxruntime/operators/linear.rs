@@ -1,14 +1,12 @@
 //! `Linear` and `LinearInt8`: `(x, weight, scale?, bias?, norm_scale?, norm_bias?, factor?, residual?) -> y`.
 
-use std::sync::PoisonError;
-
 use kernels::Kernels;
 use kernels::activation::Activation;
 use kernels::linear::{self, Arguments};
 use ort::operator::{OperatorInput, OperatorOutput};
 
 use super::context::{Call, Constant, Info, NormConstants, Weights, check_len};
-use super::{Compute, Definition, F32, Form, Observed, optional, required};
+use super::{Compute, Definition, F32, Form, Observed, Observer, optional, required};
 
 pub(super) struct LinearOperator(pub(super) Form, pub(super) Option<Observed>);
 
@@ -30,7 +28,6 @@ impl Definition for LinearOperator {
 
     fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
         let activation = info.text("activation")?;
-        let observed = self.1.clone().map(|observed| Ok::<_, ort::Error>((observed, info.node_name()?))).transpose()?;
         let bias = 1 + self.0.inputs().len();
         let prepared = Prepared {
             weights: Weights::read(info, 1, self.0)?,
@@ -42,7 +39,7 @@ impl Definition for LinearOperator {
                 .ok_or_else(|| ort::Error::new(format!("the activation `{activation}` is unknown")))?,
             factor: info.has(bias + 3)?.then_some(bias + 3),
             residual: info.has(bias + 4)?.then_some(bias + 4),
-            observed,
+            observed: Observer::of(self.1.as_ref(), info)?,
         };
         prepared.weights.check(prepared.inputs, prepared.outputs)?;
         prepared.norm.check(prepared.inputs)?;
@@ -61,8 +58,7 @@ pub(super) struct Prepared {
     /// Index of the node's input `factor`, if it has one. `residual` likewise.
     factor: Option<usize>,
     residual: Option<usize>,
-    /// Where the inputs' magnitudes are noted, and under which name.
-    observed: Option<(Observed, String)>,
+    observed: Option<Observer>,
 }
 
 impl Compute for Prepared {
@@ -80,10 +76,8 @@ impl Compute for Prepared {
             bias: self.bias.as_ref().map(Constant::get),
             activation: self.activation,
         };
-        if let Some((observed, name)) = &self.observed {
-            let mut observed = observed.lock().unwrap_or_else(PoisonError::into_inner);
-            let largest = observed.entry(name.clone()).or_insert_with(|| vec![0.0; self.inputs]);
-            map.observe(kernels, x.elements, largest);
+        if let Some(observer) = &self.observed {
+            observer.note(|seen| map.observe(kernels, x.elements, 0..x.elements.len() / self.inputs, seen));
         }
         let arguments =
             Arguments { x: x.elements, factor: factor.map(|v| v.elements), residual: residual.map(|v| v.elements) };

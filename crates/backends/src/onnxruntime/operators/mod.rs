@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kernels::Kernels;
+use kernels::observe::Seen;
 use ort::operator::{ComputeContext, Kernel, KernelContext, Operator, OperatorDomain, OperatorInput, OperatorOutput};
 use ort::value::TensorElementType;
 
@@ -22,10 +23,10 @@ use self::context::{Call, Info};
 /// State shared by the operators of one session. Nodes run one after the other, so the lock is never contended.
 type Team = Arc<Mutex<Kernels>>;
 
-/// The largest magnitude of each input of the linear maps so far, by the name of the map's node.
-pub type Observed = Arc<Mutex<BTreeMap<String, Vec<f32>>>>;
+/// What the linear maps and the head have read so far, by the name of their nodes.
+pub type Observed = Arc<Mutex<BTreeMap<String, Seen>>>;
 
-/// All operators, computed by `kernels`. Linear maps note in `observed` what they read.
+/// All operators, computed by `kernels`. Linear maps and the head note in `observed` what they read.
 ///
 /// # Errors
 /// ONNX Runtime's own.
@@ -36,9 +37,27 @@ pub fn domain(kernels: Kernels, observed: Option<&Observed>) -> Result<OperatorD
         let team = || Arc::clone(&team);
         domain = domain.add(Registered(linear::LinearOperator(form, observed.cloned()), team()))?;
         domain = domain.add(Registered(embedding::EmbeddingOperator(form), team()))?;
-        domain = domain.add(Registered(head::HeadOperator(form), team()))?;
+        domain = domain.add(Registered(head::HeadOperator(form, observed.cloned()), team()))?;
     }
     domain.add(Registered(attention::AttentionOperator, team))
+}
+
+/// Where a node notes what it reads.
+struct Observer {
+    observed: Observed,
+    node: String,
+}
+
+impl Observer {
+    fn of(observed: Option<&Observed>, info: &Info) -> Result<Option<Self>, ort::Error> {
+        let noted = |observed: &Observed| Ok(Self { observed: Arc::clone(observed), node: info.node_name()? });
+        observed.map(noted).transpose()
+    }
+
+    fn note(&self, add: impl FnOnce(&mut Seen)) {
+        let mut observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+        add(observed.entry(self.node.clone()).or_default());
+    }
 }
 
 /// An operator, in this module's terms.

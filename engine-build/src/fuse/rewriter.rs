@@ -36,7 +36,7 @@ pub(crate) struct Rewriter<'a> {
     /// The graph without its nodes.
     graph: Graph,
     quantization: Quantization,
-    /// What the maps of this graph read, by the names of their nodes in f32.
+    /// What the maps of this graph read, by the names of their nodes.
     read: &'a Activations,
     slots: Vec<Option<NodeProto>>,
     producers: HashMap<String, usize>,
@@ -48,6 +48,8 @@ pub(crate) struct Rewriter<'a> {
     constants: HashMap<String, usize>,
     /// What stands in for the parameter of this number: packed matrices and their scales.
     stand_ins: HashMap<usize, Vec<Parameter>>,
+    /// How many nodes of each kind took the place of others; see `fused_name`.
+    fused: HashMap<String, usize>,
 }
 
 impl<'a> Rewriter<'a> {
@@ -64,6 +66,7 @@ impl<'a> Rewriter<'a> {
             parameters: numbered(graph.parameters.iter().map(|parameter| &parameter.name).collect()),
             constants: numbered(graph.constants.iter().map(|constant| &constant.name).collect()),
             stand_ins: HashMap::new(),
+            fused: HashMap::new(),
             graph,
         };
         for (slot, node) in nodes.into_iter().enumerate() {
@@ -165,6 +168,9 @@ impl<'a> Rewriter<'a> {
     pub(crate) fn replace(&mut self, slots: &[usize], fused: &Fused) {
         let Some(&last) = slots.iter().max() else { return };
         let name = self.fused_name(last, fused.operator);
+        if let Some((kind, _)) = name.rsplit_once('_') {
+            *self.fused.entry(kind.to_owned()).or_default() += 1;
+        }
         let given = fused.inputs.iter().rposition(Option::is_some).map_or(0, |at| at + 1);
         let node = NodeProto {
             input: fused.inputs[..given].iter().map(|input| input.clone().unwrap_or_default()).collect(),
@@ -180,11 +186,14 @@ impl<'a> Rewriter<'a> {
         self.insert(last, node);
     }
 
-    /// The name of a node that takes the place of others, of which the last is in this slot.
+    /// The name of the next node that takes the place of others, of which the last is in this slot: the scope, the
+    /// operator in f32, and how many of it are in the scope already. It is the same in f32 and int8.
     fn fused_name(&self, last: usize, operator: &str) -> String {
         let node = self.slots[last].as_ref();
         let scope = node.and_then(|node| node.name.rsplit_once('/')).map_or("", |(scope, _)| scope);
-        format!("{scope}/{operator}_{last}")
+        let kind = format!("{scope}/{}", operator.trim_end_matches("Int8"));
+        let number = self.fused.get(&kind).copied().unwrap_or_default();
+        format!("{kind}_{number}")
     }
 
     /// The packed form of a weight matrix; every use of the same matrix shares the first one's.

@@ -1,8 +1,8 @@
-//! Rounds weights to 8 bits so that the error of one input makes up for those of the inputs before it (GPFQ).
+//! Rounds weights to 8 bits so that the error of one input makes up for those of the others (GPFQ, in two passes).
 //!
-//! A map's result is a sum over its inputs, and inputs go together: what rounding has changed in the sum so far, on rows
-//! that the map is known to read, is mostly undone by another choice of the next weight. That choice is the weight plus
-//! a least-squares share of the change, rounded to the same scale. It costs nothing when the map runs.
+//! A map's result is a sum over its inputs, and inputs go together: what rounding has changed in the sum, on rows that
+//! the map is known to read, is mostly undone by another choice of the next weight. That choice is the weight plus a
+//! least-squares share of the change, rounded to the same scale. It costs nothing when the map runs.
 //!
 //! Few rows are known, so the share is damped: an input that is small on all of them takes little of the others' error.
 
@@ -14,6 +14,9 @@ use kernels::observe::Seen;
 
 /// The largest magnitude of an int8 weight.
 pub(crate) const LARGEST: f32 = 127.0;
+
+/// How often each weight is chosen. The second time, the errors of the inputs behind it are known, too.
+const PASSES: usize = 2;
 
 /// The weights of an input, or anything else of the outputs of a panel.
 pub(crate) type Row = [f32; PANEL];
@@ -32,7 +35,7 @@ impl Reading {
     pub(crate) fn new(seen: &Seen) -> Self {
         let inputs = seen.inputs.max(1);
         let rows = seen.values.len() / inputs;
-        let column = |input: usize| seen.values[input..].iter().step_by(inputs).copied();
+        let column = |input: usize| seen.values.get(input..).unwrap_or_default().iter().step_by(inputs).copied();
         let columns: Arc<[f32]> = (0..seen.inputs).flat_map(column).collect();
         let squares: Vec<f32> = columns.chunks(rows.max(1)).map(|column| column.iter().map(|x| x * x).sum()).collect();
         let damping = squares.iter().sum::<f32>() / inputs as f32;
@@ -55,23 +58,39 @@ impl fmt::Debug for Reading {
 
 /// Rounds the weights of a panel, `[inputs]`, to multiples of their outputs' scales: to integers in -127..=127.
 pub(crate) fn round(weights: &mut [Row], scales: &Row, reading: Option<&Reading>) {
+    let exact = weights.to_vec();
     // What the sums lack, on each row.
     let mut lacking = vec![Row::default(); reading.map_or(0, |reading| reading.rows)];
-    for (input, weights) in weights.iter_mut().enumerate() {
-        let (column, share) = reading.map_or((&[][..], 0.0), |known| (known.column(input), known.shares[input]));
-        let mut owed = Row::default();
-        for (x, lacking) in column.iter().zip(&lacking) {
-            owed.iter_mut().zip(lacking).for_each(|(owed, lacking)| *owed += x * lacking);
+    for pass in 0..reading.map_or(1, |_| PASSES) {
+        for (exact, (input, weights)) in exact.iter().zip(weights.iter_mut().enumerate()) {
+            let (column, share) = reading.map_or((&[][..], 0.0), |known| (known.column(input), known.shares[input]));
+            if pass > 0 {
+                add(&mut lacking, column, &std::array::from_fn(|lane| weights[lane] * scales[lane] - exact[lane]));
+            }
+            let owed = products(&lacking, column);
+            *weights = std::array::from_fn(|lane| {
+                let wanted = exact[lane] + owed[lane] * share;
+                let steps = if scales[lane] > 0.0 { wanted / scales[lane] } else { 0.0 };
+                steps.round_ties_even().clamp(-LARGEST, LARGEST)
+            });
+            add(&mut lacking, column, &std::array::from_fn(|lane| exact[lane] - weights[lane] * scales[lane]));
         }
-        let exact = *weights;
-        for ((weight, scale), owed) in weights.iter_mut().zip(scales).zip(owed) {
-            let steps = if *scale > 0.0 { (*weight + owed * share) / scale } else { 0.0 };
-            *weight = steps.round_ties_even().clamp(-LARGEST, LARGEST);
-        }
-        let error: Row = std::array::from_fn(|lane| exact[lane] - weights[lane] * scales[lane]);
-        for (x, lacking) in column.iter().zip(&mut lacking) {
-            lacking.iter_mut().zip(&error).for_each(|(lacking, error)| *lacking += x * error);
-        }
+    }
+}
+
+/// The products of a column with what each output lacks.
+fn products(lacking: &[Row], column: &[f32]) -> Row {
+    let mut products = Row::default();
+    for (x, lacking) in column.iter().zip(lacking) {
+        products.iter_mut().zip(lacking).for_each(|(product, lacking)| *product += x * lacking);
+    }
+    products
+}
+
+/// Adds an input's error to what each output lacks.
+fn add(lacking: &mut [Row], column: &[f32], error: &Row) {
+    for (x, lacking) in column.iter().zip(lacking) {
+        lacking.iter_mut().zip(error).for_each(|(lacking, error)| *lacking += x * error);
     }
 }
 

@@ -87,10 +87,10 @@ fn a_bare_checkpoint_is_served_in_int8_and_in_f32_from_one_cache() {
         let options = IntakeOptions { quantization, ..IntakeOptions::new(folder.path().to_owned()) };
         folder::open(&ModelFolder::Checkpoint(repository(checkpoint)), &options, &())
     };
-    let (first, int8) = open(Quantization::Int8, "tests/goldens/plain").unwrap();
+    let (first, int8) = open(Quantization::Int8, "tests/goldens/gptj").unwrap();
     assert!(int8.quality.is_some());
-    assert_eq!(open(Quantization::Int8, "tests/goldens/plain").unwrap(), (first.clone(), int8));
-    let (second, plain) = open(Quantization::None, "tests/goldens/plain").unwrap();
+    assert_eq!(open(Quantization::Int8, "tests/goldens/gptj").unwrap(), (first.clone(), int8));
+    let (second, plain) = open(Quantization::None, "tests/goldens/gptj").unwrap();
     assert!(plain.quality.is_none() && first != second);
     assert_eq!(names(folder.path()).len(), 2);
 
@@ -138,7 +138,7 @@ fn factors_change_weights_and_no_results() {
         let difference = max_difference(&logits, &same) / largest;
         println!("factors: {name}: relative difference {difference:.1e}");
         // Without the usual scale, attention multiplies the rounding.
-        let allowed = if name == "unscaled" { 5e-5 } else { 1e-5 };
+        let allowed = if name == "unscaled" { 5e-5 } else { 2e-5 };
         assert!(difference <= allowed, "{name}: {difference}");
         let weights = [&plain, &out].map(|bundle| std::fs::read(bundle.join(WEIGHTS_FILE)).unwrap());
         // A layer that normalizes what it has computed passes no factor on.

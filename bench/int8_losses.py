@@ -3,8 +3,9 @@
 usage: int8_losses.py CHECKPOINT [OUT.txt]     needs what bench/int8_losses.requirements.txt names
 
 A simulation in NumPy of what the CPU kernels round: weights with a scale for each output, activations in groups with a
-scale each. Factors are those of engine-build/src/smoothing.rs, observed on the first twelve of the queries. The kernels
-themselves are measured by `foretype build --quantize int8`.
+scale each. Factors are those of engine-build/src/smoothing.rs and the choice of weights that of
+engine-build/src/rounding.rs, both for the first twelve of the queries. The kernels themselves are measured by
+`foretype build --quantize int8`.
 """
 
 import json
@@ -32,8 +33,24 @@ def rounded(x, group):
     return (np.round(padded / scale) * scale).reshape(len(x), -1)[:, : x.shape[1]].astype(np.float32)
 
 
-def factors(activations, weights):
-    found = np.sqrt(np.maximum(activations, 1e-5) / np.maximum(weights, 1e-5))
+def chosen(matrix, read):
+    """The matrix, `[outputs, inputs]`, rounded so that the error of one input makes up for those of the others."""
+    scale = np.maximum(np.abs(matrix).max(1), 1e-30) / 127
+    squares = (read * read).sum(0)
+    shares = 1 / (squares + squares.mean())
+    found, lacking = matrix.copy(), np.zeros((len(read), len(matrix)), np.float32)
+    for _ in range(2):
+        for i in range(matrix.shape[1]):
+            column = read[:, i]
+            lacking -= np.outer(column, matrix[:, i] - found[:, i])
+            wanted = matrix[:, i] + column @ lacking * shares[i]
+            found[:, i] = np.clip(np.round(wanted / scale), -127, 127) * scale
+            lacking += np.outer(column, matrix[:, i] - found[:, i])
+    return found
+
+
+def factors(activations, weights, exponent=0.5):
+    found = (np.maximum(activations, 1e-5) / np.maximum(weights, 1e-5)) ** exponent
     return np.clip(found / found.mean(), 1e-3, 1e3).astype(np.float32)
 
 
@@ -46,28 +63,29 @@ class Model:
         self.layers, self.heads = self.config["num_hidden_layers"], self.config["num_attention_heads"]
         self.kv_heads = self.config["num_key_value_heads"]
         self.size = self.config["hidden_size"] // self.heads
-        self.rounds, self.largest, self.cache = {}, {}, {}
+        self.weights["head"], self.head_factors = self.weights["model.embed_tokens.weight"], np.float32(1)
+        self.rounds, self.read, self.cache, self.chooses, self.observes = {}, {}, {}, False, False
 
     def name(self, layer, part):
         return f"model.layers.{layer}.{part}.weight"
 
-    def matrix(self, name, part):
+    def matrix(self, name, layer, part):
         matrix = self.weights[name]
         if not self.rounds.get(part, (False, None))[0]:
             return matrix
         if name not in self.cache:
-            self.cache[name] = rounded(matrix, matrix.shape[1])
+            read = self.read[layer, "head" if part == "embedding" else part] if self.chooses else None
+            self.cache[name] = rounded(matrix, matrix.shape[1]) if read is None else chosen(matrix, read)
         return self.cache[name]
 
     def maps(self, x, layer, part):
         """The products of `x` with the part's matrices."""
-        seen = np.abs(x).max(0)
-        self.largest[layer, part] = np.maximum(self.largest.get((layer, part), 0), seen)
+        if self.observes:
+            self.read[layer, part] = x
         group = self.rounds.get(part, (False, None))[1]
         x = x if group is None else rounded(x, group)
-        tied = part == "head"
-        names = ["model.embed_tokens.weight"] if tied else [self.name(layer, name) for name in PARTS[part]]
-        return [x @ self.matrix(name, part).T for name in names]
+        names = ["head"] if part == "head" else [self.name(layer, name) for name in PARTS[part]]
+        return [x @ self.matrix(name, layer, part).T for name in names]
 
     def norm(self, x, name):
         root = np.sqrt((x * x).mean(-1, keepdims=True) + self.config["rms_norm_eps"])
@@ -100,7 +118,7 @@ class Model:
 
     def run(self, texts):
         """Log-probabilities of the next token after each position of each text."""
-        x = self.matrix("model.embed_tokens.weight", "embedding")[np.concatenate(texts)]
+        x = self.matrix("head", 0, "embedding")[np.concatenate(texts)] / self.head_factors
         for layer in range(self.layers):
             x = x + self.attention(self.norm(x, self.name(layer, "input_layernorm")), layer, texts)
             gate, up = self.maps(self.norm(x, self.name(layer, "post_attention_layernorm")), layer, "gate/up")
@@ -109,18 +127,29 @@ class Model:
         logits -= logits.max(-1, keepdims=True)
         return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
+    def observe(self, texts):
+        """Keeps what the maps read for the texts."""
+        self.rounds, self.cache, self.observes = {}, {}, True
+        self.run(texts)
+        self.observes = False
+
+    def largest(self, layer, part):
+        return np.abs(self.read[layer, part]).max(0)
+
     def smooth(self):
-        """Moves factors from what maps read into their weights."""
-        self.cache = {}
+        """Moves factors from what maps read into their weights. The embedding's rows are divided as they are read."""
+        by = factors(self.largest(0, "head"), np.abs(self.weights["head"]).max(0), 1 / 3)
+        self.weights["head"], self.head_factors = self.weights["head"] * by, by
+        self.weights["model.norm.weight"] = self.weights["model.norm.weight"] / by
         for layer in range(self.layers):
-            by = factors(self.shared(self.largest[layer, "output"]), self.shared(self.by_input(layer, "output")))
+            by = factors(self.shared(self.largest(layer, "output")), self.shared(self.by_input(layer, "output")))
             self.multiply(layer, "self_attn.v_proj", 1 / by.reshape(-1, 1))
             self.multiply(layer, "self_attn.o_proj", np.repeat(by, self.heads // self.kv_heads, 0).reshape(-1))
-            by = factors(self.largest[layer, "down"], self.by_input(layer, "down"))
+            by = factors(self.largest(layer, "down"), self.by_input(layer, "down"))
             self.multiply(layer, "mlp.up_proj", 1 / by[:, None])
             self.multiply(layer, "mlp.down_proj", by)
             for norm, part in (("input_layernorm", "q/k/v"), ("post_attention_layernorm", "gate/up")):
-                by = factors(self.largest[layer, part], self.by_input(layer, part))
+                by = factors(self.largest(layer, part), self.by_input(layer, part))
                 self.multiply(layer, norm, 1 / by)
                 for name in PARTS[part]:
                     self.multiply(layer, name, by)
@@ -163,19 +192,23 @@ def main():
     encode = lambda lines: [np.array(start + tokenizer.encode(line).ids) for line in lines]
     observed, texts = encode(lines[:12]), encode(lines[12:])
     reference = model.run(texts)
-    before = list(table(model, texts, reference))
-    model.rounds, model.largest = {}, {}
-    model.run(observed)
+    columns = [list(table(model, texts, reference))]
+    model.observe(observed)
     model.smooth()
-    after = list(table(model, texts, reference))
+    columns.append(list(table(model, texts, reference)))
+    # Once more, because the factors change what is read.
+    model.observe(observed)
+    model.chooses = True
+    columns.append(list(table(model, texts, reference)))
     commit = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=HERE, text=True).strip()
     report = [
         f"int8 on SmolLM2-135M, simulated: divergence from f32 in nats / equal first tokens, "
         f"{len(reference)} positions, commit {commit}",
-        f"{'rounded':44}{'without factors':>20}{'with factors':>20}",
+        f"{'rounded':44}{'to the nearest':>20}{'with factors':>20}{'and chosen':>20}",
     ]
-    for (name, *loss), (_, *with_factors) in zip(before, after):
-        report.append(f"{name:44}{loss[0]:>12.4f} / {loss[1]:.3f}{with_factors[0]:>12.4f} / {with_factors[1]:.3f}")
+    for row in zip(*columns):
+        losses = "".join(f"{loss:>12.4f} / {equal:.3f}" for _, loss, equal in row)
+        report.append(f"{row[0][0]:44}{losses}")
     text = "\n".join(report) + "\n"
     print(text, end="")
     if len(sys.argv) > 2:

@@ -11,8 +11,9 @@
 //! - `output`: the output folder, complete or absent.
 //! - [`plan`]: TensorRT plans of a bundle, through the crate `tensorrt-rs`.
 //!
-//! Invariants: memory does not grow with the model, because weights are streamed; a bundle appears whole or not at all;
-//! no input makes it panic. Deliberately absent: Python, network access, unsafe code.
+//! Invariants: weights are streamed, so that memory does not grow with them (an int8 build holds what each map read at
+//! 256 positions); a bundle appears whole or not at all; no input makes it panic. Deliberately absent: Python, network
+//! access, unsafe code.
 
 mod blocks;
 mod build;

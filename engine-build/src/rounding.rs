@@ -33,14 +33,16 @@ pub(crate) struct Reading {
 
 impl Reading {
     pub(crate) fn new(seen: &Seen) -> Self {
-        let inputs = seen.inputs.max(1);
-        let rows = seen.values.len() / inputs;
-        let column = |input: usize| seen.values.get(input..).unwrap_or_default().iter().step_by(inputs).copied();
-        let columns: Arc<[f32]> = (0..seen.inputs).flat_map(column).collect();
-        let squares: Vec<f32> = columns.chunks(rows.max(1)).map(|column| column.iter().map(|x| x * x).sum()).collect();
-        let damping = squares.iter().sum::<f32>() / inputs as f32;
+        let (inputs, width) = (seen.inputs, seen.inputs.max(1));
+        let column = |input: usize| seen.values.get(input..).unwrap_or_default().iter().step_by(width).copied();
+        let squares: Vec<f32> = (0..inputs).map(|input| column(input).map(|x| x * x).sum()).collect();
+        let damping = squares.iter().sum::<f32>() / width as f32;
         let share = |squares: &f32| if damping > 0.0 { (squares + damping).recip() } else { 0.0 };
-        Self { columns, rows, shares: squares.iter().map(share).collect() }
+        Self {
+            columns: (0..inputs).flat_map(column).collect(),
+            rows: seen.values.len() / width,
+            shares: squares.iter().map(share).collect(),
+        }
     }
 
     fn column(&self, input: usize) -> &[f32] {

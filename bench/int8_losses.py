@@ -63,7 +63,7 @@ class Model:
         self.layers, self.heads = self.config["num_hidden_layers"], self.config["num_attention_heads"]
         self.kv_heads = self.config["num_key_value_heads"]
         self.size = self.config["hidden_size"] // self.heads
-        self.weights["head"], self.head_factors = self.weights["model.embed_tokens.weight"], np.float32(1)
+        self.weights["head"] = self.weights["model.embed_tokens.weight"]
         self.rounds, self.read, self.cache, self.chooses, self.observes = {}, {}, {}, False, False
 
     def name(self, layer, part):
@@ -74,7 +74,7 @@ class Model:
         if not self.rounds.get(part, (False, None))[0]:
             return matrix
         if name not in self.cache:
-            read = self.read[layer, "head" if part == "embedding" else part] if self.chooses else None
+            read = self.read.get((layer, part)) if self.chooses else None
             self.cache[name] = rounded(matrix, matrix.shape[1]) if read is None else chosen(matrix, read)
         return self.cache[name]
 
@@ -118,7 +118,7 @@ class Model:
 
     def run(self, texts):
         """Log-probabilities of the next token after each position of each text."""
-        x = self.matrix("head", 0, "embedding")[np.concatenate(texts)] / self.head_factors
+        x = self.matrix("model.embed_tokens.weight", 0, "embedding")[np.concatenate(texts)]
         for layer in range(self.layers):
             x = x + self.attention(self.norm(x, self.name(layer, "input_layernorm")), layer, texts)
             gate, up = self.maps(self.norm(x, self.name(layer, "post_attention_layernorm")), layer, "gate/up")
@@ -137,9 +137,9 @@ class Model:
         return np.abs(self.read[layer, part]).max(0)
 
     def smooth(self):
-        """Moves factors from what maps read into their weights. The embedding's rows are divided as they are read."""
+        """Moves factors from what maps read into their weights. The head's matrix is no longer the embedding then."""
         by = factors(self.largest(0, "head"), np.abs(self.weights["head"]).max(0), 1 / 3)
-        self.weights["head"], self.head_factors = self.weights["head"] * by, by
+        self.weights["head"] = self.weights["head"] * by
         self.weights["model.norm.weight"] = self.weights["model.norm.weight"] / by
         for layer in range(self.layers):
             by = factors(self.shared(self.largest(layer, "output")), self.shared(self.by_input(layer, "output")))

@@ -3,8 +3,10 @@
 //! A few channels of the activations are much larger than the others, and set the scale with which their neighbours are
 //! rounded. Each channel is divided by a factor where it is made, and the weights that read it are multiplied with the
 //! same factor. The division is free: it goes into the normalization before the map, into the rows of `up` before
-//! `down`, or into the rows of the values before the attention's output. Where the head's matrix is the token embedding
-//! too, the embedding's rows are divided again as they are read: see [`Vocabulary`](crate::blocks::Vocabulary).
+//! `down`, or into the rows of the values before the attention's output.
+//!
+//! Where the head's matrix is the token embedding, too, it is stored twice then: rows of the embedding with the head's
+//! factors would lose more in 8 bits than the head gains.
 //!
 //! Deliberately absent: `down` behind an activation that is not linear in its input's scale (GELU without a gate).
 
@@ -43,8 +45,11 @@ pub(crate) fn smooth(
 ) -> Result<(), WeightsError> {
     let prefix = model.prefix(weights);
     let mut smoother = Smoother { weights, prefix, activations };
-    if rounds_head && let Some(norm) = model.end_norm() {
-        smoother.head(norm, model.head_matrix(smoother.weights))?;
+    if rounds_head && let [reader] = smoother.maps("head/").as_slice() {
+        let (matrix, shape) = model.untie_head(smoother.weights);
+        if let Some(norm) = model.end_norm() {
+            smoother.head(norm, (matrix, shape), reader)?;
+        }
     }
     if !model.normalizes_first() {
         return Ok(());
@@ -164,14 +169,13 @@ impl Smoother<'_> {
     }
 
     /// From the last normalization to the head's matrix, `[vocab, hidden]`.
-    fn head(&mut self, norm: &str, (matrix, shape): (String, [u64; 2])) -> Result<(), WeightsError> {
-        let [reader] = self.maps("head/").try_into().unwrap_or_default();
-        let seen = self.largest(&reader);
+    fn head(&mut self, norm: &str, (matrix, shape): (&str, [u64; 2]), reader: &str) -> Result<(), WeightsError> {
+        let seen = self.largest(reader);
         if seen.len() as u64 != shape[1] {
             return Ok(());
         }
         let mut largest = vec![0.0_f32; seen.len()];
-        let tensor = self.weights.tensor(&matrix, &shape)?;
+        let tensor = self.weights.tensor(matrix, &shape)?;
         self.weights.read(&tensor, tensor.elements, |start, values| {
             for (index, value) in (start as usize..).zip(values) {
                 let input = index % largest.len();
@@ -181,8 +185,8 @@ impl Smoother<'_> {
         })?;
         let factors = factors(&seen, &largest, THIRD);
         self.divide_norm(norm, &factors);
-        self.weights.scale(&matrix, Axis::Columns, &factors);
-        self.divide(&reader, &factors);
+        self.weights.scale(matrix, Axis::Columns, &factors);
+        self.divide(reader, &factors);
         Ok(())
     }
 

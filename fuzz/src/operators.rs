@@ -58,9 +58,7 @@ fn embedding(input: &mut Input) {
     let (ids, past_len) = (input.integers(rows * 2), input.integers(rows));
     let mut y = input.floats(ids.len().saturating_mul(hidden));
     let positions = input.flag().then_some(positions.as_slice());
-    let factor = input.floats(hidden);
-    let factor = input.flag().then_some(factor.as_slice());
-    let _ = Embedding { table: table.matrix(), hidden, vocab, factor, positions }.run(&ids, &past_len, &mut y);
+    let _ = Embedding { table: table.matrix(), hidden, vocab, positions }.run(&ids, &past_len, &mut y);
 }
 
 fn head(input: &mut Input) {

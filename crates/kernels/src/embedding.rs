@@ -11,8 +11,6 @@ pub struct Embedding<'a> {
     pub hidden: usize,
     /// Token ids are below this.
     pub vocab: usize,
-    /// `[hidden]`: the token's row is multiplied with it.
-    pub factor: Option<&'a [f32]>,
     /// `[positions, hidden]`: added to the token's row.
     pub positions: Option<&'a [f32]>,
 }
@@ -30,14 +28,10 @@ impl Embedding<'_> {
     pub fn run(&self, ids: &[i64], past_len: &[i64], y: &mut [f32]) -> Result<(), i64> {
         self.table.check(self.hidden, self.vocab);
         assert_eq!(y.len(), ids.len() * self.hidden, "y");
-        assert!(self.factor.is_none_or(|factor| factor.len() == self.hidden), "a factor for each element");
         let tokens = if past_len.is_empty() { ids.len().max(1) } else { ids.len() / past_len.len() };
         for (at, (id, y)) in ids.iter().zip(y.chunks_exact_mut(self.hidden)).enumerate() {
             let token = usize::try_from(*id).ok().filter(|&token| token < self.vocab).ok_or(*id)?;
             self.token(token, y);
-            if let Some(factor) = self.factor {
-                y.iter_mut().zip(factor).for_each(|(y, factor)| *y *= factor);
-            }
             if let Some(positions) = self.positions {
                 let last = positions.len() / self.hidden - 1;
                 let position = past_len[at / tokens].max(0) as usize + at % tokens;

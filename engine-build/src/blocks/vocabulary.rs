@@ -11,8 +11,6 @@ pub(crate) struct Vocabulary {
     matrix: Value,
     /// f32 `[E]`: the mean of all rows, where the matrix is stored without it.
     mean: Option<Value>,
-    /// f32 `[E]`: what undoes the factors of its columns, which are for the head alone.
-    inverse: Option<Value>,
 }
 
 impl Builder<'_> {
@@ -28,33 +26,26 @@ impl Builder<'_> {
         hidden: u64,
     ) -> Result<Vocabulary, WeightsError> {
         let shape = [vocab_padded, hidden];
-        let tensor = self.tensor(name, &[vocab, hidden])?;
-        let inverse = tensor.column_factors().map(|factors| {
-            let inverse = factors.iter().map(|factor| factor.recip()).collect();
-            self.graph.parameter(&format!("{name}.inverse"), &[hidden], Element::F32, Source::Computed(inverse))
-        });
         if self.compute() == Element::F32 {
             let matrix = self.parameter(name, &[vocab, hidden], &shape, Element::F32)?;
-            return Ok(Vocabulary { matrix, mean: None, inverse });
+            return Ok(Vocabulary { matrix, mean: None });
         }
+        let tensor = self.tensor(name, &[vocab, hidden])?;
         let mean = mean_row(self.weights, &tensor, hidden)?;
         let source = Source::Centred { tensor, mean: mean.clone() };
         let matrix = self.graph.parameter(name, &shape, Element::F16, source);
         let mean = self.graph.parameter(&format!("{name}.mean"), &[hidden], Element::F32, Source::Computed(mean));
-        Ok(Vocabulary { matrix, mean: Some(mean), inverse })
+        Ok(Vocabulary { matrix, mean: Some(mean) })
     }
 
     /// The rows of the ids `[B, S]`, f32 `[B, S, E]`.
     pub(crate) fn token_rows(&mut self, vocabulary: &Vocabulary, ids: &Value) -> Value {
         let rows = self.graph.node("Gather", &[&vocabulary.matrix, ids], &[Attribute::Int("axis", 0)]);
-        let mut rows = self.widen(rows);
-        if let Some(mean) = &vocabulary.mean {
-            rows = self.graph.node("Add", &[&rows, mean], &[]);
+        let rows = self.widen(rows);
+        match &vocabulary.mean {
+            Some(mean) => self.graph.node("Add", &[&rows, mean], &[]),
+            None => rows,
         }
-        if let Some(inverse) = &vocabulary.inverse {
-            rows = self.graph.node("Mul", &[&rows, inverse], &[]);
-        }
-        rows
     }
 
     /// The graph value `logits`: the products of f32 `x` `[R, E]` with every row, plus `bias` `[V]`; f32 `[R, V]`.

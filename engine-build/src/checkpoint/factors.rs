@@ -31,11 +31,6 @@ impl Factors {
         factors.iter_mut().zip(by).for_each(|(factor, by)| *factor *= by);
     }
 
-    /// The factors of the columns.
-    pub(crate) fn columns(&self) -> &[f32] {
-        &self.columns
-    }
-
     /// Multiplies the elements from `start` on, counted row by row.
     pub(crate) fn apply(&self, start: u64, mut values: &mut [f32]) {
         let width = self.columns.len().max(1);

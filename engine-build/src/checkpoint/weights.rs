@@ -83,16 +83,13 @@ impl Tensor {
             ..self.clone()
         }
     }
-
-    /// What its columns are multiplied with, if it has factors.
-    pub(crate) fn column_factors(&self) -> Option<&[f32]> {
-        self.factors.as_deref().map(Factors::columns)
-    }
 }
 
 /// A tensor as a header lists it, before its type is known to be supported.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
+    /// The name in the checkpoint, if it is another.
+    stored_as: Option<String>,
     dtype: Dtype,
     shape: Vec<u64>,
     shard: usize,
@@ -173,6 +170,15 @@ impl Weights {
         }
     }
 
+    /// A tensor by a second name. Factors of one are not the other's.
+    pub(crate) fn alias(&mut self, name: &str, alias: &str) {
+        if let Some(entry) = self.entries.get(name) {
+            let stored_as = entry.stored_as.clone().unwrap_or_else(|| name.to_owned());
+            let entry = Entry { stored_as: Some(stored_as), ..entry.clone() };
+            self.entries.insert(alias.to_owned(), entry);
+        }
+    }
+
     /// Multiplies the rows or columns of a tensor wherever it is read.
     pub(crate) fn scale(&mut self, name: &str, axis: Axis, by: &[f32]) {
         let Some(entry) = self.entries.get_mut(name) else { return };
@@ -206,7 +212,7 @@ impl Weights {
             return Err(WeightsError::Shape { tensor: name.into(), found, expected });
         }
         Ok(Tensor {
-            name: name.into(),
+            name: entry.stored_as.clone().unwrap_or_else(|| name.to_owned()),
             stored,
             elements: shape.iter().product(),
             shard: entry.shard,
@@ -274,6 +280,7 @@ impl Weights {
         self.shards.push(Shard { name, file, copies: false });
         for (tensor, info) in header.metadata.tensors() {
             let entry = Entry {
+                stored_as: None,
                 dtype: info.dtype,
                 shape: info.shape.iter().map(|&size| size as u64).collect(),
                 shard,
@@ -309,7 +316,7 @@ impl Weights {
         for TorchTensor { name, dtype, shape, offset_bytes, strided } in tensors {
             let copied = strided.and_then(|_| offsets.pop());
             let (shard, offset_bytes) = copied.map_or((shard, offset_bytes), |offset| (shard + 1, offset));
-            self.add(name, Entry { dtype, shape, shard, offset_bytes, added: None, factors: None })?;
+            self.add(name, Entry { stored_as: None, dtype, shape, shard, offset_bytes, added: None, factors: None })?;
         }
         Ok(())
     }

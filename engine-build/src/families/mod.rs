@@ -150,6 +150,10 @@ pub(crate) trait Encoder: Debug {
     fn cross(&self, index: u32) -> Linear;
 }
 
+/// The head's matrix where it is the token embedding but has factors, or is rounded, on its own. No checkpoint has a
+/// tensor of this name.
+const TIED_HEAD: &str = "(tied head)";
+
 /// How a configuration names its family, and who reads it.
 struct Entry {
     model_type: &'static str,
@@ -208,10 +212,12 @@ impl Model {
         self.family.end_norm().map(|(_, name)| name)
     }
 
-    /// The head's matrix in this checkpoint, by its whole name, and its shape.
-    pub(crate) fn head_matrix(&self, weights: &Weights) -> (String, [u64; 2]) {
-        let embedding = || format!("{}{}", self.prefix(weights), self.family.vocabulary());
-        let name = head_matrix(&*self.family, weights).map_or_else(embedding, str::to_owned);
+    /// Makes the head's matrix a tensor of its own, also where it is the token embedding: its name and shape.
+    pub(crate) fn untie_head(&self, weights: &mut Weights) -> (&'static str, [u64; 2]) {
+        let name = head_matrix(&*self.family, weights).unwrap_or_else(|| {
+            weights.alias(&format!("{}{}", self.prefix(weights), self.family.vocabulary()), TIED_HEAD);
+            TIED_HEAD
+        });
         (name, [self.shape().vocab, self.family.embedding_width()].map(u64::from))
     }
 
@@ -325,8 +331,11 @@ fn encoder_graph(
     Ok(builder.graph)
 }
 
-/// The head's matrix, if it isn't the token embedding.
+/// The head's matrix, if it isn't the token embedding's very tensor.
 fn head_matrix(family: &dyn Family, weights: &Weights) -> Option<&'static str> {
+    if weights.contains(TIED_HEAD) {
+        return Some(TIED_HEAD);
+    }
     let absent = |name: &str| family.head_may_be_absent() && !weights.contains(name);
     family.head().matrix.filter(|name| !absent(name))
 }

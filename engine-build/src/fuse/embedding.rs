@@ -1,4 +1,4 @@
-//! `Embedding`: the rows of the token ids, where the graph has them times a factor and plus the rows of their positions.
+//! `Embedding`: the rows of the token ids plus, where the graph has them, the rows of their positions.
 
 use super::rewriter::{Fused, Rewriter, input, int, other_input};
 use super::step;
@@ -31,13 +31,8 @@ fn replace(r: &mut Rewriter, slot: usize, vocab: u64) -> Option<()> {
     }
     let mut slots = vec![slot];
     let mut output = tokens.clone();
-    let (mut factor, mut positions) = (None, None);
-    if let Some((product, by)) = multiplied(r, &tokens, inputs) {
-        output.clone_from(r.node(product)?.output.first()?);
-        factor = Some(by);
-        slots.push(product);
-    }
-    if let Some(found) = positions_added(r, &output, inputs) {
+    let mut positions = None;
+    if let Some(found) = positions_added(r, &tokens, inputs) {
         let Positions { slots: added, matrix, offset, output: sum } = found;
         positions = Some(cut_rows(r, &matrix, offset)?);
         slots.extend(added);
@@ -48,19 +43,12 @@ fn replace(r: &mut Rewriter, slot: usize, vocab: u64) -> Option<()> {
     let past_len = positions.is_some().then(|| step::PAST_LEN.to_owned());
     let mut inputs_given = vec![Some(step::INPUT_IDS.to_owned()), Some(weight.matrix)];
     inputs_given.extend(weight.scale.iter().cloned().map(Some));
-    inputs_given.extend([factor, positions, past_len]);
+    inputs_given.extend([positions, past_len]);
     let attributes =
         vec![Attribute::Int("inputs", inputs.cast_signed()), Attribute::Int("outputs", vocab.cast_signed())];
     let operator = if weight.scale.is_some() { "EmbeddingInt8" } else { "Embedding" };
     r.replace(&slots, &Fused { operator, inputs: inputs_given, outputs: vec![output], attributes });
     Some(())
-}
-
-/// The product of the tokens' rows with a vector, if that is their only use: its slot, and the vector.
-fn multiplied(r: &Rewriter, tokens: &str, width: u64) -> Option<(usize, String)> {
-    let product = r.only_user(tokens)?;
-    let factor = other_input(r.operator(product, "Mul")?, tokens)?;
-    r.is_vector(factor, width).then(|| (product, factor.to_owned()))
 }
 
 /// The rows of the positions, if the tokens' rows are only used in a sum with them.

@@ -38,8 +38,7 @@ use rewriter::Rewriter;
 pub(crate) fn fuse(graph: Graph, vocab: u32, quantization: Quantization, read: &Activations) -> Graph {
     let mut rewriter = Rewriter::new(graph, quantization, read);
     let forms = Forms::infer(&rewriter);
-    // The order does not matter to what is found: values keep their names. The head is before the embedding because a
-    // matrix that both use is rounded for what the head reads.
+    // The order does not matter to what is found: values keep their names.
     head::fuse(&mut rewriter, u64::from(vocab));
     embedding::fuse(&mut rewriter, u64::from(vocab));
     attention::fuse(&mut rewriter, &forms);

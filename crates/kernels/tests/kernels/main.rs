@@ -371,16 +371,16 @@ fn embeddings_are_columns_of_the_heads_matrix() {
 
 fn embeddings_of(rng: &mut ChaCha8Rng, hidden: usize, vocab: usize) {
     let packed = pack(rng, hidden, vocab);
-    let (factor, positions) = (random(rng, hidden), random(rng, 6 * hidden));
+    let positions = random(rng, 6 * hidden);
     let (ids, past_len) = ([3, 36, 0, 16, 15, 1], [0, 4]);
     for (_, _, table, plain) in forms(&packed) {
-        let embedding = Embedding { table, hidden, vocab, factor: Some(&factor), positions: Some(&positions) };
+        let embedding = Embedding { table, hidden, vocab, positions: Some(&positions) };
         let mut y = vec![f32::NAN; ids.len() * hidden];
         embedding.run(&ids, &past_len, &mut y).expect("ids of the vocabulary");
         for (at, id) in ids.iter().enumerate() {
             let position = (past_len[at / 3] as usize + at % 3).min(5);
             for d in 0..hidden {
-                let wanted = plain[d * vocab + *id as usize] * factor[d] + positions[position * hidden + d];
+                let wanted = plain[d * vocab + *id as usize] + positions[position * hidden + d];
                 assert!((y[at * hidden + d] - wanted).abs() < 1e-6);
             }
         }

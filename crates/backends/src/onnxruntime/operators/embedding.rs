@@ -1,10 +1,10 @@
-//! `Embedding` and `EmbeddingInt8`: `(ids, table, scale?, factor?, positions?, past_len?) -> y`.
+//! `Embedding` and `EmbeddingInt8`: `(ids, table, scale?, positions?, past_len?) -> y`.
 
 use kernels::Kernels;
 use kernels::embedding;
 use ort::operator::{OperatorInput, OperatorOutput};
 
-use super::context::{Call, Constant, Dims, Info, Weights, check_len};
+use super::context::{Call, Constant, Dims, Info, Weights};
 use super::{Compute, Definition, F32, Form, I64, optional, required};
 
 pub(super) struct EmbeddingOperator(pub(super) Form);
@@ -18,7 +18,7 @@ impl Definition for EmbeddingOperator {
 
     fn inputs(&self) -> Vec<OperatorInput> {
         let table = self.0.inputs();
-        [required(I64)].into_iter().chain(table).chain([optional(F32), optional(F32), optional(I64)]).collect()
+        [required(I64)].into_iter().chain(table).chain([optional(F32), optional(I64)]).collect()
     }
 
     fn outputs(&self) -> Vec<OperatorOutput> {
@@ -26,18 +26,16 @@ impl Definition for EmbeddingOperator {
     }
 
     fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
-        let factor = 1 + self.0.inputs().len();
+        let positions = 1 + self.0.inputs().len();
         let prepared = Prepared {
             table: Weights::read(info, 1, self.0)?,
             hidden: info.extent("inputs")?,
             vocab: info.extent("outputs")?,
-            factor: info.constant(factor)?,
-            positions: info.constant(factor + 1)?,
-            past_len: factor + 2,
+            positions: info.constant(positions)?,
+            past_len: positions + 1,
         };
         let Prepared { hidden, vocab, .. } = prepared;
         prepared.table.check(hidden, vocab)?;
-        check_len("the factor", prepared.factor.as_ref(), hidden)?;
         let rows = prepared.positions.as_ref().map_or(hidden, |positions| positions.get().len());
         if rows == 0 || !rows.is_multiple_of(hidden) {
             return Err(ort::Error::new(format!("the positions' {rows} elements are no rows of {hidden}")));
@@ -50,7 +48,6 @@ pub(super) struct Prepared {
     table: Weights,
     hidden: usize,
     vocab: usize,
-    factor: Option<Constant<f32>>,
     positions: Option<Constant<f32>>,
     /// Index of the node's input `past_len`.
     past_len: usize,
@@ -69,7 +66,6 @@ impl Compute for Prepared {
             table: self.table.matrix(),
             hidden: self.hidden,
             vocab: self.vocab,
-            factor: self.factor.as_ref().map(Constant::get),
             positions: self.positions.as_ref().map(Constant::get),
         };
         let unknown = |id| ort::Error::new(format!("the token id {id} is not in the vocabulary of {}", self.vocab));

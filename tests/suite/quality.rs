@@ -229,5 +229,9 @@ fn a_real_model_passes_the_gate() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("bundle");
     let manifest = quality::build(&int8(Path::new(&checkpoint), &out), &Gate::default(), &()).unwrap();
-    println!("SmolLM2: {}", quality::describe(&manifest.quality.unwrap()));
+    let quality = manifest.quality.unwrap();
+    println!("SmolLM2: {}", quality::describe(&quality));
+    assert!(quality.kl_nats <= 0.010 && quality.top1_agreement >= 0.92, "{quality:?}");
+    let bytes = std::fs::metadata(out.join(WEIGHTS_FILE)).unwrap().len();
+    assert!(bytes < 13 * manifest.source.parameters / 10, "{bytes} bytes: one a parameter, and the embedding twice");
 }

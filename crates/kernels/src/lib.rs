@@ -10,6 +10,7 @@
 //! embedding   rows of the packed vocabulary matrix
 //! head        logits, the top k, and the logarithm of the sum of their exponentials
 //!   best        the top k
+//! observe     what linear maps read, for who rounds weights
 //! layout      the order of packed weights in memory
 //! vector      vector operations; isa: vectors and tiles of an instruction set, and kernels over any of them
 //! cpu         AVX-512 VNNI, AVX2 and plain Rust, one source for all; AMX for many int8 rows

@@ -5,6 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use kernels::observe::Seen;
+
 use crate::Activations;
 use crate::onnx::graph::attribute_proto;
 use crate::onnx::proto::{AttributeProto, DataType, NodeProto, TensorProto};
@@ -206,7 +208,8 @@ impl<'a> Rewriter<'a> {
         let matrix = format!("{name}.{part}{}", if panels.output_rows { "panels" } else { "column_panels" });
         let scale = (self.quantization == Quantization::Int8).then(|| format!("{matrix}.scale"));
         let read = map.and_then(|(operator, slots)| self.read.get(&self.fused_name(*slots.iter().max()?, operator)));
-        let reading = read.filter(|read| read.inputs as u64 == panels.inputs).map(Reading::new);
+        let useful = |read: &&Seen| read.inputs as u64 == panels.inputs && read.values.iter().all(|x| x.is_finite());
+        let reading = read.filter(useful).map(Reading::new);
         let (form, element, shape) = match scale {
             Some(_) => (Form::Int8(reading), Element::U8, panels.shape_int8()),
             None => (Form::F32, Element::F32, panels.shape_f32()),

@@ -11,9 +11,9 @@
 //! - `output`: the output folder, complete or absent.
 //! - [`plan`]: TensorRT plans of a bundle, through the crate `tensorrt-rs`.
 //!
-//! Invariants: weights are streamed, so that memory does not grow with them (an int8 build holds what each map read at
-//! 256 positions); a bundle appears whole or not at all; no input makes it panic. Deliberately absent: Python, network
-//! access, unsafe code.
+//! Invariants: memory does not grow with the weights, because they are streamed; a bundle appears whole or not at all; no
+//! input makes it panic. An int8 build also holds what each map read at 256 positions. Deliberately absent: Python,
+//! network access, unsafe code.
 
 mod blocks;
 mod build;

@@ -331,7 +331,7 @@ fn encoder_graph(
     Ok(builder.graph)
 }
 
-/// The head's matrix, if it isn't the token embedding's very tensor.
+/// The head's matrix, if it isn't the tensor of the token embedding.
 fn head_matrix(family: &dyn Family, weights: &Weights) -> Option<&'static str> {
     if weights.contains(TIED_HEAD) {
         return Some(TIED_HEAD);

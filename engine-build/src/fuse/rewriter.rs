@@ -188,8 +188,9 @@ impl<'a> Rewriter<'a> {
         self.insert(last, node);
     }
 
-    /// The name of the next node that takes the place of others, of which the last is in this slot: the scope, the
-    /// operator in f32, and how many of it are in the scope already. It is the same in f32 and int8.
+    /// The name of the next node that takes the place of others, of which the last is in this slot.
+    ///
+    /// It is the scope, the operator in f32, and how many of it are in the scope already: the same in f32 and int8.
     fn fused_name(&self, last: usize, operator: &str) -> String {
         let node = self.slots[last].as_ref();
         let scope = node.and_then(|node| node.name.rsplit_once('/')).map_or("", |(scope, _)| scope);

@@ -18,6 +18,7 @@ use crate::families::{GraphOptions, Model, Shape};
 use crate::fuse::fuse;
 use crate::onnx::Parameter;
 use crate::onnx::external::write_parameters;
+use crate::onnx::proto::ModelProto;
 use crate::output::PartialBundle;
 use crate::progress::Progress;
 use crate::quantizing::{BLOCKS, Bits};
@@ -222,19 +223,14 @@ pub fn build_checked(
     let source = source_info(graph.parameters.iter().chain(encoder.iter().flat_map(|encoder| &encoder.parameters)));
     let graph = match operators {
         Operators::Onnx => graph,
-        Operators::Foretype => fuse(graph, shape.vocab, options.quantization, &read),
+        Operators::Foretype => fuse(graph, shape.vocab, options.quantization, read),
     };
     let mut graphs = vec![(GRAPH_FILE, WEIGHTS_FILE, graph)];
     graphs.extend(encoder.map(|encoder| (ENCODER_FILE, ENCODER_WEIGHTS_FILE, encoder)));
 
     for (name, weights_name, graph) in graphs {
-        let (graph, parameters) = graph.finish(model.family(), weights_name);
-        progress.stage("write the weights", parameters.iter().map(Parameter::bytes).sum());
-        let identity = identity(&parameters, &weights)?;
-        bundle
-            .add_resumable(weights_name, &identity, |file| write_parameters(&parameters, &weights, file, progress))?;
-        progress.stage("write the graph", 0);
-        bundle.add(name, |file| file.write_all(&graph.encode_to_vec()).map_err(write_error(name)))?;
+        let graph = graph.finish(model.family(), weights_name);
+        write_graph(&mut bundle, [name, weights_name], graph, &weights, progress)?;
     }
     bundle.add(TOKENIZER_FILE, |file| file.write_all(&tokenizer.json).map_err(write_error(TOKENIZER_FILE)))?;
     for (name, content) in extras {
@@ -261,6 +257,21 @@ pub fn build_checked(
     manifest.quality = check.check(bundle.folder(), &manifest)?;
     bundle.finish(&mut manifest)?;
     Ok(manifest)
+}
+
+/// Adds a graph and its weights, in files of these names.
+fn write_graph(
+    bundle: &mut PartialBundle,
+    [name, weights_name]: [&'static str; 2],
+    (graph, parameters): (ModelProto, Vec<Parameter>),
+    weights: &Weights,
+    progress: &dyn Progress,
+) -> Result<(), BuildError> {
+    progress.stage("write the weights", parameters.iter().map(Parameter::bytes).sum());
+    let identity = identity(&parameters, weights)?;
+    bundle.add_resumable(weights_name, &identity, |file| write_parameters(&parameters, weights, file, progress))?;
+    progress.stage("write the graph", 0);
+    bundle.add(name, |file| file.write_all(&graph.encode_to_vec()).map_err(write_error(name)))
 }
 
 /// Names everything that the bytes of the weights file follow from: another checkpoint, graph or version has another

@@ -11,8 +11,8 @@
 //! - `output`: the output folder, complete or absent.
 //! - [`plan`]: TensorRT plans of a bundle, through the crate `tensorrt-rs`.
 //!
-//! Invariants: memory does not grow with the weights, because they are streamed; a bundle appears whole or not at all; no
-//! input makes it panic. An int8 build also holds what each map read at 256 positions. Deliberately absent: Python,
+//! Invariants: memory does not grow with the weights, because they are streamed; a bundle appears whole or not at all;
+//! no input makes it panic. An int8 build also holds what each map read at 256 positions. Deliberately absent: Python,
 //! network access, unsafe code.
 
 mod blocks;

@@ -131,7 +131,7 @@ impl Panels {
 }
 
 /// The results of each panel, in order, computed on all processors.
-fn side_by_side<T: Send>(panels: &[Panel], compute: impl Fn(&Panel) -> T + Send + Sync) -> impl Iterator<Item = T> {
+fn side_by_side<T: Send>(panels: &[Panel], compute: impl Fn(&Panel) -> T + Sync) -> impl Iterator<Item = T> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let compute = &compute;
     let results: Vec<Vec<T>> = std::thread::scope(|scope| {

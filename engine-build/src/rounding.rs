@@ -1,8 +1,8 @@
 //! Rounds weights to 8 bits so that the error of one input makes up for those of the others. The method is GPFQ, in two
 //! passes (arXiv 2010.15979).
 //!
-//! A map's result is a sum over its inputs, and inputs go together. What rounding has changed in the sum, on rows that the
-//! map is known to read, is mostly undone by another choice of the next weight. That choice is the weight plus a
+//! A map's result is a sum over its inputs, and inputs go together. What rounding has changed in the sum, on rows that
+//! the map is known to read, is mostly undone by another choice of the next weight. That choice is the weight plus a
 //! least-squares share of the change, rounded to the same scale. It costs nothing when the map runs.
 //!
 //! Few rows are known, so the share is damped: an input that is small on all of them takes little of the others' error.

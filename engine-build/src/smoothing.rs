@@ -32,7 +32,7 @@ const LARGEST_FACTOR: f32 = 1e3;
 /// both alike.
 const HALF: f32 = 0.5;
 
-/// That of the head, whose rows differ most among its outputs. Chosen on SmolLM2-135M by `bench/int8_losses.py`.
+/// That of the head. A half is worse on SmolLM2-135M.
 const THIRD: f32 = 1.0 / 3.0;
 
 /// Gives a model's weights factors that bring activations and weights to like magnitudes, and the head only if
@@ -46,9 +46,10 @@ pub(crate) fn smooth(
     let prefix = model.prefix(weights);
     let mut smoother = Smoother { weights, prefix, activations };
     if rounds_head && let [reader] = smoother.maps("head/").as_slice() {
-        let (matrix, shape) = model.untie_head(smoother.weights);
+        let head = model.untie_head(smoother.weights);
         if let Some(norm) = model.end_norm() {
-            smoother.head(norm, (matrix, shape), reader)?;
+            let readers = Readers { maps: &[&head], prefix: "", nodes: std::slice::from_ref(reader) };
+            smoother.norm(norm, &readers, THIRD)?;
         }
     }
     if !model.normalizes_first() {
@@ -57,23 +58,32 @@ pub(crate) fn smooth(
     for index in 0..model.shape().layers {
         let plan = model.plan(index);
         let [attention, mlp] = ["attention", "mlp"].map(|part| smoother.maps(&format!("{}{part}/", plan.scope)));
-        let (Some(([first, ..], mixed)), Some((inner, wide))) = (split(&attention), split(&mlp)) else { continue };
+        let (Some((input, mixed)), Some((inner, wide))) = (split(&attention), split(&mlp)) else { continue };
         smoother.values(&plan.attention, mixed)?;
         smoother.inner(&plan.mlp, wide)?;
-        let mut readers = vec![first.clone()];
+        let [first, second] = [&[&plan.attention.qkv][..], &inputs(&plan.mlp)];
+        let norm = |name: &str| format!("{}{name}", plan.scope);
         match plan.order {
             Order::Sequential(name) | Order::Parallel(name) => {
-                smoother.norm(&format!("{}{name}", plan.scope), &inputs(&plan.mlp), inner)?;
-                smoother.norm(&format!("{}{}", plan.scope, plan.first_norm), &[&plan.attention.qkv], &readers)?;
+                smoother.norm(&norm(name), &Readers { maps: second, prefix, nodes: inner }, HALF)?;
+                smoother.norm(&norm(plan.first_norm), &Readers { maps: first, prefix, nodes: input }, HALF)?;
             }
             Order::ParallelShared => {
-                let maps: Vec<_> = std::iter::once(&plan.attention.qkv).chain(inputs(&plan.mlp)).collect();
-                readers.extend_from_slice(inner);
-                smoother.norm(&format!("{}{}", plan.scope, plan.first_norm), &maps, &readers)?;
+                let (maps, nodes) = ([first, second].concat(), [input, inner].concat());
+                smoother.norm(&norm(plan.first_norm), &Readers { maps: &maps, prefix, nodes: &nodes }, HALF)?;
             }
         }
     }
     Ok(())
+}
+
+/// All maps that read what a normalization writes.
+struct Readers<'a> {
+    maps: &'a [&'a Linear],
+    /// What stands before the maps' names in the checkpoint.
+    prefix: &'a str,
+    /// Their nodes.
+    nodes: &'a [String],
 }
 
 /// The maps of a part of the graph that read its input, and the last one.
@@ -150,50 +160,25 @@ impl Smoother<'_> {
         Ok(())
     }
 
-    /// From a normalization to the maps that read it, all of them, by their tensors and by their nodes.
-    fn norm(&mut self, name: &str, maps: &[&Linear], readers: &[String]) -> Result<(), WeightsError> {
-        let seen = self.largest(&readers[0]);
+    /// From a normalization to the maps that read it.
+    fn norm(&mut self, name: &str, readers: &Readers, exponent: f32) -> Result<(), WeightsError> {
+        let Readers { maps, prefix, nodes } = *readers;
+        let seen = self.largest(&nodes[0]);
         let mut largest = vec![0.0_f32; seen.len()];
         for map in maps {
-            let of_map = map.largest_by_input(self.weights, self.prefix)?;
+            let of_map = map.largest_by_input(self.weights, prefix)?;
             if of_map.len() != seen.len() {
                 return Ok(());
             }
             largest.iter_mut().zip(of_map).for_each(|(largest, of_map)| *largest = largest.max(of_map));
         }
-        let factors = factors(&seen, &largest, HALF);
-        self.divide_norm(name, &factors);
-        maps.iter().for_each(|map| map.scale_inputs(self.weights, self.prefix, &factors));
-        readers.iter().for_each(|reader| self.divide(reader, &factors));
-        Ok(())
-    }
-
-    /// From the last normalization to the head's matrix, `[vocab, hidden]`.
-    fn head(&mut self, norm: &str, (matrix, shape): (&str, [u64; 2]), reader: &str) -> Result<(), WeightsError> {
-        let seen = self.largest(reader);
-        if seen.len() as u64 != shape[1] {
-            return Ok(());
-        }
-        let mut largest = vec![0.0_f32; seen.len()];
-        let tensor = self.weights.tensor(matrix, &shape)?;
-        self.weights.read(&tensor, tensor.elements, |start, values| {
-            for (index, value) in (start as usize..).zip(values) {
-                let input = index % largest.len();
-                largest[input] = largest[input].max(value.abs());
-            }
-            Ok::<_, WeightsError>(())
-        })?;
-        let factors = factors(&seen, &largest, THIRD);
-        self.divide_norm(norm, &factors);
-        self.weights.scale(matrix, Axis::Columns, &factors);
-        self.divide(reader, &factors);
-        Ok(())
-    }
-
-    fn divide_norm(&mut self, name: &str, factors: &[f32]) {
+        let factors = factors(&seen, &largest, exponent);
         for part in ["weight", "bias"] {
-            self.weights.scale(&format!("{}{name}.{part}", self.prefix), Axis::Columns, &reciprocals(factors));
+            self.weights.scale(&format!("{}{name}.{part}", self.prefix), Axis::Columns, &reciprocals(&factors));
         }
+        maps.iter().for_each(|map| map.scale_inputs(self.weights, prefix, &factors));
+        nodes.iter().for_each(|node| self.divide(node, &factors));
+        Ok(())
     }
 
     /// The names of the maps in a part of the graph, in the order of the numbers at their ends.

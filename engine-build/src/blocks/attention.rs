@@ -144,8 +144,8 @@ impl Builder<'_> {
         self.graph.node("Slice", &[cache, &zero, attended, &axis_2], &[])
     }
 
-    /// Attends: queries `[B, H, S, D]` over keys and values `[B, KV heads, T, D]`. Gives the heads side by side, `[B, S,
-    /// H D]`.
+    /// Attends: queries `[B, H, S, D]` over keys and values `[B, KV heads, T, D]`. Gives the heads side by side,
+    /// `[B, S, H D]`.
     pub(super) fn mix(&mut self, [queries, keys, values]: [&Value; 3], mask: Mask, heads: Heads) -> Value {
         let mixed = if self.precision.f32_attention {
             self.attend_in_f32([queries, keys, values], mask, heads)

@@ -88,8 +88,8 @@ impl Tensor {
 /// A tensor as a header lists it, before its type is known to be supported.
 #[derive(Clone, Debug)]
 struct Entry {
-    /// The name in the checkpoint, if it is another.
-    stored_as: Option<String>,
+    /// The name in the checkpoint.
+    name: String,
     dtype: Dtype,
     shape: Vec<u64>,
     shard: usize,
@@ -172,9 +172,7 @@ impl Weights {
 
     /// A tensor by a second name. Factors of one are not the other's.
     pub(crate) fn alias(&mut self, name: &str, alias: &str) {
-        if let Some(entry) = self.entries.get(name) {
-            let stored_as = entry.stored_as.clone().unwrap_or_else(|| name.to_owned());
-            let entry = Entry { stored_as: Some(stored_as), ..entry.clone() };
+        if let Some(entry) = self.entries.get(name).cloned() {
             self.entries.insert(alias.to_owned(), entry);
         }
     }
@@ -212,7 +210,7 @@ impl Weights {
             return Err(WeightsError::Shape { tensor: name.into(), found, expected });
         }
         Ok(Tensor {
-            name: entry.stored_as.clone().unwrap_or_else(|| name.to_owned()),
+            name: entry.name.clone(),
             stored,
             elements: shape.iter().product(),
             shard: entry.shard,
@@ -280,7 +278,7 @@ impl Weights {
         self.shards.push(Shard { name, file, copies: false });
         for (tensor, info) in header.metadata.tensors() {
             let entry = Entry {
-                stored_as: None,
+                name: tensor.clone(),
                 dtype: info.dtype,
                 shape: info.shape.iter().map(|&size| size as u64).collect(),
                 shard,
@@ -288,13 +286,13 @@ impl Weights {
                 added: None,
                 factors: None,
             };
-            self.add(tensor.clone(), entry)?;
+            self.add(entry)?;
         }
         Ok(())
     }
 
-    fn add(&mut self, tensor: String, entry: Entry) -> Result<(), WeightsError> {
-        let second = self.shards[entry.shard].name.clone();
+    fn add(&mut self, entry: Entry) -> Result<(), WeightsError> {
+        let (tensor, second) = (entry.name.clone(), self.shards[entry.shard].name.clone());
         match self.entries.insert(tensor.clone(), entry) {
             Some(other) => {
                 Err(WeightsError::Duplicate { tensor, first: self.shards[other.shard].name.clone(), second })
@@ -316,7 +314,7 @@ impl Weights {
         for TorchTensor { name, dtype, shape, offset_bytes, strided } in tensors {
             let copied = strided.and_then(|_| offsets.pop());
             let (shard, offset_bytes) = copied.map_or((shard, offset_bytes), |offset| (shard + 1, offset));
-            self.add(name, Entry { stored_as: None, dtype, shape, shard, offset_bytes, added: None, factors: None })?;
+            self.add(Entry { name, dtype, shape, shard, offset_bytes, added: None, factors: None })?;
         }
         Ok(())
     }

@@ -152,7 +152,7 @@ pub(crate) trait Encoder: Debug {
 
 /// The head's matrix where it is the token embedding but has factors, or is rounded, on its own. No checkpoint has a
 /// tensor of this name.
-const TIED_HEAD: &str = "(tied head)";
+const TIED_HEAD: &str = "(tied head).weight";
 
 /// How a configuration names its family, and who reads it.
 struct Entry {
@@ -212,13 +212,14 @@ impl Model {
         self.family.end_norm().map(|(_, name)| name)
     }
 
-    /// Makes the head's matrix a tensor of its own, also where it is the token embedding: its name and shape.
-    pub(crate) fn untie_head(&self, weights: &mut Weights) -> (&'static str, [u64; 2]) {
+    /// Makes the head's matrix a tensor of its own, also where it is the token embedding. The map's name has no prefix.
+    pub(crate) fn untie_head(&self, weights: &mut Weights) -> Linear {
         let name = head_matrix(&*self.family, weights).unwrap_or_else(|| {
             weights.alias(&format!("{}{}", self.prefix(weights), self.family.vocabulary()), TIED_HEAD);
             TIED_HEAD
         });
-        (name, [self.shape().vocab, self.family.embedding_width()].map(u64::from))
+        let map = name.strip_suffix(".weight").unwrap_or(name);
+        Linear::new(map, self.family.embedding_width(), self.shape().vocab).bias(false)
     }
 
     /// What stands before the tensor names of a plan in this checkpoint.

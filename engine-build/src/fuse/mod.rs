@@ -35,7 +35,7 @@ use rewriter::Rewriter;
 /// Rewrites a graph in f32 whose token ids are below `vocab`.
 ///
 /// Weights in int8 are rounded for what their maps read; `read` is of the same graph, rewritten in f32.
-pub(crate) fn fuse(graph: Graph, vocab: u32, quantization: Quantization, read: &Activations) -> Graph {
+pub(crate) fn fuse(graph: Graph, vocab: u32, quantization: Quantization, read: Activations) -> Graph {
     let mut rewriter = Rewriter::new(graph, quantization, read);
     let forms = Forms::infer(&rewriter);
     // The order does not matter to what is found: values keep their names.

@@ -5,8 +5,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kernels::observe::Seen;
-
 use crate::Activations;
 use crate::onnx::graph::attribute_proto;
 use crate::onnx::proto::{AttributeProto, DataType, NodeProto, TensorProto};
@@ -34,12 +32,12 @@ pub(crate) struct Fused<'a> {
 
 /// The graph while it is rewritten.
 #[derive(Debug)]
-pub(crate) struct Rewriter<'a> {
+pub(crate) struct Rewriter {
     /// The graph without its nodes.
     graph: Graph,
     quantization: Quantization,
-    /// What the maps of this graph read, by the names of their nodes.
-    read: &'a Activations,
+    /// What the maps of this graph read, by the names of their nodes, until they are packed.
+    read: Activations,
     slots: Vec<Option<NodeProto>>,
     producers: HashMap<String, usize>,
     /// A slot for each time that a value is an input.
@@ -54,8 +52,8 @@ pub(crate) struct Rewriter<'a> {
     fused: HashMap<String, usize>,
 }
 
-impl<'a> Rewriter<'a> {
-    pub(crate) fn new(mut graph: Graph, quantization: Quantization, read: &'a Activations) -> Self {
+impl Rewriter {
+    pub(crate) fn new(mut graph: Graph, quantization: Quantization, read: Activations) -> Self {
         let nodes = std::mem::take(&mut graph.nodes);
         let numbered = |names: Vec<&String>| names.into_iter().cloned().zip(0..).collect();
         let mut rewriter = Self {
@@ -169,10 +167,10 @@ impl<'a> Rewriter<'a> {
     /// Takes nodes out and puts one of the domain `foretype` in the last one's place.
     pub(crate) fn replace(&mut self, slots: &[usize], fused: &Fused) {
         let Some(&last) = slots.iter().max() else { return };
-        let name = self.fused_name(last, fused.operator);
-        if let Some((kind, _)) = name.rsplit_once('_') {
-            *self.fused.entry(kind.to_owned()).or_default() += 1;
-        }
+        let kind = self.fused_kind(last, fused.operator);
+        let number = self.fused.entry(kind.clone()).or_default();
+        let name = format!("{kind}_{number}");
+        *number += 1;
         let given = fused.inputs.iter().rposition(Option::is_some).map_or(0, |at| at + 1);
         let node = NodeProto {
             input: fused.inputs[..given].iter().map(|input| input.clone().unwrap_or_default()).collect(),
@@ -188,15 +186,12 @@ impl<'a> Rewriter<'a> {
         self.insert(last, node);
     }
 
-    /// The name of the next node that takes the place of others, of which the last is in this slot.
-    ///
-    /// It is the scope, the operator in f32, and how many of it are in the scope already: the same in f32 and int8.
-    fn fused_name(&self, last: usize, operator: &str) -> String {
+    /// The name, without its number, of the node that takes the place of others, of which the last is in this slot: the
+    /// scope and the operator in f32. The number is how many there are already; so names are the same in f32 and int8.
+    fn fused_kind(&self, last: usize, operator: &str) -> String {
         let node = self.slots[last].as_ref();
         let scope = node.and_then(|node| node.name.rsplit_once('/')).map_or("", |(scope, _)| scope);
-        let kind = format!("{scope}/{}", operator.trim_end_matches("Int8"));
-        let number = self.fused.get(&kind).copied().unwrap_or_default();
-        format!("{kind}_{number}")
+        format!("{scope}/{}", operator.trim_end_matches("Int8"))
     }
 
     /// The packed form of a weight matrix; every use of the same matrix shares the first one's.
@@ -208,11 +203,8 @@ impl<'a> Rewriter<'a> {
         let part = if whole { String::new() } else { format!("{}.", panels.first) };
         let matrix = format!("{name}.{part}{}", if panels.output_rows { "panels" } else { "column_panels" });
         let scale = (self.quantization == Quantization::Int8).then(|| format!("{matrix}.scale"));
-        let read = map.and_then(|(operator, slots)| self.read.get(&self.fused_name(*slots.iter().max()?, operator)));
-        let useful = |read: &&Seen| read.inputs as u64 == panels.inputs && read.values.iter().all(|x| x.is_finite());
-        let reading = read.filter(useful).map(Reading::new);
         let (form, element, shape) = match scale {
-            Some(_) => (Form::Int8(reading), Element::U8, panels.shape_int8()),
+            Some(_) => (Form::Int8(self.reading(map, panels.inputs)), Element::U8, panels.shape_int8()),
             None => (Form::F32, Element::F32, panels.shape_f32()),
         };
         let source = self.graph.parameters[index].source.clone();
@@ -223,6 +215,16 @@ impl<'a> Rewriter<'a> {
         let scales = scale.as_ref().map(scales);
         self.add(index, std::iter::once(packed).chain(scales));
         Some(Weight { matrix, scale })
+    }
+
+    /// What a map to be reads, if that is known and can be used.
+    fn reading(&mut self, map: Option<(&str, &[usize])>, inputs: u64) -> Option<Reading> {
+        let (operator, slots) = map?;
+        let kind = self.fused_kind(*slots.iter().max()?, operator);
+        let number = self.fused.get(&kind).copied().unwrap_or_default();
+        let seen = self.read.remove(&format!("{kind}_{number}"))?;
+        let is_useful = seen.inputs as u64 == inputs && seen.values.iter().all(|x| x.is_finite());
+        is_useful.then(|| Reading::new(&seen))
     }
 
     /// Another parameter in f32, made from one: its name.

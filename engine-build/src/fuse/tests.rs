@@ -39,7 +39,7 @@ fn product(graph: &mut Graph, x: &Value, name: &str, shape: [u64; 2]) -> Value {
 /// The rewritten nodes behind the embedding, one line each, with `y` as the graph's output.
 fn rewritten(mut graph: Graph, y: &Value) -> Vec<String> {
     graph.output(y, Element::F32, &[]);
-    let graph = fuse(graph, VOCAB as u32, Quantization::None, &Activations::new());
+    let graph = fuse(graph, VOCAB as u32, Quantization::None, Activations::new());
     check(&graph);
     graph.nodes.iter().filter(|node| node.op_type != "Embedding").map(line).collect()
 }
@@ -253,7 +253,7 @@ fn every_golden_is_rewritten_whole() {
                 (names(&graph.inputs), names(&graph.outputs))
             };
             let (before, bytes) = (names(&graph), graph.parameters.iter().map(Parameter::elements).sum::<u64>());
-            let graph = fuse(graph, vocab, quantization, &Activations::new());
+            let graph = fuse(graph, vocab, quantization, Activations::new());
             check(&graph);
             let (inputs, outputs) = names(&graph);
             assert_eq!((&inputs[..inputs.len() - 1], &outputs), (&before.0[..], &before.1));
@@ -290,7 +290,7 @@ fn attention_with_another_mask_stays() {
     let (mut graph, _, vocab) = standard(&goldens()[0]);
     let slots = graph.constants.iter_mut().find(|constant| constant.dims.len() == 4).expect("the slots");
     slots.raw_data.as_mut().expect("values")[0] = 7;
-    let graph = fuse(graph, vocab, Quantization::None, &Activations::new());
+    let graph = fuse(graph, vocab, Quantization::None, Activations::new());
     check(&graph);
     let counts = counts(&graph);
     assert!(counts.contains_key(".Attention") && !counts.contains_key("Attention"), "{counts:?}");
@@ -310,7 +310,7 @@ fn attention_is_rewritten_in_all_layers_or_in_none() {
     let attention = graph.nodes.iter_mut().rfind(|node| node.op_type == "Attention").expect("attention");
     attention.attribute.push(attribute_proto(&Attribute::Float("softcap", 30.0)));
     let (inputs, outputs) = (graph.inputs.clone(), graph.outputs.clone());
-    let graph = fuse(graph, vocab, Quantization::None, &Activations::new());
+    let graph = fuse(graph, vocab, Quantization::None, Activations::new());
     check(&graph);
     assert_eq!(counts(&graph)[".Attention"], layers);
     assert_eq!((graph.inputs, graph.outputs), (inputs, outputs), "and the caches are as they were");
@@ -323,7 +323,7 @@ fn a_head_whose_padding_is_not_masked_stays() {
     let (mut graph, _, vocab) = standard(&folder);
     let Source::Computed(values) = &mut graph.parameters[at].source else { panic!("pads are computed") };
     values.fill(0.0);
-    let graph = fuse(graph, vocab, Quantization::None, &Activations::new());
+    let graph = fuse(graph, vocab, Quantization::None, Activations::new());
     check(&graph);
     assert!(counts(&graph).contains_key(".TopK"));
 }

@@ -16,8 +16,8 @@ impl Model {
         let after = asked.as_ref().or(self.template.as_deref()).and_then(Template::after_on_line);
         if let Some(after) = after {
             let message = format!(
-                "the template has {after:?} behind {{input}}, and a typed text is completed at its end: end the line of \
-                 {{input}} there, or send {{\"inputs\": TEXT}} to continue the whole"
+                "the template has {after:?} behind {{input}}, and a typed text is completed at its end: end the line \
+                 of {{input}} there, or send {{\"inputs\": TEXT}} to continue the whole"
             );
             return Err(Error::new(Kind::InvalidValue, message));
         }

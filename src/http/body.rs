@@ -150,8 +150,8 @@ fn read_shape(body: &[u8], unknown: UnknownFields) -> Result<Body, Error> {
             Ok(Body::Complete(Box::new(CompletionRequest { ignored, ..request })))
         }
         Keys { .. } => shape(
-            "missing field `input` (a typed text to complete), `inputs` or `prompt` (a prompt to continue); the body has \
-             none",
+            "missing field `input` (a typed text to complete), `inputs` or `prompt` (a prompt to continue); the body \
+             has none",
         ),
     }
 }

@@ -152,8 +152,8 @@ fn read(request: &HttpRequest, body: Result<Bytes, Error>, unknown: UnknownField
         plain::CSV => plain::csv(&body?).map(prompts),
         other => {
             let message = format!(
-                "the content type is {other}; send application/json, application/jsonlines, text/csv or, from programs, \
-                 text/plain"
+                "the content type is {other}; send application/json, application/jsonlines, text/csv or, from \
+                 programs, text/plain"
             );
             Err(Error::new(Kind::UnsupportedMediaType, message))
         }

@@ -5,14 +5,16 @@
 //! | file | |
 //! |---|---|
 //! | [`server`] | listener, limits |
-//! | [`trace`], `observe`, `connections`, [`cors`], `keys` | around every request: one log line, metrics; connections; origins; keys |
+//! | [`trace`], `observe` | around every request: one log line, metrics |
+//! | `connections`, [`cors`], `keys` | around every request: connections, origins, keys |
 //! | `routes` | which handler serves which path |
 //! | [`openapi`] | the document about the handlers and the wire types |
 //! | `invoke`, `generate`, `batch`, `models`, `status`, `page` | the handlers |
 //! | `answer`, `completions`, [`stream`] | answers, whole or sent as they are made |
 //! | `request`, `responses`, [`errors`] | the server's state, a request's body and who pays for it; error answers |
 //! | [`body`], [`suggest`], [`lmi`], [`openai`], [`sessions`] | the wire types: plain functions of bytes |
-//! | [`json`], [`encoding`], `schemas`, [`framing`], [`lines`], [`plain`], [`conventions`] | reading and writing JSON, JSON Lines, CSV and events; what other systems do |
+//! | [`json`], [`encoding`], `schemas`, [`framing`], [`lines`], [`plain`] | reading and writing JSON, its lines, CSV, events |
+//! | [`conventions`] | what other systems do |
 
 mod answer;
 mod batch;

@@ -57,8 +57,8 @@ impl IntakeOptions {
 pub enum IntakeError {
     /// The folder doesn't exist.
     #[error(
-        "there is no folder {}; --model names a bundle made by `foretype build`, a Hugging Face checkpoint folder, or a \
-         model elsewhere, such as ORG/NAME of the Hugging Face Hub",
+        "there is no folder {}; --model names a bundle made by `foretype build`, a Hugging Face checkpoint folder, or \
+         a model elsewhere, such as ORG/NAME of the Hugging Face Hub",
         .0.display()
     )]
     NoFolder(PathBuf),

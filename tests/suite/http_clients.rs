@@ -27,7 +27,8 @@ fn examples_of_aws_and_djl_are_answered_and_what_they_say_beyond_is_named() {
     for (body, answers, ignored) in [
         (r#"{"batch_size": 1, "inputs": " is an awesome site", "parameters": {}}"#, 1, Some("batch_size")),
         (
-            r#"{"inputs": ["Translate", "heat"], "parameters": {"max_seq_len": 200, "temperature": 0.7}, "padding": true}"#,
+            r#"{"inputs": ["Translate", "heat"],
+                "parameters": {"max_seq_len": 200, "temperature": 0.7}, "padding": true}"#,
             2,
             Some("padding"),
         ),

@@ -339,7 +339,8 @@ fn a_build_that_met_a_full_disk_is_tried_again() {
     // A file system of its own, with room for a part of the bundle, until a file in it is removed.
     let script = format!(
         "mount -t tmpfs -o size=2m none {small} && head -c 1900k /dev/zero > {small}/ballast && echo mounted && \
-         (sleep 4; rm {small}/ballast) & sleep 1; exec {binary} serve --model {model} --cache {small} --socket {socket}",
+         (sleep 4; rm {small}/ballast) & sleep 1; \
+         exec {binary} serve --model {model} --cache {small} --socket {socket}",
         small = small.display(),
         binary = env!("CARGO_BIN_EXE_foretype"),
         model = repository("tests/goldens/plain").display(),

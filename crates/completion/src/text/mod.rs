@@ -9,7 +9,7 @@
 //! | [`covering_set`] | the token sequences with which a completion of a typed text can begin |
 //! | [`canonical`], `token_lattice` | canonical tokenization: which token may follow; a text's encoding |
 //! | `bpe_merges`, `token_characters`, `normal_form` | what canonical tokenization rests on |
-//! | `pre_tokenizer`, `splitter`, `pattern`, `character_class` | where pre-tokens may end, from the tokenizer's patterns |
+//! | `pre_tokenizer`, `splitter`, `pattern`, `character_class` | where pre-tokens may end, by the tokenizer |
 //! | [`folded_tokens`] | tokens by what they are without case, width and accents |
 //! | `inexact` | tokenizers of other kinds |
 //! | [`codec`] | whole texts to tokens and back, as transformers does it |

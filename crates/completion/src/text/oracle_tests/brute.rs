@@ -286,8 +286,8 @@ fn trained_merges_agree_with_all_texts() {
 fn other_pre_tokenizers() -> Vec<Value> {
     let split = |digits: &str| {
         let pattern = format!(
-            "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{{L}}\\p{{N}}]?\\p{{L}}+|{digits}| ?[^\\s\\p{{L}}\\p{{N}}]+[\\r\\n]*|\
-             \\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+            "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{{L}}\\p{{N}}]?\\p{{L}}+|{digits}|\
+             \x20?[^\\s\\p{{L}}\\p{{N}}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
         );
         json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false })
     };

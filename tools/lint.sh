@@ -8,6 +8,11 @@ tools/tensorrt_bindings.sh --check
 tools/cuda_kernels.sh "${CARGO_TARGET_DIR:-target}" --check
 cargo fmt --all --check
 cargo fmt --manifest-path fuzz/Cargo.toml --check
+# rustfmt leaves lines alone that it can't break, such as those with a long string.
+if git ls-files -z '*.rs' | LC_ALL=C.UTF-8 xargs -0 grep -nE '^.{121,}'; then
+    echo "lint: these lines are longer than 120 columns" >&2
+    exit 1
+fi
 # One profile and one set of features: build scripts and macros are those of `make test`, and rustdoc reads what clippy has checked.
 cargo clippy --profile checked --workspace --all-targets --all-features --locked -- -D warnings
 RUSTDOCFLAGS='-D warnings' cargo doc --profile checked --workspace --all-features --no-deps --locked --document-private-items

@@ -13,7 +13,7 @@
 //! | `answer`, `completions`, [`stream`] | answers, whole or sent as they are made |
 //! | `request`, `responses`, [`errors`] | the server's state, a request's body and who pays for it; error answers |
 //! | [`body`], [`suggest`], [`lmi`], [`openai`], [`sessions`] | the wire types: plain functions of bytes |
-//! | [`json`], [`encoding`], `schemas`, [`framing`], [`lines`], [`plain`] | reading and writing JSON, its lines, CSV, events |
+//! | [`json`], [`encoding`], `schemas`, [`framing`], [`lines`], [`plain`] | JSON, its lines, CSV, events |
 //! | [`conventions`] | what other systems do |
 
 mod answer;

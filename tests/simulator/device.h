@@ -244,17 +244,24 @@ inline int uncapturable() {
 struct Extent {
     char* start;
     std::size_t pitch, slice, bytes;
+    bool is_host;
+
+    bool is_there(Stream const& stream) const {
+        return is_host ? within(state().pinned, start, bytes) != nullptr : stream.owns(start, bytes);
+    }
 };
 
-// False if that isn't memory of the stream's device.
+// False if that isn't pinned memory, or memory of the stream's device.
 inline bool locate(Box const& box, CUDA_MEMCPY3D const& copy, Stream const& stream, Extent& extent) {
-    if (box.memory != kMemoryDevice || box.pitch < box.x_bytes + copy.width_bytes || box.height < box.y + copy.height) return false;
+    bool is_host = box.memory == kMemoryHost;
+    if ((!is_host && box.memory != kMemoryDevice) || box.pitch < box.x_bytes + copy.width_bytes || box.height < box.y + copy.height) return false;
     extent.pitch = box.pitch;
     extent.slice = box.pitch * box.height;
     std::size_t offset = box.z * extent.slice + box.y * box.pitch + box.x_bytes;
     extent.bytes = (copy.depth - 1) * extent.slice + (copy.height - 1) * box.pitch + copy.width_bytes;
-    extent.start = static_cast<char*>(pointer(box.device)) + offset;
-    return stream.owns(extent.start, extent.bytes);
+    extent.start = static_cast<char*>(is_host ? box.host : pointer(box.device)) + offset;
+    extent.is_host = is_host;
+    return extent.is_there(stream);
 }
 
 // Takes memory of a kind.

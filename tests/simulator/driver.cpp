@@ -201,7 +201,7 @@ DRIVER CUresult cuMemcpy3DAsync_v2(CUDA_MEMCPY3D const* copy, CUstream on) {
     // The driver doesn't say what becomes of these.
     if (overlap(reads, writes)) return kInvalidValue;
     auto run = [=, copy = *copy] {
-        if (!stream->owns(source.start, source.bytes) || !stream->owns(target.start, target.bytes)) return kIllegalAddress;
+        if (!source.is_there(*stream) || !target.is_there(*stream)) return kIllegalAddress;
         return copy_box(target, source, copy), kSuccess;
     };
     return stream->submit({run, {reads, writes}});

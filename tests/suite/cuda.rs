@@ -81,6 +81,17 @@ fn copies_run_in_order_and_results_wait_for_the_stream() {
     let target = Region { offset: 0, pitch: 8, rows: 2 };
     stream.copy((&b, target), (&a, source), Extent { width: 8, height: 2, depth: 2 }).unwrap();
     assert_eq!(download(&stream, &b, 12), [1, 3, 7, 9, 0, 0, 0, 0, 0, 0, 0, 0]);
+    // The same elements to the host: 4 of them from element 5 on.
+    let block = Extent { width: 8, height: 2, depth: 2 };
+    stream.download_rows(&mut staged, 5, (&a, source), block).unwrap();
+    let touched = catch_unwind(AssertUnwindSafe(|| staged.as_slice()[0]));
+    assert!(touched.is_err(), "the copy to the host has not run yet");
+    stream.synchronize().unwrap();
+    assert_eq!(staged.as_slice(), [0, 1, 2, 3, 4, 1, 3, 7, 9, 9, 10, 11]);
+    for (start, source) in [(9, source), (0, Region { offset: 32, ..source })] {
+        let mut download = || stream.download_rows(&mut staged, start, (&a, source), block);
+        assert!(catch_unwind(AssertUnwindSafe(&mut download)).is_err(), "{start} {source:?}: beyond its memory");
+    }
     staged.as_mut_slice()[0] = 99;
     let beyond = Region { offset: 96, ..target };
     let copy = || stream.copy((&b, beyond), (&a, source), Extent { width: 8, height: 1, depth: 1 });

@@ -224,5 +224,12 @@ fn pinned_memory_reaches_the_device_and_comes_back_through_a_captured_copy() {
         stream.download(&mut staged, 0, (&to, 0), ELEMENTS).unwrap();
         stream.synchronize().unwrap();
         assert!(staged.as_slice().iter().enumerate().all(|(i, x)| *x == round * i as i64), "round {round}");
+        // Every second row of 1,024 elements, side by side.
+        let every_second = Region { offset: 0, pitch: 16 << 10, rows: ELEMENTS >> 11 };
+        let half = Extent { width: 8 << 10, height: ELEMENTS >> 11, depth: 1 };
+        stream.download_rows(&mut staged, 0, (&to, every_second), half).unwrap();
+        stream.synchronize().unwrap();
+        let strided = |i: usize| round * (i + (i & !1023)) as i64;
+        assert!(staged.as_slice()[..ELEMENTS / 2].iter().enumerate().all(|(i, x)| *x == strided(i)), "round {round}");
     }
 }

@@ -12,6 +12,7 @@ use super::memory::{DeviceMemory, Element, Pinned};
 const NON_BLOCKING: u32 = 1;
 /// Calls of other threads don't spoil a capture: replicas share a process.
 const CAPTURE_THREAD_LOCAL: i32 = 1;
+const MEMORY_TYPE_HOST: u32 = 1;
 const MEMORY_TYPE_DEVICE: u32 = 2;
 
 /// Work on a device, done in the order in which it was given, at some time before [`Stream::synchronize`] returns.
@@ -57,20 +58,24 @@ impl Region {
         self.offset + ((extent.depth - 1) * self.rows + extent.height - 1) * self.pitch + extent.width
     }
 
-    fn side(&self, memory: &DeviceMemory) -> Copy3dSide {
+    fn side(&self, memory_type: u32, host: *mut c_void, device: u64) -> Copy3dSide {
         Copy3dSide {
             x_bytes: 0,
             y: 0,
             z: 0,
             lod: 0,
-            memory_type: MEMORY_TYPE_DEVICE,
-            host: std::ptr::null_mut(),
-            device: memory.address() + self.offset as u64,
+            memory_type,
+            host,
+            device,
             array: std::ptr::null_mut(),
             reserved: std::ptr::null_mut(),
             pitch: self.pitch,
             height: self.rows,
         }
+    }
+
+    fn on_device(&self, memory: &DeviceMemory) -> Copy3dSide {
+        self.side(MEMORY_TYPE_DEVICE, std::ptr::null_mut(), memory.address() + self.offset as u64)
     }
 }
 
@@ -167,6 +172,33 @@ impl Stream {
         self.check("cuMemcpyDtoHAsync_v2", code)
     }
 
+    /// Copies rows of elements in one copy. In `to` they lie side by side, from element `start` on. The width of
+    /// `extent` is a multiple of an element's size.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn download_rows<T: Element>(
+        &self,
+        to: &mut Pinned<T>,
+        start: usize,
+        (from, source): (&DeviceMemory, Region),
+        extent: Extent,
+    ) -> Result<(), CudaError> {
+        let Extent { width, height, depth } = extent;
+        assert!(width > 0 && height > 0 && depth > 0 && width.is_multiple_of(size_of::<T>()), "a copy of no elements");
+        let elements = width / size_of::<T>() * height * depth;
+        let is_inside = start + elements <= to.len() && source.end(extent) <= from.bytes() && to.is_of(self);
+        assert!(is_inside, "a download beyond its memory");
+        let packed = Region { offset: 0, pitch: width, rows: height };
+        // SAFETY: as in `download`; the description is read during the call.
+        let code = to.lend(|target| unsafe {
+            let target = packed.side(MEMORY_TYPE_HOST, target.cast::<T>().add(start).cast(), 0);
+            let copy = Copy3d { source: source.on_device(from), target, width_bytes: width, height, depth };
+            (self.functions().cuMemcpy3DAsync_v2)(&copy, self.raw)
+        });
+        self.check("cuMemcpy3DAsync_v2", code)
+    }
+
     /// Copies between two memories of the device, which may not overlap.
     ///
     /// # Errors
@@ -180,7 +212,8 @@ impl Stream {
         let Extent { width, height, depth } = extent;
         assert!(width > 0 && height > 0 && depth > 0, "an empty copy");
         assert!(target.end(extent) <= to.bytes() && source.end(extent) <= from.bytes(), "a copy beyond its memory");
-        let copy = Copy3d { source: source.side(from), target: target.side(to), width_bytes: width, height, depth };
+        let copy =
+            Copy3d { source: source.on_device(from), target: target.on_device(to), width_bytes: width, height, depth };
         // SAFETY: both sides lie inside live memory (asserted), which is not freed before the stream has been
         // synchronised; the description is read during the call.
         self.check("cuMemcpy3DAsync_v2", unsafe { (self.functions().cuMemcpy3DAsync_v2)(&copy, self.raw) })

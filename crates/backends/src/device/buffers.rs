@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::kv::{ALIGNMENT, DeviceKv};
 use super::sources::DeviceSources;
-use crate::cuda::{CudaError, DeviceMemory, Pinned, Stream};
+use crate::cuda::{CudaError, DeviceMemory, Extent, Pinned, Region, Stream};
 use scheduler::backend::{Batch, Limits, Outputs};
 
 /// Sizes of the tensors of a run.
@@ -262,15 +262,22 @@ impl Buffers {
         self.stream.upload(&self.inputs, &mut self.staged_inputs, ids_at + rows * longest)
     }
 
-    /// Puts the copies of results on the stream.
+    /// Puts the copies of results on the stream: one of top-k and logsumexp, and one of logits for each group of
+    /// neighbouring positions that want them.
     pub(super) fn download(&mut self, batch: &Batch, shapes: Shapes) -> Result<Results, CudaError> {
         let packed = self.sizes.packed(shapes.selected);
         self.stream.download(&mut self.staged_results, 0, (&self.results, 0), packed.bytes)?;
-        let (vocab, row_bytes) = (self.sizes.vocab, self.sizes.vocab_padded * size_of::<f32>());
-        let mut full = 0;
-        for (index, _) in batch.selected.iter().enumerate().filter(|(_, selected)| selected.full) {
-            self.stream.download(&mut self.staged_logits, full * vocab, (&self.logits, index * row_bytes), vocab)?;
-            full += 1;
+        let (width, pitch) = (self.sizes.vocab * size_of::<f32>(), self.sizes.vocab_padded * size_of::<f32>());
+        let (mut first, mut full) = (0, 0);
+        for group in batch.selected.chunk_by(|one, next| one.full == next.full) {
+            if group[0].full {
+                let source = Region { offset: first * pitch, pitch, rows: group.len() };
+                let extent = Extent { width, height: group.len(), depth: 1 };
+                let start = full * self.sizes.vocab;
+                self.stream.download_rows(&mut self.staged_logits, start, (&self.logits, source), extent)?;
+                full += group.len();
+            }
+            first += group.len();
         }
         Ok(Results { packed, full })
     }

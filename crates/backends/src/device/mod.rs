@@ -2,9 +2,10 @@
 //! stream.
 //!
 //! A [`Runner`] is one engine: it enqueues one run on the stream, over [`Buffers`] at fixed addresses. A step is one
-//! upload, one run, one download of top-k and logsumexp, and one download of the requested logits rows. It is padded to
-//! one of the shapes of [`Buckets`], which the engine has prepared. KV copies are only enqueued: the next step follows
-//! them on the same stream. Copies of encoder outputs into the lanes are enqueued too.
+//! upload, one run, one download of top-k and logsumexp, and one download of logits for each group of neighbouring
+//! positions that want them. It is padded to one of the shapes of [`Buckets`], which the engine has prepared. KV copies
+//! are only enqueued: the next step follows them on the same stream. Copies of encoder outputs into the lanes are
+//! enqueued too.
 
 mod buckets;
 mod buffers;

@@ -6,7 +6,7 @@
 //! * [`overload`] sends more than the server can answer and checks that it degrades as it should. [`soak`] sends
 //!   everything for hours, while engines fail, processes are killed and the disk is full.
 //! * [`peers`], [`paper`] and [`typeahead`] compare with other engines: steps side by side, whole servers, people who
-//!   type. [`grid`] does it by the lengths of prompts and answers.
+//!   type. [`grid`] does it by the lengths of prompts and answers. [`turnover`] shows what memory is worth.
 //! * [`http`] measures everything but the model. [`hot`] is what `bench/check.sh` counts instructions of.
 //!
 //! The parts that these share:
@@ -49,6 +49,7 @@ mod soak;
 mod steps;
 mod summary;
 mod tally;
+mod turnover;
 mod typeahead;
 mod workload;
 mod wrapper;
@@ -81,6 +82,8 @@ enum Command {
     Grid(Box<grid::GridArgs>),
     /// People who type, on foretype and on others' engines in the obvious wrapper.
     Typeahead(Box<typeahead::TypeaheadArgs>),
+    /// What the prefix cache remembers by its memory, while many people type.
+    Turnover(turnover::TurnoverArgs),
     /// HTTP, JSON, queue and search without a model.
     Http(http::HttpArgs),
     /// A hot path, repeated, for counting its instructions.
@@ -102,6 +105,7 @@ fn main() -> anyhow::Result<()> {
         Command::Paper(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Grid(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Typeahead(args) => runtime.block_on(until_interrupted(args.run())),
+        Command::Turnover(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Http(args) => runtime.block_on(until_interrupted(args.run())),
         Command::Hot(args) => args.run(),
         Command::Load(args) => runtime.block_on(until_interrupted(args.run())),

@@ -98,7 +98,18 @@ impl Distribution {
 
     /// Memory it takes, in bytes.
     pub fn bytes(&self) -> usize {
-        Self::best_bytes(self.ids.len()) + self.row.as_ref().map_or(0, |row| row.len() * size_of::<f32>())
+        Self::best_bytes(self.ids.len()) + self.row_bytes()
+    }
+
+    /// Memory of the whole row, in bytes; 0 without one.
+    pub fn row_bytes(&self) -> usize {
+        self.row.as_ref().map_or(0, |row| row.len() * size_of::<f32>())
+    }
+
+    /// The best tokens alone.
+    pub fn without_row(&self) -> Self {
+        let Self { ids, log_probs, logsumexp, vocab, .. } = self;
+        Self { ids: ids.clone(), log_probs: log_probs.clone(), row: None, logsumexp: *logsumexp, vocab: *vocab }
     }
 }
 

@@ -1,16 +1,22 @@
 //! The prefix cache: a radix tree with one node for each computed token path, which holds its KV page and its
 //! next-token distribution.
 //!
-//! A keystroke's search asks for paths that the previous keystroke asked for too; cached ones cost no forward. Memory
-//! is bounded in bytes. A full cache evicts the contents of the least recently used node, leaves first. A node's
-//! ancestors are always used more recently than the node itself, so a page rarely outlives the page before it. Evicted
+//! A keystroke's search asks for paths that the previous keystroke asked for too; cached ones cost no forward. Evicted
 //! contents are computed again on demand. A search holds its nodes by a reference count: a held node may lose its
 //! contents, but is never removed.
 //!
+//! Memory is bounded: pages by their number, everything else in bytes. Each is evicted on its own, least recently used
+//! first. Whole rows of the vocabulary go before the lists of best tokens: each saves one position, but a row of 49,152
+//! tokens takes as much memory as the lists of a few hundred nodes. A node's ancestors are always used more recently
+//! than the node itself, so a page rarely outlives the page before it.
+//!
 //! The prefix cache holds page numbers, not pages: the scheduler copies keys and values. Pure data structure.
+
+mod recency;
 
 use std::sync::Arc;
 
+use self::recency::Recency;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::sources::SourceName;
@@ -50,7 +56,11 @@ impl From<Option<NodeId>> for Above {
 }
 
 /// Bytes that a node takes beside its page and distribution: itself and its entry in the children's map.
-const NODE_BYTES: usize = size_of::<Node>() + 48;
+const NODE_BYTES: usize = size_of::<Node>() + 48 + 3 * Recency::NODE_BYTES;
+
+/// The share of the bytes that nodes and lists of best tokens may take before they are evicted instead of whole rows:
+/// one in so many.
+const LISTS_SHARE: usize = 4;
 
 struct Node {
     serial: Serial,
@@ -62,8 +72,6 @@ struct Node {
     held: u32,
     page: Option<Page>,
     next: Option<Arc<Distribution>>,
-    newer: Option<NodeId>,
-    older: Option<NodeId>,
 }
 
 /// Counters and sizes, for metrics and tests.
@@ -92,8 +100,14 @@ pub struct PrefixCache {
     /// Bound on the bytes of nodes and distributions; pages have theirs by their number.
     max_bytes: usize,
     bytes: usize,
-    newest: Option<NodeId>,
-    oldest: Option<NodeId>,
+    /// The part of `bytes` that whole rows take.
+    row_bytes: usize,
+    /// All nodes.
+    used: Recency,
+    /// The nodes that have a page.
+    paged: Recency,
+    /// The nodes that have a whole row.
+    rows: Recency,
     next_serial: u64,
     evicted: u64,
     holds: usize,
@@ -114,8 +128,10 @@ impl PrefixCache {
             page_bytes,
             max_bytes,
             bytes: 0,
-            newest: None,
-            oldest: None,
+            row_bytes: 0,
+            used: Recency::default(),
+            paged: Recency::default(),
+            rows: Recency::default(),
             next_serial: 0,
             evicted: 0,
             holds: 0,
@@ -141,8 +157,6 @@ impl PrefixCache {
             held: 1,
             page: None,
             next: None,
-            newer: None,
-            older: None,
         };
         self.next_serial += 1;
         let id = match self.free_nodes.pop() {
@@ -159,7 +173,7 @@ impl PrefixCache {
             self.nodes[parent.0 as usize].children += 1;
         }
         self.children.insert((above, token), id);
-        self.link_newest(id);
+        self.used.touch(id);
         self.bytes += NODE_BYTES;
         self.shrink();
         id
@@ -171,9 +185,7 @@ impl PrefixCache {
         debug_assert!(entry.held > 0, "released more often than held");
         entry.held -= 1;
         self.holds -= 1;
-        if entry.is_unused() {
-            self.remove(node);
-        }
+        self.remove_if_unused(node);
         self.shrink();
     }
 
@@ -181,8 +193,9 @@ impl PrefixCache {
     pub fn touch(&mut self, node: NodeId) {
         let mut next = Some(node);
         while let Some(node) = next {
-            self.unlink(node);
-            self.link_newest(node);
+            self.used.touch(node);
+            self.paged.touch_listed(node);
+            self.rows.touch_listed(node);
             next = self.nodes[node.0 as usize].above.node();
         }
     }
@@ -230,29 +243,43 @@ impl PrefixCache {
             return Some(page);
         }
         if self.free_pages.is_empty() {
-            let mut candidate = self.oldest;
-            while let Some(old) = candidate {
-                if self.nodes[old.0 as usize].page.is_some() && !keep.contains(&old) {
-                    break;
-                }
-                candidate = self.nodes[old.0 as usize].newer;
+            let mut candidate = self.paged.oldest();
+            while let Some(old) = candidate.filter(|old| keep.contains(old)) {
+                candidate = self.paged.newer(old);
             }
-            self.strip(candidate?);
+            let old = candidate?;
+            self.evicted += 1;
+            self.free_page(old);
+            self.remove_if_unused(old);
         }
         let page = self.free_pages.pop()?;
         self.nodes[node.0 as usize].page = Some(page);
+        self.paged.touch(node);
         Some(page)
     }
 
     /// Keeps the distribution behind a node, in place of the one it had, unless that says more.
     pub fn give_next(&mut self, node: NodeId, next: Arc<Distribution>) {
-        let kept = &mut self.nodes[node.0 as usize].next;
+        let kept = &self.nodes[node.0 as usize].next;
         if kept.as_ref().is_some_and(|old| old.is_full() && !next.is_full()) {
             return;
         }
-        self.bytes += next.bytes();
-        self.bytes -= kept.replace(next).map_or(0, |old| old.bytes());
+        self.set_next(node, Some(next));
         self.shrink();
+    }
+
+    fn set_next(&mut self, node: NodeId, next: Option<Arc<Distribution>>) {
+        let old = std::mem::replace(&mut self.nodes[node.0 as usize].next, next.clone());
+        let bytes = |next: &Option<Arc<Distribution>>| next.as_ref().map_or((0, 0), |n| (n.bytes(), n.row_bytes()));
+        let ((old_bytes, old_row), (bytes, row)) = (bytes(&old), bytes(&next));
+        self.bytes = self.bytes + bytes - old_bytes;
+        self.row_bytes = self.row_bytes + row - old_row;
+        if row > 0 { self.rows.touch(node) } else { self.rows.remove(node) }
+    }
+
+    fn free_page(&mut self, node: NodeId) {
+        self.free_pages.extend(self.nodes[node.0 as usize].page.take());
+        self.paged.remove(node);
     }
 
     /// Pages that no node has.
@@ -273,64 +300,56 @@ impl PrefixCache {
         }
     }
 
-    /// Strips nodes, least recently used first, until the bytes are within the bound or only held nodes are left.
+    /// Brings the bytes within their bound, as far as nodes are not held.
     fn shrink(&mut self) {
         let mut before = usize::MAX;
         // A parent may be older than its child and becomes removable behind the sweep: sweep until that changes
         // nothing.
         while self.bytes > self.max_bytes && self.bytes < before {
             before = self.bytes;
-            let mut candidate = self.oldest;
+            self.evict_rows();
+            let mut candidate = self.used.oldest();
             while let Some(node) = candidate.filter(|_| self.bytes > self.max_bytes) {
-                candidate = self.nodes[node.0 as usize].newer;
+                candidate = self.used.newer(node);
                 self.strip(node);
             }
         }
     }
 
+    /// Evicts whole rows, least recently used first, while everything else keeps to its share of the bytes.
+    fn evict_rows(&mut self) {
+        while self.bytes > self.max_bytes && self.bytes - self.row_bytes <= self.max_bytes / LISTS_SHARE {
+            let Some(node) = self.rows.oldest() else { break };
+            let list = self.nodes[node.0 as usize].next.as_ref().map(|next| Arc::new(next.without_row()));
+            self.evicted += 1;
+            self.set_next(node, list);
+        }
+    }
+
     /// Takes a node's page and distribution, and the node itself if nothing refers to it.
     fn strip(&mut self, id: NodeId) {
-        let node = &mut self.nodes[id.0 as usize];
-        let (page, next) = (node.page.take(), node.next.take());
-        self.evicted += u64::from(page.is_some() || next.is_some());
-        self.free_pages.extend(page);
-        self.bytes -= next.map_or(0, |next| next.bytes());
-        if node.is_unused() {
+        let node = &self.nodes[id.0 as usize];
+        self.evicted += u64::from(node.page.is_some() || node.next.is_some());
+        self.free_page(id);
+        self.set_next(id, None);
+        self.remove_if_unused(id);
+    }
+
+    fn remove_if_unused(&mut self, id: NodeId) {
+        if self.nodes[id.0 as usize].is_unused() {
             self.remove(id);
         }
     }
 
     /// Removes a node that is unused.
     fn remove(&mut self, id: NodeId) {
-        self.unlink(id);
+        self.used.remove(id);
         let Node { above, token, .. } = self.nodes[id.0 as usize];
         self.bytes -= NODE_BYTES;
         self.children.remove(&(above, token));
         self.free_nodes.push(id);
         if let Some(parent) = above.node() {
             self.nodes[parent.0 as usize].children -= 1;
-        }
-    }
-
-    fn link_newest(&mut self, id: NodeId) {
-        let old = self.newest.replace(id);
-        self.nodes[id.0 as usize].older = old;
-        self.nodes[id.0 as usize].newer = None;
-        match old {
-            Some(old) => self.nodes[old.0 as usize].newer = Some(id),
-            None => self.oldest = Some(id),
-        }
-    }
-
-    fn unlink(&mut self, id: NodeId) {
-        let (newer, older) = (self.nodes[id.0 as usize].newer, self.nodes[id.0 as usize].older);
-        match newer {
-            Some(newer) => self.nodes[newer.0 as usize].older = older,
-            None => self.newest = older,
-        }
-        match older {
-            Some(older) => self.nodes[older.0 as usize].newer = newer,
-            None => self.oldest = newer,
         }
     }
 }

@@ -41,13 +41,18 @@ impl PrefixCache {
         assert!(live.iter().all(|&id| node(id).children == children[id.0 as usize]));
         assert_eq!(self.children.len(), live.len());
         assert_eq!(self.holds, live.iter().map(|&id| node(id).held as usize).sum::<usize>());
-        let (mut listed, mut next) = (0, self.oldest);
-        while let Some(id) = next {
-            listed += 1;
-            assert!(node(id).newer.is_none_or(|newer| node(newer).older == Some(id)));
-            next = node(id).newer;
-        }
-        assert_eq!(listed, live.len());
+        let sorted = |mut nodes: Vec<NodeId>| {
+            nodes.sort();
+            nodes
+        };
+        let listed = |recency: &Recency| sorted(recency.nodes().collect());
+        let with = |has: &dyn Fn(&Node) -> bool| sorted(live.iter().copied().filter(|&id| has(node(id))).collect());
+        let has_row = |node: &Node| node.next.as_ref().is_some_and(|next| next.is_full());
+        assert_eq!(listed(&self.used), with(&|_| true));
+        assert_eq!(listed(&self.paged), with(&|node| node.page.is_some()));
+        assert_eq!(listed(&self.rows), with(&has_row));
+        let row_bytes: usize = live.iter().flat_map(|&id| &node(id).next).map(|next| next.row_bytes()).sum();
+        assert_eq!(row_bytes, self.row_bytes);
         let needed = |id: &&NodeId| node(**id).held > 0 || node(**id).children > 0;
         let unavoidable = live.iter().filter(needed).count() * NODE_BYTES;
         assert!(self.bytes <= self.max_bytes.max(unavoidable), "{} > {}", self.bytes, self.max_bytes);
@@ -103,6 +108,28 @@ fn the_least_recently_used_leaf_goes_first_and_a_kept_path_stays() {
     assert_eq!(cache.page(c), None);
     assert_eq!(cache.give_page(c, &[a, b, c, d].into_iter().collect()), None, "everything is kept");
     assert_eq!(cache.give_page(d, &FxHashSet::default()), cache.page(d), "a page it has is given again");
+}
+
+#[test]
+fn whole_rows_go_before_lists_and_a_page_leaves_the_list_behind() {
+    let row = [0.0f32; 4096];
+    let logits = Logits { best_ids: &[1, 0], best: &[0.0, 0.0], row: Some(&row), logsumexp: 1.3, vocab: row.len() };
+    let whole = Arc::new(Distribution::from_logits(logits));
+    let mut cache = PrefixCache::new(2, 1, 5 * size_of_val(&row));
+    let nodes: Vec<NodeId> = (0..8).map(|token| cache.hold(None, TokenId(token))).collect();
+    let pages: Vec<Option<Page>> = nodes.iter().map(|&node| cache.give_page(node, &FxHashSet::default())).collect();
+    assert_eq!(pages[2..], [pages[0], pages[1]].repeat(3), "the page that was used longest ago is given");
+    for &node in &nodes {
+        cache.give_next(node, Arc::clone(&whole));
+        cache.touch(nodes[0]);
+        cache.check();
+    }
+    let has_row: Vec<bool> = nodes.iter().map(|&node| cache.next(node).unwrap().is_full()).collect();
+    assert_eq!(has_row, [true, false, false, false, false, true, true, true], "the least recently used rows went");
+    // A page is taken from the node that was used longest ago of those that have one.
+    assert_eq!(cache.give_page(nodes[0], &FxHashSet::default()), pages[6]);
+    assert!(cache.page(nodes[6]).is_none() && cache.next(nodes[6]).unwrap().is_full());
+    cache.check();
 }
 
 #[test]

@@ -72,6 +72,8 @@ struct Node {
     held: u32,
     page: Option<Page>,
     next: Option<Arc<Distribution>>,
+    /// When it was used last.
+    clock: u64,
 }
 
 /// Counters and sizes, for metrics and tests.
@@ -102,8 +104,10 @@ pub struct PrefixCache {
     bytes: usize,
     /// The part of `bytes` that whole rows take.
     row_bytes: usize,
-    /// All nodes.
-    used: Recency,
+    /// The number of uses until now.
+    clock: u64,
+    /// The nodes that have a page or a distribution.
+    filled: Recency,
     /// The nodes that have a page.
     paged: Recency,
     /// The nodes that have a whole row.
@@ -129,7 +133,8 @@ impl PrefixCache {
             max_bytes,
             bytes: 0,
             row_bytes: 0,
-            used: Recency::default(),
+            clock: 0,
+            filled: Recency::default(),
             paged: Recency::default(),
             rows: Recency::default(),
             next_serial: 0,
@@ -157,6 +162,7 @@ impl PrefixCache {
             held: 1,
             page: None,
             next: None,
+            clock: self.tick(),
         };
         self.next_serial += 1;
         let id = match self.free_nodes.pop() {
@@ -173,7 +179,6 @@ impl PrefixCache {
             self.nodes[parent.0 as usize].children += 1;
         }
         self.children.insert((above, token), id);
-        self.used.touch(id);
         self.bytes += NODE_BYTES;
         self.shrink();
         id
@@ -193,11 +198,16 @@ impl PrefixCache {
     pub fn touch(&mut self, node: NodeId) {
         let mut next = Some(node);
         while let Some(node) = next {
-            self.used.touch(node);
-            self.paged.touch_listed(node);
-            self.rows.touch_listed(node);
-            next = self.nodes[node.0 as usize].above.node();
+            let clock = self.tick();
+            let node = &mut self.nodes[node.0 as usize];
+            node.clock = clock;
+            next = node.above.node();
         }
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
     }
 
     /// The node's name in lanes.
@@ -243,19 +253,32 @@ impl PrefixCache {
             return Some(page);
         }
         if self.free_pages.is_empty() {
-            let mut candidate = self.paged.oldest();
-            while let Some(old) = candidate.filter(|old| keep.contains(old)) {
-                candidate = self.paged.newer(old);
-            }
-            let old = candidate?;
+            let old = self.oldest_page(keep)?;
             self.evicted += 1;
-            self.free_page(old);
+            self.free_pages.extend(self.nodes[old.0 as usize].page.take());
             self.remove_if_unused(old);
         }
         let page = self.free_pages.pop()?;
-        self.nodes[node.0 as usize].page = Some(page);
-        self.paged.touch(node);
+        let entry = &mut self.nodes[node.0 as usize];
+        entry.page = Some(page);
+        self.paged.add(node, entry.clock);
+        self.filled.add(node, entry.clock);
         Some(page)
+    }
+
+    /// The least recently used node that has a page and is not in `keep`.
+    fn oldest_page(&mut self, keep: &FxHashSet<NodeId>) -> Option<NodeId> {
+        let mut kept = Vec::new();
+        let nodes = &self.nodes;
+        let clock = |id: NodeId| Some(&nodes[id.0 as usize]).filter(|node| node.page.is_some()).map(|node| node.clock);
+        let oldest = loop {
+            match self.paged.pop(clock) {
+                Some(node) if keep.contains(&node) => kept.push(node),
+                oldest => break oldest,
+            }
+        };
+        kept.into_iter().for_each(|node| self.paged.add(node, nodes[node.0 as usize].clock));
+        oldest
     }
 
     /// Keeps the distribution behind a node, in place of the one it had, unless that says more.
@@ -269,17 +292,20 @@ impl PrefixCache {
     }
 
     fn set_next(&mut self, node: NodeId, next: Option<Arc<Distribution>>) {
-        let old = std::mem::replace(&mut self.nodes[node.0 as usize].next, next.clone());
-        let bytes = |next: &Option<Arc<Distribution>>| next.as_ref().map_or((0, 0), |n| (n.bytes(), n.row_bytes()));
-        let ((old_bytes, old_row), (bytes, row)) = (bytes(&old), bytes(&next));
-        self.bytes = self.bytes + bytes - old_bytes;
-        self.row_bytes = self.row_bytes + row - old_row;
-        if row > 0 { self.rows.touch(node) } else { self.rows.remove(node) }
-    }
-
-    fn free_page(&mut self, node: NodeId) {
-        self.free_pages.extend(self.nodes[node.0 as usize].page.take());
-        self.paged.remove(node);
+        let entry = &mut self.nodes[node.0 as usize];
+        if let Some(old) = entry.next.take() {
+            self.bytes -= old.bytes();
+            self.row_bytes -= old.row_bytes();
+        }
+        if let Some(new) = &next {
+            self.bytes += new.bytes();
+            self.row_bytes += new.row_bytes();
+            self.filled.add(node, entry.clock);
+            if new.is_full() {
+                self.rows.add(node, entry.clock);
+            }
+        }
+        entry.next = next;
     }
 
     /// Pages that no node has.
@@ -300,64 +326,61 @@ impl PrefixCache {
         }
     }
 
-    /// Brings the bytes within their bound, as far as nodes are not held.
+    /// Brings the bytes within their bound, or empties all nodes.
     fn shrink(&mut self) {
-        let mut before = usize::MAX;
-        // A parent may be older than its child and becomes removable behind the sweep: sweep until that changes
-        // nothing.
-        while self.bytes > self.max_bytes && self.bytes < before {
-            before = self.bytes;
-            self.evict_rows();
-            let mut candidate = self.used.oldest();
-            while let Some(node) = candidate.filter(|_| self.bytes > self.max_bytes) {
-                candidate = self.used.newer(node);
-                self.strip(node);
-            }
+        self.evict_rows();
+        while self.bytes > self.max_bytes {
+            let nodes = &self.nodes;
+            let clock = |id: NodeId| Some(&nodes[id.0 as usize]).filter(|node| node.is_filled()).map(|node| node.clock);
+            let Some(node) = self.filled.pop(clock) else { break };
+            self.evicted += 1;
+            self.free_pages.extend(self.nodes[node.0 as usize].page.take());
+            self.set_next(node, None);
+            self.remove_if_unused(node);
         }
     }
 
     /// Evicts whole rows, least recently used first, while everything else keeps to its share of the bytes.
     fn evict_rows(&mut self) {
         while self.bytes > self.max_bytes && self.bytes - self.row_bytes <= self.max_bytes / LISTS_SHARE {
-            let Some(node) = self.rows.oldest() else { break };
+            let nodes = &self.nodes;
+            let clock = |id: NodeId| Some(&nodes[id.0 as usize]).filter(|node| node.has_row()).map(|node| node.clock);
+            let Some(node) = self.rows.pop(clock) else { break };
             let list = self.nodes[node.0 as usize].next.as_ref().map(|next| Arc::new(next.without_row()));
             self.evicted += 1;
             self.set_next(node, list);
         }
     }
 
-    /// Takes a node's page and distribution, and the node itself if nothing refers to it.
-    fn strip(&mut self, id: NodeId) {
-        let node = &self.nodes[id.0 as usize];
-        self.evicted += u64::from(node.page.is_some() || node.next.is_some());
-        self.free_page(id);
-        self.set_next(id, None);
-        self.remove_if_unused(id);
-    }
-
-    fn remove_if_unused(&mut self, id: NodeId) {
-        if self.nodes[id.0 as usize].is_unused() {
-            self.remove(id);
-        }
-    }
-
-    /// Removes a node that is unused.
-    fn remove(&mut self, id: NodeId) {
-        self.used.remove(id);
-        let Node { above, token, .. } = self.nodes[id.0 as usize];
-        self.bytes -= NODE_BYTES;
-        self.children.remove(&(above, token));
-        self.free_nodes.push(id);
-        if let Some(parent) = above.node() {
-            self.nodes[parent.0 as usize].children -= 1;
+    /// Removes a node that nothing refers to, and the nodes before it of which nothing is left then.
+    fn remove_if_unused(&mut self, node: NodeId) {
+        let mut unused = Some(node);
+        while let Some(id) = unused.filter(|id| self.nodes[id.0 as usize].is_unused()) {
+            let Node { above, token, .. } = self.nodes[id.0 as usize];
+            self.bytes -= NODE_BYTES;
+            self.children.remove(&(above, token));
+            self.free_nodes.push(id);
+            unused = above.node();
+            if let Some(parent) = unused {
+                self.nodes[parent.0 as usize].children -= 1;
+            }
         }
     }
 }
 
 impl Node {
+    /// Whether it has something to evict.
+    fn is_filled(&self) -> bool {
+        self.page.is_some() || self.next.is_some()
+    }
+
+    fn has_row(&self) -> bool {
+        self.next.as_ref().is_some_and(|next| next.is_full())
+    }
+
     /// Whether it holds nothing and nothing refers to it.
     fn is_unused(&self) -> bool {
-        self.held == 0 && self.children == 0 && self.page.is_none() && self.next.is_none()
+        self.held == 0 && self.children == 0 && !self.is_filled()
     }
 }
 

@@ -41,16 +41,10 @@ impl PrefixCache {
         assert!(live.iter().all(|&id| node(id).children == children[id.0 as usize]));
         assert_eq!(self.children.len(), live.len());
         assert_eq!(self.holds, live.iter().map(|&id| node(id).held as usize).sum::<usize>());
-        let sorted = |mut nodes: Vec<NodeId>| {
-            nodes.sort();
-            nodes
-        };
-        let listed = |recency: &Recency| sorted(recency.nodes().collect());
-        let with = |has: &dyn Fn(&Node) -> bool| sorted(live.iter().copied().filter(|&id| has(node(id))).collect());
-        let has_row = |node: &Node| node.next.as_ref().is_some_and(|next| next.is_full());
-        assert_eq!(listed(&self.used), with(&|_| true));
-        assert_eq!(listed(&self.paged), with(&|node| node.page.is_some()));
-        assert_eq!(listed(&self.rows), with(&has_row));
+        assert!(live.iter().all(|&id| !node(id).is_filled() || self.filled.has(id)));
+        assert!(live.iter().all(|&id| node(id).page.is_none() || self.paged.has(id)));
+        assert!(live.iter().all(|&id| !node(id).has_row() || self.rows.has(id)));
+        assert!(live.iter().all(|&id| !node(id).is_unused()), "a node stays that nothing refers to");
         let row_bytes: usize = live.iter().flat_map(|&id| &node(id).next).map(|next| next.row_bytes()).sum();
         assert_eq!(row_bytes, self.row_bytes);
         let needed = |id: &&NodeId| node(**id).held > 0 || node(**id).children > 0;

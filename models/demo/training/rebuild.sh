@@ -16,22 +16,14 @@ if [[ -z ${WORK:-} ]]; then
     WORK=$(mktemp -d)
     trap 'rm -rf "$WORK"' EXIT
 fi
-mkdir -p "$WORK/wordnet"
+mkdir -p "$WORK"
 WORK=$(cd "$WORK" && pwd)
 
 # shellcheck source=tools/venv.sh
 . "$training/../../../tools/venv.sh"
 requirements_venv "$WORK/venv" "$training/requirements.txt"
 
-(
-    cd "$WORK/wordnet"
-    rm -f wordnet-base_*.deb
-    apt-get download wordnet-base
-    dpkg -x wordnet-base_*.deb .
-)
-
-"$WORK/venv/bin/python" "$training/corpus.py" --wordnet "$WORK/wordnet/usr/share/wordnet" \
-    --corpus "$WORK/corpus" --queries "$WORK/queries"
+"$training/corpus.sh" "$WORK"
 "$WORK/venv/bin/python" "$training/train.py" --corpus "$WORK/corpus" \
     --unseen "$WORK/queries/heldout_unseen.txt" --out "$WORK/checkpoint"
 

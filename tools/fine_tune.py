@@ -4,7 +4,8 @@ usage: fine_tune.py MODEL QUERIES.txt OUT --measure FILE.txt ...     [--minutes 
 
 Each query is the start token, the query and the end token, as foretype reads it: token 0 on both sides for SmolLM2.
 Lower layers, embedding and head stay as they are, so that a step neither goes back through them nor keeps anything for
-them. OUT is what MODEL is, with other weights; measured.json there has what was measured.
+them. OUT is what MODEL is, with other weights; measured.json there has what was measured. SIGTERM and Ctrl-C end the
+training early, and what it has is saved.
 
 Queries share beginnings, and a beginning is computed once for its neighbours: a row isn't a query but a tree of about
 64 prefixes, each of which attends to its own prefixes only. Each prefix learns at once how often each token follows it
@@ -16,6 +17,7 @@ import json
 import math
 import random
 import shutil
+import signal
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -30,8 +32,8 @@ PREFIXES = 64  # of a row, at most
 ROWS = 4  # of a step
 TRAINED = 0.5  # of the layers, from the last one down
 WARM_UP = 10  # steps
-SAMPLE = 200  # queries of each file that are measured meanwhile
-MEANWHILE = 5  # parts of the time that end with a measurement
+SAMPLE = 100  # queries of each file that are measured meanwhile
+PARTS = 4  # of the time; after each but the last, queries are measured
 
 Prefix = tuple[int, ...]  # token ids from the start token on
 
@@ -149,24 +151,39 @@ def trained_part(model) -> list[torch.nn.Parameter]:
     return [parameter for part in upper for parameter in part.parameters()]
 
 
+class Stopped:
+    """True once SIGTERM or SIGINT has come."""
+
+    def __init__(self):
+        self.come = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.stop)
+
+    def stop(self, number, frame) -> None:
+        self.come = True
+
+    def __bool__(self) -> bool:
+        return self.come
+
+
 def share_of_rate(step: int, progress: float) -> float:
     """Linear warm-up, then a cosine over the time that there is, down to 2 %."""
     return min(1.0, (step + 1) / WARM_UP) * (0.02 + 0.49 * (1 + math.cos(math.pi * progress)))
 
 
 def train(model, trees: Trees, course: Course, args: argparse.Namespace) -> dict:
-    """Steps over rows in random order until the time is over; measuring doesn't count."""
-    rng, parameters = random.Random(args.seed), trained_part(model)
+    """Steps over rows in random order until the time is over, measuring included, or a signal comes."""
+    rng, parameters, stopped = random.Random(args.seed), trained_part(model), Stopped()
     optimizer = torch.optim.AdamW(parameters, lr=args.rate, betas=(0.9, 0.98), weight_decay=0.0)
     # What a step's rows weigh differs; the mean keeps each query's part the same wherever its row is.
     weight = trees.tokens / len(trees.rows) * ROWS
     left: list[list[Prefix]] = []
-    seconds, steps, prefixes, measured, recent = 0.0, 0, 0, 0, 0.0
-    while (progress := seconds / (60 * args.minutes)) < 1:
-        if progress >= (measured + 1) / MEANWHILE:
+    started, processor_started, minutes = time.monotonic(), time.process_time(), 0.0
+    steps, prefixes, measured, recent = 0, 0, 0, 0.0
+    while (progress := minutes / args.minutes) < 1 and not stopped:
+        if progress >= (measured + 1) / PARTS:
             measured += 1
-            course.measure("meanwhile", some=True, minutes=round(seconds / 60, 1), steps=steps, prefixes=prefixes)
-        started = time.monotonic()
+            course.measure("meanwhile", some=True, minutes=round(minutes, 1), steps=steps, prefixes=prefixes)
         if len(left) < ROWS:
             left = rng.sample(trees.rows, len(trees.rows))
         rows = [left.pop() for _ in range(ROWS)]
@@ -177,14 +194,15 @@ def train(model, trees: Trees, course: Course, args: argparse.Namespace) -> dict
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        seconds += time.monotonic() - started
+        minutes = (time.monotonic() - started) / 60
         steps, prefixes, recent = steps + 1, prefixes + sum(map(len, rows)), recent + loss.item()
-        if steps % 50 == 0:
-            print(f"step {steps}, {prefixes} prefixes, {seconds:.0f} s, training loss {recent / 50:.3f}", flush=True)
+        if steps % 20 == 0:
+            print(f"step {steps}, {prefixes} prefixes, {minutes:.1f} min, training loss {recent / 20:.3f}", flush=True)
             recent = 0.0
     return {
         "steps": steps, "prefixes": prefixes, "passes": round(prefixes / sum(map(len, trees.rows)), 2),
-        "minutes": round(seconds / 60, 1), "threads": args.threads, "seed": args.seed, "rate": args.rate,
+        "minutes": round(minutes, 1), "cpu_minutes": round((time.process_time() - processor_started) / 60, 1),
+        "threads": args.threads, "seed": args.seed, "rate": args.rate,
         "trained_parameters": sum(parameter.numel() for parameter in parameters),
     }  # fmt: skip
 
@@ -231,7 +249,7 @@ def main() -> None:
     args.add_argument("queries", type=Path, help="what to train on, one query a line, frequent ones repeated")
     args.add_argument("out", type=Path, help="folder of the new checkpoint")
     args.add_argument("--measure", type=Path, action="append", default=[], help="other queries, one a line")
-    args.add_argument("--minutes", type=float, default=100, help="of training; measuring takes some more")
+    args.add_argument("--minutes", type=float, default=100, help="of training; 0 only measures")
     args.add_argument("--seed", type=int, default=20)
     args.add_argument("--threads", type=int, default=2)
     args.add_argument("--rate", type=float, default=1e-3, help="highest learning rate")
@@ -246,13 +264,17 @@ def main() -> None:
     course = Course(model, [reader.measured(file, args.seed) for file in args.measure])
     course.measure("before", some=False)
     course.measure("before", some=True)
-    training = train(model, trees, course, args)
-    print(json.dumps(training), flush=True)
-    course.measure("after", some=False)
+    training = None
+    if args.minutes > 0:
+        training = train(model, trees, course, args)
+        print(json.dumps(training), flush=True)
+        course.measure("after", some=False)
+        course.measure("after", some=True, **{key: training[key] for key in ("minutes", "steps", "prefixes")})
     args.out.mkdir(parents=True, exist_ok=True)
     measured = {"corpus": sizes, "training": training, "losses": course.rows}
     (args.out / "measured.json").write_text(json.dumps(measured, indent=1) + "\n")
-    save(model, args.model, args.out)
+    if training:
+        save(model, args.model, args.out)
 
 
 main()

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Fine-tunes SmolLM2-135M on the demo model's corpus, into DIR/fine-tuned-model, and prints that folder. Neither the queries of
-# models/demo/queries/heldout_unseen.txt nor the corpus's validation split are trained on. With the default of 100 minutes of training,
-# two hours on two cores; needs 4 GB of memory, and 6 GB of disk for PyTorch. What is there is left alone.
+# Fine-tunes SmolLM2-135M on the demo model's corpus, into DIR/fine-tuned-model, and prints that folder. Neither the
+# queries of models/demo/queries/heldout_unseen.txt nor the corpus's validation split are trained on. Two hours on two
+# cores, with the default of 100 minutes of training; 4 GB of memory, and 6 GB of disk for PyTorch. What is there is
+# left alone.
 #
 # usage: tools/fine_tune.sh DIR [ARGUMENT...]     for fine_tune.py, such as --minutes 60 --threads 1 --seed 20
 #

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Puts what bench/fine_tuned.sh measured into one result file.
+
+usage: fine_tuned.py FOLDER MEASURED.json OUT.json COMMAND
+
+FOLDER has NAME.PRECISION/evaluate.txt of `foretype evaluate` and demo/measured.json; MEASURED.json is what the
+fine-tuning measured, and COMMAND is what was called.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def quality(report: Path) -> list[dict]:
+    """The rows of a report's first table."""
+    lines = report.read_text().splitlines()
+    queries = int(re.search(r"(\d+) queries a set", lines[0])[1])
+    head, *body = (re.split(r" {2,}", line.strip()) for line in lines[2:])
+    rows = (dict(zip(head, cells)) for cells in body[: next(i for i, cells in enumerate(body) if cells == [""])])
+    return [
+        {
+            "set": row["set"],
+            "queries": queries,
+            "mrr": float(row["MRR@10"]),
+            "saved": round(float(row["keystrokes saved"].removesuffix(" %")) / 100, 3),
+        }
+        for row in rows
+    ]
+
+
+def losses(measured: dict, when: str) -> dict[str, dict]:
+    """The loss on all queries of each set."""
+    return {row["set"]: row for row in measured["losses"] if row["when"] == when and not row["sample"]}
+
+
+def machine() -> dict:
+    processor = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
+    commit = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], text=True).strip()
+    return {"cpu": processor, "cores": os.cpu_count(), "commit": commit}
+
+
+def main() -> None:
+    folder, measured, out = map(Path, sys.argv[1:4])
+    tuning = json.loads(measured.read_text())
+    demo = json.loads((folder / "demo/measured.json").read_text())
+    loss = {"demo": losses(demo, "before"), "smollm2": losses(tuning, "before"), "fine-tuned": losses(tuning, "after")}
+    rows = [
+        {"model": name, "precision": "f32" if precision == "none" else precision, **row}
+        | {key: loss[name][row["set"]][key] for key in ("nats_per_token", "perplexity", "nats_per_character")}
+        for name in loss
+        for precision in ("int8", "none")
+        if (report := folder / f"{name}.{precision}/evaluate.txt").exists()
+        for row in quality(report)
+    ]
+    result = {
+        "title": "SmolLM2-135M before and after fine-tuning on the demo's corpus, beside the demo model",
+        "machine": machine(),
+        "command": sys.argv[4],
+        "corpus": tuning["corpus"],
+        "training": tuning["training"],
+        "course": [row for row in tuning["losses"] if row["sample"]],
+        "rows": rows,
+    }
+    out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+main()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes the demo model's corpus in DIR: corpus/ with train.txt and valid.txt, queries/ with the lists of models/demo/queries. WordNet is
-# that of the Debian package wordnet-base. Half a minute, with Debian's or Ubuntu's apt-get and dpkg (no root) and Python 3.11 or later.
+# Makes the demo model's corpus in DIR: corpus/ with train.txt and valid.txt, queries/ with the lists of
+# models/demo/queries. WordNet is that of the Debian package wordnet-base. Half a minute, with Debian's or Ubuntu's
+# apt-get and dpkg (no root) and Python 3.11 or later.
 #
 # usage: models/demo/training/corpus.sh DIR
 set -euo pipefail

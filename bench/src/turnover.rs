@@ -22,8 +22,6 @@ use crate::workload::{Queries, Texts};
 const NAME: &str = "turnover";
 /// Everyone has begun to type after this time.
 const BEGINNING: Duration = Duration::from_secs(5);
-/// More than anyone waits for.
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// Arguments of `turnover`.
 #[derive(Clone, Debug, Args)]
@@ -80,7 +78,7 @@ impl TurnoverArgs {
     /// Measures and writes `turnover.*`, again after each server.
     pub async fn run(self) -> Result<()> {
         let mut texts = Texts::new(Queries::load(&self.setting.queries)?, self.setting.seed);
-        let keys = schedule(|| texts.query(), self.people, BEGINNING, HOUR.min(self.duration()));
+        let keys = schedule(|| texts.query(), self.people, BEGINNING, self.duration());
         let keys: Vec<Keystroke> = keys.into_iter().take(self.keys).collect();
         let mut programs = vec![("now", Program::find(&self.setting)?)];
         if let Some(before) = &self.before {

@@ -269,15 +269,13 @@ impl PrefixCache {
     /// The least recently used node that has a page and is not in `keep`.
     fn oldest_page(&mut self, keep: &FxHashSet<NodeId>) -> Option<NodeId> {
         let mut kept = Vec::new();
-        let nodes = &self.nodes;
-        let clock = |id: NodeId| Some(&nodes[id.0 as usize]).filter(|node| node.page.is_some()).map(|node| node.clock);
         let oldest = loop {
-            match self.paged.pop(clock) {
+            match oldest(&mut self.paged, &self.nodes, |node| node.page.is_some()) {
                 Some(node) if keep.contains(&node) => kept.push(node),
                 oldest => break oldest,
             }
         };
-        kept.into_iter().for_each(|node| self.paged.add(node, nodes[node.0 as usize].clock));
+        kept.into_iter().for_each(|node| self.paged.add(node, self.nodes[node.0 as usize].clock));
         oldest
     }
 
@@ -330,9 +328,7 @@ impl PrefixCache {
     fn shrink(&mut self) {
         self.evict_rows();
         while self.bytes > self.max_bytes {
-            let nodes = &self.nodes;
-            let clock = |id: NodeId| Some(&nodes[id.0 as usize]).filter(|node| node.is_filled()).map(|node| node.clock);
-            let Some(node) = self.filled.pop(clock) else { break };
+            let Some(node) = oldest(&mut self.filled, &self.nodes, Node::is_filled) else { break };
             self.evicted += 1;
             self.free_pages.extend(self.nodes[node.0 as usize].page.take());
             self.set_next(node, None);
@@ -343,9 +339,7 @@ impl PrefixCache {
     /// Evicts whole rows, least recently used first, while everything else keeps to its share of the bytes.
     fn evict_rows(&mut self) {
         while self.bytes > self.max_bytes && self.bytes - self.row_bytes <= self.max_bytes / LISTS_SHARE {
-            let nodes = &self.nodes;
-            let clock = |id: NodeId| Some(&nodes[id.0 as usize]).filter(|node| node.has_row()).map(|node| node.clock);
-            let Some(node) = self.rows.pop(clock) else { break };
+            let Some(node) = oldest(&mut self.rows, &self.nodes, Node::has_row) else { break };
             let list = self.nodes[node.0 as usize].next.as_ref().map(|next| Arc::new(next.without_row()));
             self.evicted += 1;
             self.set_next(node, list);
@@ -366,6 +360,11 @@ impl PrefixCache {
             }
         }
     }
+}
+
+/// Takes the least recently used node that has something out of a queue.
+fn oldest(queue: &mut Recency, nodes: &[Node], has: impl Fn(&Node) -> bool) -> Option<NodeId> {
+    queue.pop(|id| Some(&nodes[id.0 as usize]).filter(|node| has(node)).map(|node| node.clock))
 }
 
 impl Node {

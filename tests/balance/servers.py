@@ -109,7 +109,7 @@ class Balancer:
     def assignments(self, sessions):
         """The port of the server that each session belongs to: where two requests in a row end.
 
-        HAProxy counts a request a moment longer than its client does, so that bounded load sends one elsewhere now and then."""
+        HAProxy counts a request a moment longer than its client does. Bounded load sends one elsewhere now and then."""
         found = {}
         for session in sessions:
             port = self.reached(session)
@@ -119,7 +119,7 @@ class Balancer:
         return found
 
     def reached(self, session):
-        """The port of the server that a request of the session reaches; none while a balancer is about to be replaced."""
+        """The port of the server that a request of the session reaches; none while a balancer is replaced."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request("GET", "/v1/models", headers={"X-Amzn-SageMaker-Session-Id": f"person-{session}"})

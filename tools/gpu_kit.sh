@@ -13,11 +13,12 @@ kit=$out/foretype-gpu-kit
 SLICE_BYTES=55000000
 
 tools/setup.sh "$target/$profile"
-build=(--profile "$profile" --locked --features foretype/tensorrt --workspace)
+tools/setup.sh "$target/checked"
+build=(--locked --features foretype/tensorrt --workspace)
 export CARGO_TARGET_DIR=$target
-cargo build "${build[@]}"
-# Other packages of the workspace have a test of the same name.
-suite=$(cargo test "${build[@]}" --test suite --no-run --message-format json |
+cargo build --profile "$profile" "${build[@]}" --bins
+# The tests are not measured. Other packages of the workspace have a test of the same name.
+suite=$(cargo test --profile checked "${build[@]}" --test suite --no-run --message-format json |
     sed -n "s|.*\"manifest_path\":\"$PWD/Cargo.toml\".*\"name\":\"suite\".*\"executable\":\"\([^\"]*\)\".*|\1|p")
 
 rm -rf "$out"
@@ -32,7 +33,7 @@ cp -r models/demo "$kit/models/"
 cp -r "$(tools/gpt2_vocabulary.sh "$target/gpt2-vocabulary")" "$kit/vocabulary"
 "$kit/bin/foretype" build "$kit/models/demo" --dtype f16 --out "$kit/bundles/demo" >/dev/null
 cp tests/gpu/kit.sh "$kit/run.sh"
-cp LICENSE "$kit/"
+cp tests/gpu/pytorch.py LICENSE "$kit/"
 git describe --always --dirty --abbrev=12 >"$kit/commit"
 
 tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner -cf - foretype-gpu-kit | gzip -6 >"$kit.tar.gz"

@@ -18,8 +18,9 @@ use serde::Serialize;
 
 use crate::client::{Connection, Invocation, Outcome};
 use crate::load;
+use crate::metrics::{Reading, growth, ratio};
 use crate::model::{Model, Name, Setting};
-use crate::paper::{CANDIDATES, TOTAL_TOKENS};
+use crate::paper::{CANDIDATES, PAPER_SERVER, TOTAL_TOKENS};
 use crate::people::{self, Trial, Wanted, schedule};
 use crate::report::{self, Report, decimals};
 use crate::server::{Program, Server};
@@ -169,7 +170,14 @@ impl KitArgs {
         for times in steps.time(model, &gpu, &self.setting, steps.options(self.onnxruntime.clone(), None))? {
             measured.add(
                 format!("step of {} rows behind {} positions", times.rows, times.past),
-                &[("median", times.median_ms), ("fastest", times.fastest_ms), ("with copies", times.with_copies_ms)],
+                &[
+                    ("median", times.median_ms),
+                    ("fastest", times.fastest_ms),
+                    ("with copies", times.with_copies_ms),
+                    ("with scattered copies", times.with_scattered_ms),
+                    ("with stores", times.with_stores_ms),
+                    ("with logits", times.with_logits_ms),
+                ],
             );
         }
         Ok(())
@@ -180,27 +188,30 @@ impl KitArgs {
         &self,
         program: &Program,
         model: &Arc<Model>,
-        mut texts: Texts,
+        texts: Texts,
         mut measured: Measured<'_>,
     ) -> Result<()> {
-        let started = Instant::now();
-        let server = program.start(model, &measured.engine.arguments()).await?;
-        let start_ms = started.elapsed().as_secs_f64() * 1000.0;
-        let first_ms = first_answer_ms(&server, paper_case(model, texts.typed(model.name))).await?;
-        measured.add("start of a server, and its first answer", &[("start", start_ms), ("first", first_ms)]);
         let texts = Arc::new(Mutex::new(texts));
-        let seconds = Duration::from_secs_f64(self.seconds);
-        for &clients in &self.clients {
-            let (texts, model) = (Arc::clone(&texts), Arc::clone(model));
-            let make = move || {
-                let typed = texts.lock().unwrap_or_else(PoisonError::into_inner).typed(model.name);
-                paper_case(&model, typed)
-            };
-            let load::Capacity { qps, latencies } = load::capacity(server.address, clients, seconds, make).await;
-            let (median, p99) = (latencies.percentile_ms(50.0), latencies.percentile_ms(99.0));
-            let what = format!("ten suggestions of 42 tokens, {clients} clients");
-            measured.add(what, &[("median", median), ("p99", p99), ("answers/s", qps)]);
+        let arguments = measured.engine.arguments();
+        let started = Instant::now();
+        let server = program.start(model, &arguments).await?;
+        let start_ms = started.elapsed().as_secs_f64() * 1000.0;
+        let first_ms = first_answer_ms(&server, paper_case(model, &texts)).await?;
+        measured.add("start of a server, and its first answer", &[("start", start_ms), ("first", first_ms)]);
+        self.typed(&server, &texts, &mut measured).await;
+        drop(server);
+        for tolerance in ["off", "auto"] {
+            let paper = PAPER_SERVER.split(' ').chain(["--tolerance", tolerance]);
+            let arguments: Vec<_> = arguments.into_iter().chain(paper).collect();
+            let server = program.start(model, &arguments).await?;
+            self.paper(&server, tolerance, (model, &texts), &mut measured).await;
         }
+        Ok(())
+    }
+
+    /// People who type.
+    async fn typed(&self, server: &Server, texts: &Mutex<Texts>, measured: &mut Measured<'_>) {
+        let seconds = Duration::from_secs_f64(self.seconds);
         for &people in &self.people {
             let query = || texts.lock().unwrap_or_else(PoisonError::into_inner).query();
             let keystrokes = schedule(query, people, WARMUP, WARMUP + seconds);
@@ -214,7 +225,33 @@ impl KitArgs {
                 &[("p99", p99_ms), ("keys/s", keys), ("superseded", superseded_share), ("shorter", fewer_share)],
             );
         }
-        Ok(())
+    }
+
+    /// The paper case.
+    async fn paper(
+        &self,
+        server: &Server,
+        tolerance: &str,
+        (model, texts): (&Arc<Model>, &Arc<Mutex<Texts>>),
+        measured: &mut Measured<'_>,
+    ) {
+        let seconds = Duration::from_secs_f64(self.seconds);
+        for &clients in &self.clients {
+            let (texts, model) = (Arc::clone(texts), Arc::clone(model));
+            let make = move || paper_case(&model, &texts);
+            let before = Reading::take(server.address).await;
+            let load::Capacity { qps, latencies } = load::capacity(server.address, clients, seconds, make).await;
+            let after = Reading::take(server.address).await;
+            let grown = |name| growth(before.as_ref(), after.as_ref(), name);
+            let (steps, seconds) = (grown("foretype_step_seconds_count"), grown("foretype_step_seconds_sum"));
+            let rows = ratio(grown("foretype_step_rows_sum"), steps).unwrap_or(f64::NAN);
+            let step_ms = ratio(seconds, steps).map_or(f64::NAN, |seconds| seconds * 1000.0);
+            let (median, p99) = (latencies.percentile_ms(50.0), latencies.percentile_ms(99.0));
+            let what = format!("ten suggestions of 42 tokens, tolerance {tolerance}, {clients} clients");
+            let figures =
+                [("median", median), ("p99", p99), ("answers/s", qps), ("a step", step_ms), ("rows of a step", rows)];
+            measured.add(what, &figures);
+        }
     }
 }
 
@@ -243,7 +280,8 @@ fn ten(input: String) -> Invocation {
 }
 
 /// Ten suggestions of 42 tokens, the typed ones included.
-fn paper_case(model: &Model, input: String) -> Invocation {
+fn paper_case(model: &Model, texts: &Mutex<Texts>) -> Invocation {
+    let input = texts.lock().unwrap_or_else(PoisonError::into_inner).typed(model.name);
     let new = TOTAL_TOKENS.saturating_sub(model.tokens(&input)).max(1);
     Invocation { max_new_tokens: Some(new), ..ten(input) }
 }

@@ -30,6 +30,8 @@ use crate::wrapper::Service;
 pub const CANDIDATES: usize = 10;
 /// Tokens of a candidate, its prompt included.
 pub const TOTAL_TOKENS: usize = 42;
+/// Arguments of foretype's server for the paper case: ten rows of a candidate's steps, and nothing besides.
+pub const PAPER_SERVER: &str = "--lanes 40 --beams 10 --no-lookahead";
 /// Tokens of a prompt.
 const PROMPT_TOKENS: usize = 10;
 /// More than any cell asks for, so that no prompt comes twice.
@@ -53,7 +55,7 @@ pub struct PaperArgs {
     #[arg(long, value_delimiter = ',', default_value = "torch-fp32,onnxruntime-standard-int8")]
     against: Vec<String>,
     /// More arguments for foretype's server.
-    #[arg(long, allow_hyphen_values = true, default_value = "--lanes 40 --beams 10 --no-lookahead")]
+    #[arg(long, allow_hyphen_values = true, default_value = PAPER_SERVER)]
     foretype_args: String,
     /// Shorter cells at 1 and 4 clients, JMeter at 4 only.
     #[arg(long)]

@@ -55,6 +55,9 @@ struct Row {
     median_ms: f64,
     fastest_ms: f64,
     with_copies_ms: f64,
+    with_scattered_ms: f64,
+    with_stores_ms: f64,
+    with_logits_ms: f64,
     /// The median, divided by that of one row.
     times_one: f64,
     per_row_ms: f64,
@@ -82,8 +85,52 @@ pub struct Times {
     pub median_ms: f64,
     /// The fastest round.
     pub fastest_ms: f64,
-    /// The median of a step before which all its rows' positions are copied from pages.
+    /// The median of a step before which all its rows' positions are copied from pages, which lie side by side.
     pub with_copies_ms: f64,
+    /// The same from pages of which no two lie side by side.
+    pub with_scattered_ms: f64,
+    /// The median of a step before which one position of each row is copied to a page.
+    pub with_stores_ms: f64,
+    /// The median of a step that returns all logits of each row.
+    pub with_logits_ms: f64,
+}
+
+/// What a step has to do besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Besides {
+    Nothing,
+    Copies,
+    Scattered,
+    Stores,
+    Logits,
+}
+
+impl Besides {
+    const ALL: [Self; 5] = [Self::Nothing, Self::Copies, Self::Scattered, Self::Stores, Self::Logits];
+
+    /// The copies from pages before a step.
+    fn loads(self, rows: usize, past: usize) -> Vec<KvCopy> {
+        // Coprime to the numbers of positions that are measured.
+        const STRIDE: usize = 37;
+        let page = move |position| match self {
+            Self::Copies => Some(position),
+            Self::Scattered => Some(position * STRIDE % past.max(1)),
+            Self::Nothing | Self::Stores | Self::Logits => None,
+        };
+        let path = |lane| {
+            (0..past).filter_map(move |position| {
+                page(position).map(|page| KvCopy::Load { page: Page(page), lane: Lane(lane), position })
+            })
+        };
+        (0..rows).flat_map(path).collect()
+    }
+
+    /// The copies to pages before a step.
+    fn stores(self, rows: usize, past: usize, pages: usize) -> Vec<KvCopy> {
+        let rows = if self == Self::Stores { rows } else { 0 };
+        let page = |row| Page((past + row) % pages.max(1));
+        (0..rows).map(|row| KvCopy::Store { lane: Lane(row), position: past, page: page(row) }).collect()
+    }
 }
 
 impl StepsArgs {
@@ -124,6 +171,9 @@ impl StepsArgs {
             median_ms: times.median_ms,
             fastest_ms: times.fastest_ms,
             with_copies_ms: times.with_copies_ms,
+            with_scattered_ms: times.with_scattered_ms,
+            with_stores_ms: times.with_stores_ms,
+            with_logits_ms: times.with_logits_ms,
             times_one: one(times.past).map_or(f64::NAN, |one| times.median_ms / one.median_ms),
             per_row_ms: times.median_ms / times.rows as f64,
         };
@@ -160,21 +210,19 @@ impl Steps<'_> {
 
     fn behind(&self, backend: &mut dyn Backend, past: usize) -> Result<Vec<Times>> {
         let lanes = self.rows.iter().copied().max().unwrap_or(1);
-        forward(backend, lanes, 0, past)?;
-        let store = |position| KvCopy::Store { lane: Lane(0), position, page: Page(position) };
-        backend.copy_kv(&(0..past).map(store).collect::<Vec<_>>())?;
-        let mut times_ms = vec![[Vec::new(), Vec::new()]; self.rows.len()];
+        let pages = backend.limits().pages;
+        forward(backend, (lanes, 0, past), false)?;
+        let mut times_ms = vec![[const { Vec::new() }; Besides::ALL.len()]; self.rows.len()];
         // The first round makes bindings and is not counted.
         for round in 0..=self.rounds {
             for (times_ms, &rows) in times_ms.iter_mut().zip(self.rows) {
-                for (times_ms, loads) in times_ms.iter_mut().zip([0, rows]) {
-                    let path = |lane| {
-                        (0..past).map(move |position| KvCopy::Load { page: Page(position), lane: Lane(lane), position })
-                    };
-                    let copies: Vec<_> = (0..loads).flat_map(path).collect();
+                for (times_ms, besides) in times_ms.iter_mut().zip(Besides::ALL) {
+                    let (loads, stores) = (besides.loads(rows, past), besides.stores(rows, past, pages));
                     let started = Instant::now();
-                    backend.copy_kv(&copies)?;
-                    forward(backend, rows, past, 1)?;
+                    backend.copy_kv(&stores)?;
+                    backend.copy_kv(&loads)?;
+                    // Waits for the copies too.
+                    forward(backend, (rows, past, 1), besides == Besides::Logits)?;
                     if round > 0 {
                         times_ms.push(started.elapsed().as_secs_f64() * 1000.0);
                     }
@@ -182,26 +230,34 @@ impl Steps<'_> {
             }
         }
         times_ms.iter_mut().flatten().for_each(|times| times.sort_by(f64::total_cmp));
-        let median = |times: &[f64]| times.get(times.len() / 2).copied().unwrap_or(f64::NAN);
-        let times = |(&rows, [alone, with_copies]): (&usize, &[Vec<f64>; 2])| Times {
-            rows,
-            past,
-            median_ms: median(alone),
-            fastest_ms: alone.first().copied().unwrap_or(f64::NAN),
-            with_copies_ms: median(with_copies),
+        let median = |times: &Vec<f64>| times.get(times.len() / 2).copied().unwrap_or(f64::NAN);
+        let times = |(&rows, all): (&usize, &[Vec<f64>; Besides::ALL.len()])| {
+            let fastest_ms = all[0].first().copied().unwrap_or(f64::NAN);
+            let [median_ms, with_copies_ms, with_scattered_ms, with_stores_ms, with_logits_ms] =
+                all.each_ref().map(median);
+            Times {
+                rows,
+                past,
+                median_ms,
+                fastest_ms,
+                with_copies_ms,
+                with_scattered_ms,
+                with_stores_ms,
+                with_logits_ms,
+            }
         };
         Ok(self.rows.iter().zip(&times_ms).map(times).collect())
     }
 }
 
-/// One step of `rows` rows, each of `tokens` tokens behind `past` positions.
-fn forward(backend: &mut dyn Backend, rows: usize, past: usize, tokens: usize) -> Result<()> {
+/// One step of `rows` rows, each of `tokens` tokens behind `past` positions. `full` asks for all logits.
+fn forward(backend: &mut dyn Backend, (rows, past, tokens): (usize, usize, usize), full: bool) -> Result<()> {
     let vocab = backend.limits().vocab;
     let mut batch = Batch::default();
     for row in 0..rows {
         // Any tokens, differing from row to row.
         batch.push_row(past, (0..tokens).map(|i| TokenId(((row * 31 + i * 7 + past) % vocab) as u32)));
-        batch.selected.push(Selected { row, offset: tokens - 1, full: false });
+        batch.selected.push(Selected { row, offset: tokens - 1, full });
     }
     Ok(backend.forward(&batch, &mut Outputs::default())?)
 }
@@ -216,6 +272,9 @@ fn table(rows: &[Row]) -> String {
             ("median ms", |row| decimals(row.median_ms, 2)),
             ("fastest ms", |row| decimals(row.fastest_ms, 2)),
             ("with copies ms", |row| decimals(row.with_copies_ms, 2)),
+            ("scattered ms", |row| decimals(row.with_scattered_ms, 2)),
+            ("with stores ms", |row| decimals(row.with_stores_ms, 2)),
+            ("with logits ms", |row| decimals(row.with_logits_ms, 2)),
             ("x one row", |row| decimals(row.times_one, 2)),
             ("ms per row", |row| decimals(row.per_row_ms, 3)),
         ],

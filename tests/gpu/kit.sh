@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The kit's script: every check and measurement that this machine allows, on each engine that it has, as one table (kit.txt) and JSON
 # (kit.json) with the GPU's name. It needs bash, coreutils and this folder; for a GPU also NVIDIA's driver, and CUDA 13's libraries for ONNX
-# Runtime. It uses no network. What is not run is a row that says why.
+# Runtime. It uses no network. Where python3 has PyTorch and transformers, these are measured as well. What is not run is a row that says why.
 #
 # usage: ./run.sh [RESULTS_DIR]     default: gpu-kit-results in the working folder; ends with 1 if a check fails
 set -euo pipefail
@@ -85,7 +85,7 @@ for engine in "${engines[@]}"; do
     if [ "$engine" = cpu ]; then continue; fi
     if command -v compute-sanitizer >/dev/null; then
         log=$results/$engine-compute-sanitizer.log
-        if with_engine "$engine" timeout 600 compute-sanitizer --error-exitcode 1 "$here/bin/foretype" complete "lithium ion" \
+        if with_engine "$engine" timeout 300 compute-sanitizer --error-exitcode 1 "$here/bin/foretype" complete "lithium ion" \
             --model "$here/bundles/demo" --backend "$engine" --device cuda >"$log" 2>&1; then
             outcome "$engine" compute-sanitizer passed
         else
@@ -106,6 +106,11 @@ if [ -z "$gpu" ]; then
     measure+=(--engines cpu --models demo --rows "1,4,10" --past "10,40" --rounds 5 --clients "1,4" --people "1,8" --seconds 3)
 else
     "$here/bin/foretype-bench" checkpoint "$scratch/gpt2" --vocabulary "$here/vocabulary" >/dev/null
+    if rows=$(timeout 120 python3 "$here/pytorch.py" "$scratch/gpt2" 2>"$results/pytorch.log"); then
+        while IFS=$'\t' read -r engine name words; do outcome "$engine" "$name" "$words"; done <<<"$rows"
+    else
+        outcome pytorch 'ten continuations of 42 tokens' 'not run: python3 has no PyTorch and transformers for this GPU, see pytorch.log'
+    fi
     measured=$(IFS=,; echo "${engines[*]:1}")
     measure+=(--engines "$measured" --models "demo,gpt2" --gpt2 "$scratch/gpt2")
 fi

@@ -18,14 +18,40 @@ use scheduler::scheduler::Scheduler;
 
 use crate::encoder_decoder::{GOLDENS, folder, read};
 use crate::goldens::{max_difference, read_expected};
-use crate::replay::{Replayed, replay};
+use crate::replay::{Nearness, Replayed, replay};
 use crate::support::{all_logits, backend_options, logits_of, repository};
 use crate::tensorrt::bundle;
 use crate::tensorrt_steps::Crowd;
 
-/// Both sides compute in f16, in another order: twice the largest error that was measured against f64, 6e-3 (goldens'
-/// logits are about ten times as large as those that were measured).
-const TOLERANCE: f32 = 0.12;
+/// Most that logits may differ. A GPU rounds to f16 after each operator, and ONNX Runtime on the CPU after few. NumPy
+/// with the GPU's rounding differs from f32 by 0.009 (root mean square) and at most 0.22, in logits with a standard
+/// deviation of 3. A row that is wrong differs by several units.
+const MEAN_BOUND: f64 = 0.03;
+const LARGEST_BOUND: f32 = 1.0;
+
+/// How far two engines' numbers are apart.
+#[derive(Default)]
+struct Difference {
+    largest: f32,
+    squares: f64,
+    numbers: usize,
+}
+
+impl Difference {
+    fn add(&mut self, found: &[f32], expected: &[f32]) {
+        self.largest = self.largest.max(max_difference(found, expected));
+        self.squares += found.iter().zip(expected).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
+        self.numbers += found.len();
+    }
+
+    /// Says how far `what` is apart, and fails if that is too far.
+    fn check(&self, what: &str) {
+        let mean = (self.squares / self.numbers as f64).sqrt();
+        println!("on_gpu: {what}: difference {mean:.1e}, at most {:.1e}", self.largest);
+        // What is no number is within no bound.
+        assert!(mean <= MEAN_BOUND && self.largest <= LARGEST_BOUND, "{what}: {mean}, at most {}", self.largest);
+    }
+}
 
 /// The engine that was asked for.
 fn engine(bundle: &Path, graphs: bool) -> Option<BackendOptions> {
@@ -89,15 +115,14 @@ fn goldens_and_the_demo_have_the_logits_of_the_cpu() {
         } else {
             (1..6u32).map(|i| (0..4 * i).map(|t| (31 * i + 7 * t) % manifest.model.vocab).collect()).collect()
         };
-        let mut worst = 0f32;
+        let mut difference = Difference::default();
         for prompt in &prompts {
             let rows = all_logits(&mut *backend, 0, prompt);
             for (row, expected) in rows.iter().zip(all_logits(&mut *reference, 0, prompt)) {
-                worst = worst.max(max_difference(row, &expected));
+                difference.add(row, &expected);
             }
         }
-        println!("on_gpu: {checkpoint}: largest difference {worst:.1e}");
-        assert!(worst <= TOLERANCE, "{checkpoint}: {worst}");
+        difference.check(checkpoint);
     }
 }
 
@@ -112,17 +137,16 @@ fn encoder_decoders_have_the_logits_of_the_cpu() {
         }
         let mut reference = on_cpu(&bundle, &manifest);
         let mut backend = options::load(&bundle, &manifest, &options).unwrap();
-        let mut worst = 0f32;
+        let mut difference = Difference::default();
         for (index, (source, golden)) in read(&folder(name)).into_iter().enumerate() {
             let slot = SourceSlot(index % 3);
             let rows = [&mut *backend, &mut *reference].map(|backend| {
                 backend.encode(slot, &source).unwrap();
                 logits_of(backend, Some(slot), 0, &golden.prompt)
             });
-            worst = rows[0].iter().zip(&rows[1]).map(|(a, b)| max_difference(a, b)).fold(worst, f32::max);
+            rows[0].iter().zip(&rows[1]).for_each(|(found, expected)| difference.add(found, expected));
         }
-        println!("on_gpu: {name}: largest difference {worst:.1e}");
-        assert!(worst <= TOLERANCE, "{name}: {worst}");
+        difference.check(name);
     }
 }
 
@@ -160,7 +184,8 @@ fn random_steps_and_copies_have_the_logits_of_the_cpu() {
     let mut backend = options::load(&bundle, &manifest, &options).unwrap();
     let limits = backend.limits().clone();
     let mut crowd = Crowd::new(7, limits.lanes);
-    let (mut found, mut expected, mut worst, mut copied) = (Outputs::default(), Outputs::default(), 0f32, 0);
+    let (mut found, mut expected) = (Outputs::default(), Outputs::default());
+    let (mut difference, mut copied) = (Difference::default(), 0);
     for _ in 0..require::cases(2_000) {
         if crowd.rng.random_bool(0.2) {
             let copies = crowd.fork(&limits);
@@ -177,11 +202,11 @@ fn random_steps_and_copies_have_the_logits_of_the_cpu() {
             (&found.logsumexp, &expected.logsumexp),
             (&found.logits, &expected.logits),
         ] {
-            worst = worst.max(max_difference(found, expected));
+            difference.add(found, expected);
         }
     }
-    println!("on_gpu: random steps and {copied} copies: largest difference {worst:.1e}");
-    assert!(worst <= TOLERANCE && copied > 1_000, "{worst}, {copied} copies");
+    difference.check(&format!("random steps and {copied} copies"));
+    assert!(copied > 1_000, "{copied} copies");
 }
 
 #[test]
@@ -194,11 +219,13 @@ fn keystrokes_have_the_suggestions_of_the_cpu() {
     let (limits, tree_bytes) = (backend.limits().clone(), 8 << 20);
     let bound = limits.pages * limits.page_bytes + tree_bytes;
     let cold = Scheduler::new(on_cpu(&bundle, &manifest), tree_bytes);
-    let Replayed { equal, .. } =
-        replay(&text, (Scheduler::new(backend, tree_bytes), cold), limits.context, bound, keystrokes);
+    // A suggestion's log-probability is a sum over its tokens, each as far apart as logits are.
+    let near = Nearness { equal: 0.1, tie: 0.1 };
+    let Replayed { equal, explained } =
+        replay(&text, (Scheduler::new(backend, tree_bytes), cold), near, limits.context, bound, keystrokes);
     println!("on_gpu: {equal} of {keystrokes} keystrokes have the list of the CPU, in its order");
-    // Suggestions of nearly equal probability may change places, as both sides round in f16.
-    assert!(10 * equal >= 9 * keystrokes, "{equal} of {keystrokes}");
+    println!("on_gpu: {explained} have it but for suggestions of nearly equal probability");
+    assert!(10 * equal >= 9 * keystrokes && 100 * explained >= 99 * keystrokes, "{equal}, {explained} of {keystrokes}");
 }
 
 #[test]

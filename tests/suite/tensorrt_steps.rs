@@ -18,7 +18,7 @@ use scheduler::scheduler::Scheduler;
 use tensorrt::Flavour;
 
 use crate::http_client::RegistryServer;
-use crate::replay::{Replayed, replay};
+use crate::replay::{Nearness, Replayed, replay};
 use crate::simulator::Simulator;
 use crate::support::{backend_options, request_options};
 use crate::tensorrt::{assert_same, backend, bundle, decode, options, reference, shapes};
@@ -210,7 +210,8 @@ fn keystrokes_have_the_answers_of_the_cpu_and_make_nothing_new() {
     ];
     let earlier = counted.map(|call| simulator.stand_in.calls(call));
     let warm = Scheduler::new(backend, tree_bytes);
-    let Replayed { equal, explained } = replay(&text, (warm, cold), limits.context, bound, keystrokes);
+    let Replayed { equal, explained } =
+        replay(&text, (warm, cold), Nearness::ONE_ENGINE, limits.context, bound, keystrokes);
     assert_eq!(explained, keystrokes);
     let each = |index: usize| (simulator.stand_in.calls(counted[index]) - earlier[index]) as f64 / keystrokes as f64;
     let [calls, uploads, downloads, boxes, copies, replays, captures] = std::array::from_fn(each);

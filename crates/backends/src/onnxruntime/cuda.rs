@@ -2,14 +2,15 @@
 //!
 //! This needs ONNX Runtime's GPU build; a library without the CUDA provider is refused. ONNX Runtime places nodes for
 //! which the provider has no kernel on the CPU, and its log names them. All tensors are bound in device memory at fixed
-//! addresses, and runs go to our stream. Decode steps replay ONNX Runtime's own CUDA graphs where it can capture them,
-//! one for each number of rows, and of positions that attention reads.
+//! addresses, and runs go to our stream. Each bucket of shapes has one of ONNX Runtime's own CUDA graphs, captured
+//! before the first request, where it can capture them.
 //!
 //! This file and `raw` are the `unsafe` parts of this module: bindings over device memory.
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
+use std::time::Instant;
 
 use bundle::manifest::{Dtype, GRAPH_FILE, Manifest, Operators};
 use ort::AsPointer;
@@ -125,15 +126,15 @@ pub fn load(
     let memory =
         MemoryInfo::new(AllocationDevice::CUDA, cuda.device as i32, AllocatorType::Device, MemoryType::Default);
     let runner = CudaRunner {
-        runs: FxHashMap::default(),
+        prepared: FxHashMap::default(),
+        others: FxHashMap::default(),
         memory: memory.map_err(graph_error)?,
         kv_names: kv_names(kv.layers),
         kv_type: if model.dtype == Dtype::F16 { FLOAT16 } else { FLOAT },
         graphs,
         session,
     };
-    // Runs are bound, and captured, when they come.
-    Ok(Box::new(DeviceBackend::new(runner, limits, buffers, Buckets::default())?))
+    Ok(Box::new(DeviceBackend::new(runner, limits, buffers, Buckets::new(&sizes, &[]))?))
 }
 
 fn open(
@@ -173,13 +174,27 @@ fn kv_names(layers: usize) -> Vec<(CString, CString)> {
 
 /// ONNX Runtime's part of a step.
 struct CudaRunner {
-    /// Bindings by shapes. Declared first: they go before the session.
-    runs: FxHashMap<Shapes, Bound>,
+    /// Bindings of the buckets. Declared first: bindings go before the session.
+    prepared: FxHashMap<Shapes, Bound>,
+    /// Bindings of other steps, at most [`MAX_BINDINGS`].
+    others: FxHashMap<Shapes, Bound>,
     session: Session,
     memory: MemoryInfo<'static>,
     kv_names: Vec<(CString, CString)>,
     kv_type: ElementType,
     graphs: bool,
+}
+
+/// Runs of a graph until ONNX Runtime has captured it: in those before, it takes its memory and loads its kernels.
+const RUNS_TO_CAPTURE: usize = 3;
+
+/// ONNX Runtime's number of a CUDA graph.
+#[derive(Clone, Copy)]
+struct GraphNumber(i64);
+
+impl GraphNumber {
+    /// The number of runs that are not captured.
+    const NONE: Self = Self(-1);
 }
 
 /// A binding for one combination of shapes, and how to run it.
@@ -217,9 +232,10 @@ impl Bound {
         }
     }
 
-    /// Which CUDA graph the run is, -1 for none: a graph is captured at its third run, and replayed from then on.
-    fn set_graph(&mut self, number: i64) -> Result<(), ort::Error> {
-        let number = c_name(number.to_string());
+    /// Which CUDA graph the run is. A graph is captured at its run number [`RUNS_TO_CAPTURE`], and replayed from then
+    /// on.
+    fn set_graph(&mut self, graph: GraphNumber) -> Result<(), ort::Error> {
+        let number = c_name(graph.0.to_string());
         // SAFETY: the options are alive; both strings are copied.
         check(unsafe {
             (ort::api().AddRunConfigEntry)(self.options.as_ptr(), c"gpu_graph_id".as_ptr(), number.as_ptr())
@@ -266,7 +282,7 @@ struct DeviceTensor<'a> {
 }
 
 impl CudaRunner {
-    fn bind(&self, shapes: Shapes, buffers: &Buffers) -> Result<Bound, ort::Error> {
+    fn bind(&self, shapes: Shapes, graph: GraphNumber, buffers: &Buffers) -> Result<Bound, ort::Error> {
         let (b, s, r) = (shapes.rows as i64, shapes.longest as i64, shapes.selected as i64);
         let (kv, sizes) = (buffers.kv.shape(), buffers.sizes());
         let [topi, topv, lse] = buffers.results(shapes);
@@ -291,28 +307,62 @@ impl CudaRunner {
         bind(c"topi", false, topi, INT64, &[r, k])?;
         bind(c"lse", false, lse, FLOAT, &[r, 1])?;
         if self.graphs {
-            let number = b * (sizes.slots as i64 + 1) + shapes.attended as i64;
-            bound.set_graph(if shapes.is_decode() { number } else { -1 })?;
+            bound.set_graph(graph)?;
         }
         Ok(bound)
     }
+
+    /// The binding of a bucket, and its graph, which is captured.
+    fn bucket(&mut self, shapes: Shapes, graph: GraphNumber, buffers: &Buffers) -> Result<Bound, ort::Error> {
+        let bound = self.bind(shapes, graph, buffers)?;
+        for _ in 0..if self.graphs { RUNS_TO_CAPTURE } else { 1 } {
+            run(&mut self.session, &bound)?;
+        }
+        Ok(bound)
+    }
+
+    /// Why a bucket can't be prepared, and what would help.
+    fn unprepared(&self, error: ort::Error) -> BackendError {
+        let advice = if self.graphs { "; --no-cuda-graphs runs it without CUDA graphs" } else { "" };
+        BackendError::Engine(format!("ONNX Runtime can't prepare the graph: {error}{advice}"))
+    }
+}
+
+/// One run on the session's stream.
+fn run(session: &mut Session, bound: &Bound) -> Result<(), ort::Error> {
+    // SAFETY: session, options and binding are alive and belong together: bindings are made and kept by the runner that
+    // has the session. `&mut` keeps this the only run.
+    check(unsafe { (ort::api().RunWithBinding)(session.ptr_mut(), bound.options.as_ptr(), bound.binding.as_ptr()) })
+}
+
+fn engine(error: ort::Error) -> BackendError {
+    BackendError::Engine(error.to_string())
 }
 
 impl Runner for CudaRunner {
-    fn run(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError> {
-        let engine = |error: ort::Error| BackendError::Engine(error.to_string());
-        if !self.runs.contains_key(&shapes) {
-            if self.runs.len() >= MAX_BINDINGS {
-                self.runs.clear();
-            }
-            let bound = self.bind(shapes, buffers).map_err(engine)?;
-            self.runs.insert(shapes, bound);
+    fn prepare(&mut self, buckets: &Buckets, buffers: &Buffers) -> Result<(), BackendError> {
+        let started = Instant::now();
+        for (&shapes, number) in buckets.all().iter().zip(0..) {
+            let bound = self.bucket(shapes, GraphNumber(number), buffers).map_err(|error| self.unprepared(error))?;
+            self.prepared.insert(shapes, bound);
         }
-        let Some(bound) = self.runs.get(&shapes) else { return Ok(()) };
-        // SAFETY: session, options and binding are alive and belong together; `&mut self` keeps this the only run.
-        check(unsafe {
-            (ort::api().RunWithBinding)(self.session.ptr_mut(), bound.options.as_ptr(), bound.binding.as_ptr())
-        })
-        .map_err(engine)
+        let elapsed_ms = started.elapsed().as_millis() as u64;
+        tracing::info!(shapes = self.prepared.len(), graphs = self.graphs, elapsed_ms, "prepared");
+        Ok(())
+    }
+
+    fn run(&mut self, shapes: Shapes, buffers: &Buffers) -> Result<(), BackendError> {
+        if let Some(bound) = self.prepared.get(&shapes) {
+            return run(&mut self.session, bound).map_err(engine);
+        }
+        if !self.others.contains_key(&shapes) {
+            if self.others.len() >= MAX_BINDINGS {
+                self.others.clear();
+            }
+            let bound = self.bind(shapes, GraphNumber::NONE, buffers).map_err(engine)?;
+            self.others.insert(shapes, bound);
+        }
+        let Some(bound) = self.others.get(&shapes) else { return Ok(()) };
+        run(&mut self.session, bound).map_err(engine)
     }
 }

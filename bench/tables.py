@@ -233,8 +233,54 @@ def day():
     )
 
 
+def gpu(lines):
+    """What the kit measured on a GPU: a machine of its own, which the other tables are not compared with."""
+    result = json.loads((RESULTS / "gpu-kit-h200.json").read_text())
+    machine, found = result["machine"], result["rows"]
+    checks = [r["outcome"] for r in found if r["engine"] == "onnxruntime" and not r["figures"]]
+    ran = [outcome for outcome in checks if not outcome.startswith("not run")]
+    passed = sum(outcome.startswith("passed") for outcome in ran)
+    return (
+        f"`bench/results/gpu-kit-h200.json`: {machine['gpu']}, {machine['cores']} cores of {machine['cpu']}, commit `{machine['commit']}`; "
+        f"ONNX Runtime's CUDA provider, f16; {passed} of {len(ran)} checks passed.\n\n" + lines(found)
+    )
+
+
+def gpu_figures(found, model, what):
+    (one,) = [r["figures"] for r in found if r["model"] == model and r["what"] == what and r["figures"]]
+    return one
+
+
+def gpu_steps(found):
+    columns = {"a step": "median", "... after copies of 40 positions a row": "with scattered copies"}
+    columns |= {"... after copies of one position a row": "with stores", "... that returns all logits": "with logits"}
+    steps = {rows: gpu_figures(found, "gpt2", f"step of {rows} rows behind 40 positions") for rows in (1, 4, 10, 32, 64)}
+    lines = [(rows, *(f"{number(step[name])} ms" for name in columns.values())) for rows, step in steps.items()]
+    return table(("rows", *columns), *lines)
+
+
+def gpu_requests(found):
+    lines = []
+    for tolerance in ("off", "auto"):
+        for clients in (1, 2, 3, 4):
+            case = gpu_figures(found, "gpt2", f"ten suggestions of 42 tokens, tolerance {tolerance}, {clients} clients")
+            times = (f"{number(case[name])} ms" for name in ("median", "p99"))
+            lines.append((f"the paper case, 124M, `--tolerance {tolerance}`", clients, *times, number(case["answers/s"])))
+    for r in found:
+        if r["engine"] == "pytorch":
+            median = float(re.match(r"median ([\d.]+)", r["outcome"])[1])
+            way = r["what"].split(", ")[1]
+            lines.append((f"the paper case, 124M, PyTorch's `generate`, {way}", 1, f"{number(median)} ms", "", number(1000 / median)))
+    for people in (1, 16, 64):
+        typed = gpu_figures(found, "demo", f"{people} people who type")
+        lines.append(("people who type, demo", people, "", f"{number(typed['p99'])} ms", number(typed["keys/s"])))
+    return table(("what", "clients or people", "median", "p99", "answers a second"), *lines)
+
+
 TABLES = {
     "balance": balance,
+    "gpu-steps": lambda: gpu(gpu_steps),
+    "gpu-requests": lambda: gpu(gpu_requests),
     "day": day,
     "mistyped-unseen": lambda: mistyped("heldout_unseen"),
     "mistyped-seen": lambda: mistyped("seen"),

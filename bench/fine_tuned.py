@@ -8,11 +8,11 @@ fine-tuning measured, and COMMAND is what was called.
 """
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+import machine
 
 
 def quality(report: Path) -> list[dict]:
@@ -37,12 +37,6 @@ def losses(measured: dict, when: str) -> dict[str, dict]:
     return {row["set"]: row for row in measured["losses"] if row["when"] == when and not row["sample"]}
 
 
-def machine() -> dict:
-    processor = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
-    commit = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], text=True).strip()
-    return {"cpu": processor, "cores": os.cpu_count(), "commit": commit}
-
-
 def main() -> None:
     folder, measured, out = map(Path, sys.argv[1:4])
     tuning = json.loads(measured.read_text())
@@ -58,7 +52,7 @@ def main() -> None:
     ]
     result = {
         "title": "SmolLM2-135M before and after fine-tuning on the demo's corpus, beside the demo model",
-        "machine": machine(),
+        "machine": machine.describe(),
         "command": sys.argv[4],
         "corpus": tuning["corpus"],
         "training": tuning["training"],

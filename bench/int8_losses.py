@@ -10,9 +10,9 @@ engine-build/src/rounding.rs, both for the first twelve of the queries. The kern
 
 import json
 import pathlib
-import subprocess
 import sys
 
+import machine
 import numpy as np
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
@@ -200,10 +200,9 @@ def main():
     model.observe(observed)
     model.chooses = True
     columns.append(list(table(model, texts, reference)))
-    commit = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=HERE, text=True).strip()
     report = [
         f"int8 on SmolLM2-135M, simulated: divergence from f32 in nats / equal first tokens, "
-        f"{len(reference)} positions, commit {commit}",
+        f"{len(reference)} positions, commit {machine.describe()['commit']}",
         f"{'rounded':44}{'to the nearest':>20}{'with factors':>20}{'and chosen':>20}",
     ]
     for row in zip(*columns):

@@ -21,6 +21,8 @@ import threading
 import time
 import urllib.request
 
+import machine
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # People who type, each a key in so many seconds: 200 keys a second.
 PEOPLE, EVERY_S = 40, 0.2
@@ -256,12 +258,9 @@ def main():
     arguments.server = os.path.abspath(arguments.server)
     results = pathlib.Path(arguments.results)
     found = json.loads(results.read_text()) if results.exists() else {}
-    commit = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
-    processor = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
     for part in arguments.only.split(","):
         measured = PARTS[part](arguments, queries(arguments))
-        machine = f"{os.cpu_count()} cores of {processor}"
-        found[part] = {"model": arguments.model, "commit": commit, "machine": machine, **measured}
+        found[part] = {"model": arguments.model, "machine": machine.describe(), **measured}
         results.write_text(json.dumps(found, indent=1) + "\n")
         print(json.dumps({part: measured}), flush=True)
 

@@ -13,7 +13,6 @@ import argparse
 import heapq
 import json
 import os
-import platform
 import random
 import re
 import subprocess
@@ -22,6 +21,9 @@ import tempfile
 import urllib.request
 from collections import Counter, defaultdict
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import machine  # noqa: E402
 
 LIST = 10
 RESAMPLES = 2000
@@ -212,14 +214,6 @@ def interval(values):
     return {"mean": sum(values) / count, "low": means[int(0.025 * RESAMPLES)], "high": means[int(0.975 * RESAMPLES) - 1]}
 
 
-def machine():
-    read = lambda path, key: re.search(rf"^{key}\s*:\s*(.*)$", Path(path).read_text(), re.M)[1]  # noqa: E731
-    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    memory = int(read("/proc/meminfo", "MemTotal").split()[0]) / 2**20
-    processor = read("/proc/cpuinfo", "model name") if platform.machine() == "x86_64" else platform.machine()
-    return {"cpu": processor, "cores": os.cpu_count(), "memory_gib": round(memory, 1), "commit": commit}
-
-
 def ranks(lists, others):
     """Rank of each query by set, style and method, in the order of the lists; and whether the list is that of the plain text."""
     found, same, order = defaultdict(dict), defaultdict(list), {}
@@ -276,7 +270,7 @@ def main():
     if overlap:
         sys.exit(f"{len(overlap)} held-out queries are among the popular ones, such as {sorted(overlap)[0]!r}")
     made, absent = contenders(popular, args.server)
-    about = {"title": "MRR@10 of mistyped queries", "machine": machine(), "command": args.command}
+    about = {"title": "MRR@10 of mistyped queries", "machine": machine.describe(), "command": args.command}
     args.out.write_text(json.dumps(about | {"absent": absent, "rows": result(lists, made)}, indent=1) + "\n")
 
 

@@ -1,7 +1,7 @@
 """The paper case in PyTorch on this machine's GPU: what the kit's figures compare with.
 
-Ten continuations of a prompt of 10 tokens, 32 new tokens each, by `generate` of transformers in f16, one request at a time. Prints a row
-for each way to choose tokens: engine, what was measured and the outcome, with tabs between.
+Ten continuations of a prompt of 10 tokens, 32 new tokens each, by `generate` of transformers in f16, one request at
+a time. Prints a row for each way to choose tokens: engine, what was measured and the outcome, with tabs between.
 
 usage: pytorch.py CHECKPOINT
 """

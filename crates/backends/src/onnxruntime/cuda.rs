@@ -315,7 +315,8 @@ impl CudaRunner {
     /// The binding of a bucket, and its graph, which is captured.
     fn bucket(&mut self, shapes: Shapes, graph: GraphNumber, buffers: &Buffers) -> Result<Bound, ort::Error> {
         let bound = self.bind(shapes, graph, buffers)?;
-        for _ in 0..if self.graphs { RUNS_TO_CAPTURE } else { 1 } {
+        let runs = if self.graphs { RUNS_TO_CAPTURE } else { 1 };
+        for _ in 0..runs {
             run(&mut self.session, &bound)?;
         }
         Ok(bound)

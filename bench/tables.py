@@ -200,6 +200,28 @@ def balance():
     return table(head, *lines) + f"\n`bench/results/balance.json`, commit `{result['machine']['commit']}`, `{result['command']}`.\n"
 
 
+def turnover():
+    """What the prefix cache remembers: the eviction of before beside that of now."""
+    result = json.loads((RESULTS / "turnover.json").read_text())
+    machine, cells = result["machine"], {(r["server"], r["mib"]): r for r in result["rows"]}
+
+    def pair(mib, written):
+        return (written(cells[server, mib]) for server in ("before", "now"))
+
+    lines = [
+        (
+            mib,
+            *pair(mib, lambda r: f"{100 * r['remembered']:.0f} %"),
+            *pair(mib, lambda r: f"{number(r['p50_ms'])} ms"),
+            *pair(mib, lambda r: f"{number(r['p99_ms'])} ms"),
+        )
+        for mib in sorted({mib for _, mib in cells})
+    ]
+    head = ("MiB", "remembered, before", "... now", "p50, before", "... now", "p99, before", "... now")
+    about = f"`bench/results/turnover.json`: {machine['cores']} cores of {machine['cpu']}, commit `{machine['commit']}`"
+    return f"{about}, {result['rows'][0]['keys']} keys a cell.\n\n" + table(head, *lines)
+
+
 def day():
     """The simulated day, and what a million keys cost on what was measured."""
     result, measured = load("day"), load("peers-typeahead-gpt2")
@@ -279,6 +301,7 @@ def gpu_requests(found):
 
 TABLES = {
     "balance": balance,
+    "turnover": turnover,
     "gpu-steps": lambda: gpu(gpu_steps),
     "gpu-requests": lambda: gpu(gpu_requests),
     "day": day,

@@ -258,9 +258,10 @@ def main():
     arguments.server = os.path.abspath(arguments.server)
     results = pathlib.Path(arguments.results)
     found = json.loads(results.read_text()) if results.exists() else {}
+    where = machine.describe()
     for part in arguments.only.split(","):
         measured = PARTS[part](arguments, queries(arguments))
-        found[part] = {"model": arguments.model, "machine": machine.describe(), **measured}
+        found[part] = {"model": arguments.model, "machine": where, **measured}
         results.write_text(json.dumps(found, indent=1) + "\n")
         print(json.dumps({part: measured}), flush=True)
 

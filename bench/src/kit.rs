@@ -243,9 +243,9 @@ impl KitArgs {
             let load::Capacity { qps, latencies } = load::capacity(server.address, clients, seconds, make).await;
             let after = Reading::take(server.address).await;
             let grown = |name| growth(before.as_ref(), after.as_ref(), name);
-            let (steps, seconds) = (grown("foretype_step_seconds_count"), grown("foretype_step_seconds_sum"));
+            let (steps, in_steps) = (grown("foretype_step_seconds_count"), grown("foretype_step_seconds_sum"));
             let rows = ratio(grown("foretype_step_rows_sum"), steps).unwrap_or(f64::NAN);
-            let step_ms = ratio(seconds, steps).map_or(f64::NAN, |seconds| seconds * 1000.0);
+            let step_ms = ratio(in_steps, steps).map_or(f64::NAN, |seconds| seconds * 1000.0);
             let (median, p99) = (latencies.percentile_ms(50.0), latencies.percentile_ms(99.0));
             let what = format!("ten suggestions of 42 tokens, tolerance {tolerance}, {clients} clients");
             let figures =

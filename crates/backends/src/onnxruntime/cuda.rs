@@ -105,7 +105,7 @@ pub fn load(
     let (session, graphs) = match cuda.graphs.then(|| open(true)) {
         Some(Ok(session)) => (session, true),
         Some(Err(error)) => {
-            tracing::warn!(%error, "ONNX Runtime can't capture this graph: decoding runs without CUDA graphs");
+            tracing::warn!(%error, "ONNX Runtime can't capture this graph: steps run without CUDA graphs");
             (open(false).map_err(graph_error)?, false)
         }
         None => (open(false).map_err(graph_error)?, false),

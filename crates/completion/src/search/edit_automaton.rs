@@ -21,6 +21,24 @@ const KINDS: usize = 4;
 /// States by kind: bit `i` of `[kind]` says that `i` typed characters behind the base may be used up.
 pub(super) type States = [u64; KINDS];
 
+/// The states behind a text.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Run {
+    pub(super) states: States,
+    /// States before the last character of the text, for a swap with the next one: those without an edit, and with one.
+    swappable: [u64; 2],
+}
+
+impl Run {
+    /// The states of two runs.
+    pub(super) fn or(&self, other: &Self) -> Self {
+        Self {
+            states: std::array::from_fn(|kind| self.states[kind] | other.states[kind]),
+            swappable: std::array::from_fn(|edits| self.swappable[edits] | other.swappable[edits]),
+        }
+    }
+}
+
 /// The automaton. See the module's documentation.
 pub(super) struct EditAutomaton {
     /// By class: the places of the typed characters of this class.
@@ -29,9 +47,7 @@ pub(super) struct EditAutomaton {
     end: u64,
     /// Typed characters before the first state.
     base: usize,
-    start: States,
-    /// States before the last character of the text, for a swap with the first one of a token.
-    swappable: States,
+    start: Run,
     /// What each kind costs at least, in nats.
     costs: [f32; KINDS],
 }
@@ -50,8 +66,8 @@ impl EditAutomaton {
             }
             states
         };
-        let start = states(&mut alignment.reached(typed));
-        let swappable = states(&mut alignment.swappable(typed));
+        let [none, left_out, other, _] = states(&mut alignment.swappable(typed));
+        let start = Run { states: states(&mut alignment.reached(typed)), swappable: [none, left_out | other] };
         let characters = &typed.folded.characters[base..];
         let window = &characters[..characters.len().min(WINDOW)];
         let mut places = [0; CLASSES];
@@ -59,32 +75,45 @@ impl EditAutomaton {
             places[usize::from(class_of(character))] |= 1 << place;
         }
         let end = if window.len() == characters.len() { 1 << window.len() } else { 0 };
-        Self { places, end, base, start, swappable, costs }
+        Self { places, end, base, start, costs }
     }
 
-    /// The states behind a token's characters, with at most `edits` edits more; none if none is left.
-    pub(super) fn run(&self, classes: &[u8], edits: usize) -> States {
-        let ([mut none, mut left_out, mut other, mut two], mut swapped) = (self.start, self.swappable);
-        for &class in classes {
-            let places = self.places[usize::from(class)];
-            let matched = |states: u64| ((states & places) << 1) | (states & self.end);
-            let going_on = |states: u64| states & !self.end;
-            let (none_before, one_before) = (none, left_out | other);
-            none = matched(none);
-            left_out = matched(left_out) | going_on(none_before);
-            // The character was replaced, or swapped with the one before it, or another one was typed behind it.
-            other = matched(other) | ((going_on(none_before) | going_on(none)) << 1) | ((swapped[0] & places) << 2);
-            if edits > 1 {
-                let one = going_on(one_before);
-                let swaps = ((swapped[1] | swapped[2]) & places) << 2;
-                two = matched(two) | one | ((one | going_on(left_out | other)) << 1) | swaps;
-            }
-            if none | left_out | other | two == 0 {
-                return States::default();
-            }
-            swapped = [none_before & (places >> 1), one_before & (places >> 1), 0, 0];
-        }
-        [none, left_out, other, two]
+    /// The states before a token's first character.
+    pub(super) fn start(&self) -> &Run {
+        &self.start
+    }
+
+    /// All states of the kinds that cost no more than `nats`.
+    pub(super) fn affordable(&self, nats: f64) -> States {
+        self.costs.map(|cost| if f64::from(cost) <= nats { u64::MAX } else { 0 })
+    }
+
+    /// The states behind one more character, of those that are `affordable`; `None` if none is left.
+    #[inline]
+    pub(super) fn push(&self, run: &Run, class: u8, affordable: &States) -> Option<Run> {
+        let ([none_before, left_out, other, two], swapped) = (run.states, run.swappable);
+        let places = self.places[usize::from(class)];
+        let matched = |states: u64| ((states & places) << 1) | (states & self.end);
+        let going_on = |states: u64| states & !self.end;
+        let one_before = left_out | other;
+        let none = matched(none_before);
+        let left_out = (matched(left_out) | going_on(none_before)) & affordable[1];
+        // The character was replaced, or swapped with the one before it, or another one was typed behind it.
+        let other = matched(other) | ((going_on(none_before) | going_on(none)) << 1) | ((swapped[0] & places) << 2);
+        let other = other & affordable[2];
+        let one = going_on(one_before);
+        let swaps = (swapped[1] & places) << 2;
+        let two = matched(two) | one | ((one | going_on(left_out | other)) << 1) | swaps;
+        let states = [none, left_out, other, two & affordable[3]];
+        let swappable = [none_before & (places >> 1), one_before & (places >> 1)];
+        (states != States::default()).then_some(Run { states, swappable })
+    }
+
+    /// Whether all that was typed is used up, and no way that has not done so is cheaper: then no longer text has a
+    /// cheaper way.
+    pub(super) fn has_ended(&self, states: &States) -> bool {
+        let alive = states.iter().zip(&self.costs).filter(|(states, _)| **states != 0);
+        alive.min_by(|a, b| a.1.total_cmp(b.1)).is_some_and(|(states, _)| states & self.end != 0)
     }
 
     /// What each kind of states costs at least, in nats.
@@ -111,9 +140,9 @@ mod tests {
         let typed = Typed::new("wirless char", Tolerance::Auto, &Arc::new(Channel::default().costs()));
         let automaton = EditAutomaton::new(&typed, &Alignment::start(&typed), 0);
         let edits = |token: &str| {
-            let classes: Vec<u8> = token.chars().map(class_of).collect();
-            let kind = automaton.run(&classes, MOST_EDITS).iter().position(|&states| states != 0);
-            kind.map(|kind| [0, 1, 1, 2][kind])
+            let push = |run, character| automaton.push(&run, class_of(character), &[u64::MAX; KINDS]);
+            let run = token.chars().try_fold(*automaton.start(), push)?;
+            run.states.iter().position(|&states| states != 0).map(|kind| [0, 1, 1, 2][kind])
         };
         for (token, expected) in [
             ("wir", Some(0)),

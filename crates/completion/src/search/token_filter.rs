@@ -1,11 +1,11 @@
 //! Which tokens are worth an alignment: those that are probable enough for where one more edit leads.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
-use super::edit_automaton::{EditAutomaton, LONGEST};
+use super::edit_automaton::{EditAutomaton, LONGEST, Run, States};
 use super::levels::Levels;
 use crate::text::TokenId;
-use crate::text::folded_tokens::{ClassSet, FoldedTokens, Letters, set_of};
+use crate::text::folded_tokens::{FoldedTokens, class_of};
 use crate::typing::Typed;
 use crate::typing::alignment::{Alignment, MOST_EDITS};
 
@@ -14,6 +14,8 @@ const LENGTHS: usize = 32;
 
 /// Most levels between those of a step's cheapest way and of its furthest one.
 const SPREAD: usize = 2 * MOST_EDITS;
+/// Most tokens that are looked at one by one.
+const MOST_ALONE: usize = 200;
 /// Levels from the step's on that are told apart.
 const LEVELS: usize = LENGTHS + SPREAD + MOST_EDITS;
 
@@ -57,9 +59,6 @@ pub(super) struct TokenFilter<'a> {
     /// The step's log-probability.
     score: f64,
     least_edit: f64,
-    /// By a token's length in characters: the typed characters that it may stand for; all where it may reach beyond
-    /// what was typed.
-    windows: [ClassSet; LENGTHS],
     /// Whether the tokenizer put a space before the text, which a first token has and which wasn't typed.
     skips_space: bool,
     /// Whether the characters of the typed text fold to one each. If not, they can't be counted.
@@ -79,83 +78,142 @@ pub(super) struct From<'a> {
 impl<'a> TokenFilter<'a> {
     pub(super) fn new(folded: &'a FoldedTokens, typed: &Typed, from: &From<'_>) -> Self {
         let From { alignment, level, reach, score, skips_space } = *from;
-        let characters = &typed.folded.characters[reach.start().saturating_sub(MOST_EDITS)..];
-        let ahead = MOST_EDITS + reach.end() - (typed.len() - characters.len());
-        let mut window = characters.get(..ahead).map_or(ClassSet::MAX, set_of);
-        let windows = std::array::from_fn(|length| {
-            let before = window;
-            window |= characters.get(ahead + length).map_or(ClassSet::MAX, |&next| set_of(&[next]));
-            before
-        });
         let automaton = EditAutomaton::new(typed, alignment, *reach.start());
         let (least_edit, is_simple) = (f64::from(typed.costs.least_edit()), typed.is_simple);
-        Self { folded, automaton, level, score, least_edit, windows, skips_space, is_simple }
+        Self { folded, automaton, level, score, least_edit, skips_space, is_simple }
     }
 
     /// The tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range. `row`
     /// has the log-probabilities of the whole vocabulary.
+    ///
+    /// Not many tokens are one edit away: the tree has them in a few steps. Where few tokens are probable enough for two
+    /// edits, each of those is looked at.
     pub(super) fn find(&self, floor: &Floor, row: &[f32], probable: RangeInclusive<f32>) -> Vec<(TokenId, f32)> {
-        const CHUNK: usize = 256;
-        let mut found = Vec::new();
-        for (first, chunk) in (0..).step_by(CHUNK).zip(row.chunks(CHUNK)) {
-            // Without a branch: about as many are probable enough as are not.
-            let (mut places, mut count) = ([0u8; CHUNK], 0);
-            for (place, log_prob) in chunk.iter().enumerate() {
-                places[count] = place as u8;
-                count += usize::from(probable.contains(log_prob));
-            }
-            for &place in &places[..count] {
-                let (token, log_prob) = (TokenId(first + u32::from(place)), chunk[usize::from(place)]);
-                if self.may_reach(floor, token, log_prob) {
-                    found.push((token, log_prob));
-                }
-            }
+        let is_near = |&(token, log_prob): &(TokenId, f32)| self.may_reach(floor, token, log_prob);
+        if !self.is_simple {
+            return between(row, probable).filter(is_near).collect();
         }
+        let (least, most) = probable.into_inner();
+        let two_edits = ((floor.least + 2.0 * self.least_edit - self.score) as f32).next_down().max(least);
+        let mut found: Vec<_> = between(row, two_edits..=most).take(MOST_ALONE + 1).collect();
+        // The walk is for what is less probable than this.
+        let behind = if found.len() > MOST_ALONE {
+            found.clear();
+            most.next_up()
+        } else {
+            found.retain(is_near);
+            two_edits.min(most.next_up())
+        };
+        found.extend(within(row, self.folded.irregular(), least..behind).filter(is_near));
+        self.walk(floor, row, least..behind, &mut found);
         found
+    }
+
+    /// Finds tokens in the tree, of those whose log-probability is in a range.
+    fn walk(&self, floor: &Floor, row: &[f32], probable: Range<f32>, found: &mut Vec<(TokenId, f32)>) {
+        let tree = self.folded.tree();
+        // By the length of the longest token below a node: the kinds of states that reach the floor of one of them.
+        let mut lowest = f64::INFINITY;
+        let affordable = floor.by_length.map(|floor| {
+            lowest = lowest.min(floor);
+            self.automaton.affordable(self.score + f64::from(probable.end) - lowest)
+        });
+        // The states behind each character on the way to a node.
+        let mut way = [Run::default(); LONGEST + 1];
+        way[0] = *self.automaton.start();
+        let mut index = 0;
+        while let Some(node) = tree.node(index) {
+            let (depth, end) = (usize::from(node.depth), node.end as usize);
+            if depth > LONGEST {
+                found.extend(within(row, tree.tokens(index, end), probable.clone()));
+                index = end;
+                continue;
+            }
+            let affordable = &affordable[usize::from(node.longest).min(LENGTHS - 1)];
+            let Some(run) = self.push(&way[depth - 1], node.class, depth == 1, affordable) else {
+                index = end;
+                continue;
+            };
+            way[depth] = run;
+            // A token that uses up all that was typed may go on with anything.
+            let next = if self.automaton.has_ended(&run.states) { end } else { index + 1 };
+            let tokens = tree.tokens(index, next);
+            if !tokens.is_empty() {
+                let lowest = self.lowest(floor, run.states) - self.score;
+                let known = within(row, tokens, probable.clone());
+                found.extend(known.filter(|&(_, log_prob)| f64::from(log_prob) >= lowest));
+            }
+            index = next;
+        }
+    }
+
+    /// The states behind one more character of a token.
+    fn push(&self, run: &Run, class: u8, is_first: bool, affordable: &States) -> Option<Run> {
+        let next = self.automaton.push(run, class, affordable);
+        // The class is that of some other characters, too.
+        if self.skips_space && is_first && class == class_of(' ') {
+            return Some(next.map_or(*run, |next| next.or(run)));
+        }
+        next
     }
 
     /// Whether a token may lead to a step that reaches the floor. Tokens that need no edit may be among them.
     pub(super) fn may_reach(&self, floor: &Floor, token: TokenId, log_prob: f32) -> bool {
         let joint = self.score + f64::from(log_prob);
-        let Some(letters) = self.folded.letters(token).filter(|_| self.is_simple) else {
+        let Some(classes) = self.folded.classes(token).filter(|_| self.is_simple) else {
             return joint - self.least_edit >= floor.least;
         };
-        let length = letters.classes.len().min(LENGTHS - 1);
-        let nats = joint - floor.by_length[length];
-        if nats < self.least_edit {
-            return false;
-        }
-        let edits = if nats < 2.0 * self.least_edit { 1 } else { MOST_EDITS };
-        // Each edit accounts for one character that wasn't typed.
-        let mut missing = letters.set & !self.windows[length];
-        for _ in 0..edits {
-            missing &= missing.wrapping_sub(1);
-        }
-        (missing == 0 || self.skips_space) && self.may_be_typed(floor, joint, letters, edits)
-    }
-
-    /// Whether some way to have typed a token with so many edits leads to a level whose floor is reached.
-    fn may_be_typed(&self, floor: &Floor, joint: f64, letters: Letters<'_>, edits: usize) -> bool {
-        let Letters { mut classes, starts_with_space, .. } = letters;
         if classes.len() > LONGEST {
             return true;
         }
-        if self.skips_space && starts_with_space {
-            classes = &classes[1..];
+        let nats = joint - floor.by_length[classes.len().min(LENGTHS - 1)];
+        if nats < self.least_edit {
+            return false;
         }
-        let states = self.automaton.run(classes, edits);
-        states.into_iter().zip(self.automaton.costs()).any(|(mut states, &cost)| {
-            let joint = joint - f64::from(cost);
+        let affordable = self.automaton.affordable(nats);
+        let mut run = *self.automaton.start();
+        for (place, &class) in classes.iter().enumerate() {
+            let Some(next) = self.push(&run, class, place == 0, &affordable) else { return false };
+            run = next;
+        }
+        joint >= self.lowest(floor, run.states)
+    }
+
+    /// The lowest log-probability of a path in these states, before it pays for its edits, with which it reaches the
+    /// floor.
+    fn lowest(&self, floor: &Floor, states: States) -> f64 {
+        let mut least = f64::INFINITY;
+        for (mut states, &cost) in states.into_iter().zip(self.automaton.costs()) {
             while states != 0 {
                 let behind = self.automaton.level(states.trailing_zeros()).saturating_sub(self.level);
-                if joint >= floor.levels.get(behind).copied().unwrap_or(floor.least) {
-                    return true;
-                }
+                let level = floor.levels.get(behind).copied().unwrap_or(floor.least);
+                least = least.min(level + f64::from(cost));
                 states &= states - 1;
             }
-            false
-        })
+        }
+        least
     }
+}
+
+/// Those of some tokens whose log-probability is in a range.
+fn within<'a>(
+    row: &'a [f32],
+    tokens: &'a [TokenId],
+    probable: Range<f32>,
+) -> impl Iterator<Item = (TokenId, f32)> + 'a {
+    let known = tokens.iter().filter_map(|&token| Some((token, *row.get(token.0 as usize)?)));
+    known.filter(move |(_, log_prob)| probable.contains(log_prob))
+}
+
+/// The tokens whose log-probability is in a range.
+fn between(row: &[f32], probable: RangeInclusive<f32>) -> impl Iterator<Item = (TokenId, f32)> {
+    const CHUNK: usize = 16;
+    let (least, most) = probable.into_inner();
+    let chunks = (0..).step_by(CHUNK).zip(row.chunks(CHUNK));
+    // Most chunks have none; without a branch, a chunk is compared at once.
+    let near = chunks.filter(move |(_, chunk)| chunk.iter().fold(false, |any, &log_prob| any | (log_prob >= least)));
+    let known = near.flat_map(|(first, chunk)| (first..).map(TokenId).zip(chunk.iter().copied()));
+    known.filter(move |&(_, log_prob)| (least..=most).contains(&log_prob))
 }
 
 #[cfg(test)]

@@ -35,7 +35,8 @@ fn mistyped(rng: &mut StdRng, text: &str) -> String {
     characters.into_iter().collect()
 }
 
-/// Every token whose alignment leads to a step that reaches its floor passes the filter, and most others don't.
+/// Every token whose alignment leads to a step that reaches its floor passes the filter, and most others don't. The walk
+/// through the tree finds it, too.
 #[test]
 fn tokens_that_lead_to_a_step_are_never_left_out() {
     let (mut needed, mut idle, mut all) = (0, 0, 0);
@@ -79,8 +80,10 @@ fn tokens_that_lead_to_a_step_are_never_left_out() {
         let score = rng.random_range(-20.0..-5.0) - f64::from(cost);
         let from = From { alignment: &alignment, level, reach: &reach, score, skips_space };
         let filter = TokenFilter::new(&folded, &typed, &from);
-        for (token, id) in tokens.iter().zip((0..).map(TokenId)) {
-            let log_prob = rng.random_range(-12.0f32..0.0);
+        let row: Vec<f32> = tokens.iter().map(|_| rng.random_range(-12.0..0.0)).collect();
+        let probable = -10.0..=-1.0;
+        let found = filter.find(&floor, &row, probable.clone());
+        for ((token, id), &log_prob) in tokens.iter().zip((0..).map(TokenId)).zip(&row) {
             let mut longer = alignment;
             token.chars().skip(usize::from(skips_space)).for_each(|c| longer.push(&typed, c, f32::INFINITY));
             let (longer_cost, reached) = longer.cheapest(&typed);
@@ -91,8 +94,10 @@ fn tokens_that_lead_to_a_step_are_never_left_out() {
             if needs_edit && leads_on {
                 needed += 1;
                 assert!(passes, "{seed}: {begun:?} {token:?} {:?}", typed.folded.characters);
+                let is_found = found.contains(&(id, log_prob));
+                assert_eq!(is_found, probable.contains(&log_prob), "{seed}: {begun:?} {token:?}");
             }
-            if typed.is_simple && folded.letters(id).is_some() {
+            if typed.is_simple && folded.classes(id).is_some() {
                 (idle, all) = (idle + usize::from(passes && !leads_on), all + 1);
             }
         }

@@ -2,14 +2,12 @@
 //!
 //! This module knows nothing of alignments: it only says which tokens are worth one.
 
+use super::token_tree::TokenTree;
 use super::vocabulary::{TokenId, Vocabulary};
 use crate::typing::fold::{fold, folded};
 
 /// Number of classes of characters.
 pub const CLASSES: usize = 64;
-
-/// A set of classes of characters: a bit for each.
-pub type ClassSet = u64;
 
 /// The class of a folded character, below [`CLASSES`]: letters and digits have one each, others share some.
 pub fn class_of(character: char) -> u8 {
@@ -20,29 +18,17 @@ pub fn class_of(character: char) -> u8 {
     }
 }
 
-/// The set of some folded characters' classes.
-pub fn set_of(characters: &[char]) -> ClassSet {
-    characters.iter().fold(0, |set, &character| set | 1 << class_of(character))
-}
-
-/// The characters of a token of which each folds to one character.
-#[derive(Clone, Copy, Debug)]
-pub struct Letters<'a> {
-    /// The class of each folded character.
-    pub classes: &'a [u8],
-    /// The set of them.
-    pub set: ClassSet,
-    /// Whether the first character is a space.
-    pub starts_with_space: bool,
-}
-
 /// Where [`FoldedTokens::classes`] has a token.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Place {
-    set: ClassSet,
     start: u32,
     length: u16,
-    starts_with_space: bool,
+}
+
+impl Place {
+    fn of(self, classes: &[u8]) -> &[u8] {
+        &classes[self.start as usize..self.start as usize + usize::from(self.length)]
+    }
 }
 
 /// A vocabulary's tokens in folded form, sorted, so that tokens that fit a typed text are found without a scan.
@@ -52,34 +38,41 @@ pub struct FoldedTokens {
     sorted: Vec<(Box<[u8]>, TokenId)>,
     /// Tokens that begin or end inside a character.
     parts: Vec<TokenId>,
-    /// The classes of all tokens' characters.
+    /// Tokens with a character that doesn't fold to one, or isn't whole.
+    irregular: Vec<TokenId>,
+    /// The classes of the other tokens' characters.
     classes: Vec<u8>,
     /// Where each token's classes are; none if a character doesn't fold to one. `[vocab]`
     places: Vec<Option<Place>>,
+    /// The tokens that have classes.
+    tree: TokenTree,
 }
 
 impl FoldedTokens {
     /// Folds every token of a vocabulary.
     pub fn new(vocabulary: &Vocabulary) -> Self {
-        let (mut sorted, mut parts, mut classes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sorted, mut parts, mut irregular, mut classes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut places = vec![None; vocabulary.len()];
         for token in (0..vocabulary.len() as u32).map(TokenId) {
             let Some(bytes) = vocabulary.bytes(token) else { continue };
             let Ok(text) = std::str::from_utf8(bytes) else {
                 parts.push(token);
+                irregular.push(token);
                 continue;
             };
             if text.chars().all(|character| folded(character).count() == 1) {
                 let start = classes.len();
                 classes.extend(text.chars().flat_map(folded).map(class_of));
-                let set = classes[start..].iter().fold(0, |set, class| set | 1 << class);
-                let (length, starts_with_space) = ((classes.len() - start) as u16, text.starts_with(' '));
-                places[token.0 as usize] = Some(Place { set, start: start as u32, length, starts_with_space });
+                places[token.0 as usize] = Some(Place { start: start as u32, length: (classes.len() - start) as u16 });
+            } else {
+                irregular.push(token);
             }
             sorted.push((fold(text).into_bytes().into_boxed_slice(), token));
         }
         sorted.sort_unstable();
-        Self { sorted, parts, classes, places }
+        let placed = (0..).map(TokenId).zip(&places).filter_map(|(token, place)| Some((token, (*place)?)));
+        let tree = TokenTree::new(placed.map(|(token, place)| (place.of(&classes), token)));
+        Self { sorted, parts, irregular, classes, places, tree }
     }
 
     /// The tokens whose folded form `text` begins with, or that begin with `text`.
@@ -114,11 +107,19 @@ impl FoldedTokens {
         &self.parts
     }
 
-    /// The characters of a token; `None` if one of them doesn't fold to one character, or isn't whole.
-    pub fn letters(&self, token: TokenId) -> Option<Letters<'_>> {
-        let Place { set, start, length, starts_with_space } = (*self.places.get(token.0 as usize)?)?;
-        let classes = &self.classes[start as usize..start as usize + usize::from(length)];
-        Some(Letters { classes, set, starts_with_space })
+    /// The tokens with a character that doesn't fold to one, or isn't whole.
+    pub fn irregular(&self) -> &[TokenId] {
+        &self.irregular
+    }
+
+    /// The classes of a token's characters; `None` of an irregular one.
+    pub fn classes(&self, token: TokenId) -> Option<&[u8]> {
+        Some((*self.places.get(token.0 as usize)?)?.of(&self.classes))
+    }
+
+    /// The tokens that have classes, by these.
+    pub fn tree(&self) -> &TokenTree {
+        &self.tree
     }
 }
 
@@ -142,12 +143,11 @@ mod tests {
         assert_eq!(fitting("e"), [4, 5]);
         assert_eq!(fitting("y"), [] as [u32; 0]);
         assert_eq!(folded.parts(), [TokenId(7)]);
-        let letters = |token: u32| folded.letters(TokenId(token));
-        let heater = letters(3).unwrap();
-        assert_eq!(heater.classes, "heater".chars().map(class_of).collect::<Vec<_>>());
-        assert_eq!(heater.set, set_of(&['a', 'e', 'h', 'r', 't']));
-        assert!(letters(4).is_some() && letters(7).is_none());
+        let classes = |token: u32| folded.classes(TokenId(token));
+        assert_eq!(classes(3).unwrap(), "heater".chars().map(class_of).collect::<Vec<_>>());
+        assert!(classes(4).is_some() && classes(7).is_none());
+        assert_eq!(folded.irregular(), [TokenId(7)]);
         let ligature = Vocabulary::from_tokens(std::iter::once((TokenId(0), Some("ﬁ".into()))));
-        assert!(FoldedTokens::new(&ligature).letters(TokenId(0)).is_none());
+        assert_eq!(FoldedTokens::new(&ligature).irregular(), [TokenId(0)]);
     }
 }

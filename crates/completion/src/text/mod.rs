@@ -34,6 +34,7 @@ pub mod query;
 mod splitter;
 mod token_characters;
 mod token_lattice;
+pub mod token_tree;
 pub mod tokenizer_json;
 pub mod vocabulary;
 

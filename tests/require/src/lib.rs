@@ -40,3 +40,36 @@ pub fn absent(what: &str, why: &str) {
 pub fn cases(all: usize) -> usize {
     if std::env::var_os("FORETYPE_LONG").is_some() { all } else { all.div_ceil(10) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Runs [`leaves_something_out`] in a process of its own: whether it passes, and what it adds to the list of skips.
+    fn leave_out(require: &str) -> (bool, String) {
+        let list = std::env::temp_dir().join(format!("foretype-skipped-{}-{require}", std::process::id()));
+        let run = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "tests::leaves_something_out", "--ignored"])
+            .env("FORETYPE_REQUIRE", require)
+            .env("FORETYPE_SKIPPED", &list)
+            .output()
+            .unwrap();
+        let listed = std::fs::read_to_string(&list).unwrap_or_default();
+        let _ = std::fs::remove_file(list);
+        (run.status.success(), listed)
+    }
+
+    #[test]
+    fn what_is_left_out_is_listed_and_fails_where_all_is_asked_for() {
+        assert_eq!(leave_out(""), (true, "a thing: it is not here\n".to_owned()));
+        assert_eq!(leave_out("all"), (false, String::new()));
+    }
+
+    #[test]
+    #[ignore = "the test above runs it"]
+    fn leaves_something_out() {
+        skip("a thing", "it is not here");
+    }
+}

@@ -14,10 +14,11 @@ const LENGTHS: usize = 32;
 
 /// Most levels between those of a step's cheapest way and of its furthest one.
 const SPREAD: usize = 2 * MOST_EDITS;
-/// Most tokens that are looked at one by one.
-const MOST_ALONE: usize = 200;
 /// Levels from the step's on that are told apart.
 const LEVELS: usize = LENGTHS + SPREAD + MOST_EDITS;
+
+/// Most tokens that are looked at one by one: more take longer than a walk through the tree.
+const MOST_ALONE: usize = 200;
 
 /// The log-probabilities that a step's tokens must reach to be followed.
 pub(super) struct Floor {
@@ -59,6 +60,7 @@ pub(super) struct TokenFilter<'a> {
     /// The step's log-probability.
     score: f64,
     least_edit: f64,
+    most_alone: usize,
     /// Whether the tokenizer put a space before the text, which a first token has and which wasn't typed.
     skips_space: bool,
     /// Whether the characters of the typed text fold to one each. If not, they can't be counted.
@@ -80,7 +82,8 @@ impl<'a> TokenFilter<'a> {
         let From { alignment, level, reach, score, skips_space } = *from;
         let automaton = EditAutomaton::new(typed, alignment, *reach.start());
         let (least_edit, is_simple) = (f64::from(typed.costs.least_edit()), typed.is_simple);
-        Self { folded, automaton, level, score, least_edit, skips_space, is_simple }
+        let most_alone = MOST_ALONE;
+        Self { folded, automaton, level, score, least_edit, most_alone, skips_space, is_simple }
     }
 
     /// The tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range. `row`
@@ -95,9 +98,9 @@ impl<'a> TokenFilter<'a> {
         }
         let (least, most) = probable.into_inner();
         let two_edits = ((floor.least + 2.0 * self.least_edit - self.score) as f32).next_down().max(least);
-        let mut found: Vec<_> = between(row, two_edits..=most).take(MOST_ALONE + 1).collect();
+        let mut found: Vec<_> = between(row, two_edits..=most).take(self.most_alone + 1).collect();
         // The walk is for what is less probable than this.
-        let behind = if found.len() > MOST_ALONE {
+        let behind = if found.len() > self.most_alone {
             found.clear();
             most.next_up()
         } else {

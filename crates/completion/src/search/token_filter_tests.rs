@@ -79,7 +79,8 @@ fn tokens_that_lead_to_a_step_are_never_left_out() {
         let floor = Floor::new(&levels, level, &reach);
         let score = rng.random_range(-20.0..-5.0) - f64::from(cost);
         let from = From { alignment: &alignment, level, reach: &reach, score, skips_space };
-        let filter = TokenFilter::new(&folded, &typed, &from);
+        let most_alone = rng.random_range(0..10);
+        let filter = TokenFilter { most_alone, ..TokenFilter::new(&folded, &typed, &from) };
         let row: Vec<f32> = tokens.iter().map(|_| rng.random_range(-12.0..0.0)).collect();
         let probable = -10.0..=-1.0;
         let found = filter.find(&floor, &row, probable.clone());

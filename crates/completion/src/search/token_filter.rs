@@ -89,8 +89,8 @@ impl<'a> TokenFilter<'a> {
     /// The tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range. `row`
     /// has the log-probabilities of the whole vocabulary.
     ///
-    /// Not many tokens are one edit away: the tree has them in a few steps. Where few tokens are probable enough for two
-    /// edits, each of those is looked at.
+    /// Not many tokens are one edit away: the tree has them in a few steps. Where few tokens are probable enough for
+    /// two edits, each of those is looked at.
     pub(super) fn find(&self, floor: &Floor, row: &[f32], probable: RangeInclusive<f32>) -> Vec<(TokenId, f32)> {
         let is_near = |&(token, log_prob): &(TokenId, f32)| self.may_reach(floor, token, log_prob);
         if !self.is_simple {

@@ -35,8 +35,8 @@ fn mistyped(rng: &mut StdRng, text: &str) -> String {
     characters.into_iter().collect()
 }
 
-/// Every token whose alignment leads to a step that reaches its floor passes the filter, and most others don't. The walk
-/// through the tree finds it, too.
+/// Every token whose alignment leads to a step that reaches its floor passes the filter, and most others don't. The
+/// walk through the tree finds it, too.
 #[test]
 fn tokens_that_lead_to_a_step_are_never_left_out() {
     let (mut needed, mut idle, mut all) = (0, 0, 0);

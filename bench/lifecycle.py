@@ -202,14 +202,14 @@ def wait_for(server, replicas):
 
 def replicas(arguments, words):
     """One replica, two under a load that fills its places, and one again, in each round. No key may fail."""
-    # Nothing is remembered, so that 40 people are more than one replica can answer.
+    # Nothing is remembered, and each person waits for an answer, so that these are more than one replica can answer.
     more = ["--replicas", "1..2", "--threads", "1", "--max-idle-time-ms", "2000", "--max-batch", "1", "--no-lookahead",
             "--prefix-cache-mib", "0", "--kv-pool-mib", "0"]
     failed = count = 0
     with Server(arguments, *more) as server:
         for turn in range(arguments.rounds):
             wait_for(server, 1)
-            times = keys(server.port, words, 20, turn)
+            times = keys(server.port, words, 20, turn, people=4 * PEOPLE)
             grew = server.replicas() == 2
             quiet = keys(server.port, words, 5, turn, people=2)
             wait_for(server, 1)

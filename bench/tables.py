@@ -255,6 +255,51 @@ def day():
     )
 
 
+MODELS = {"demo": "demo, 2M parameters", "smollm2": "SmolLM2-135M", "fine-tuned": "SmolLM2-135M, fine-tuned"}
+SETS = {"heldout_unseen": "unseen", "seen": "of the corpus"}
+
+
+def fine_tuned():
+    """Quality of the demo and of SmolLM2 before and after its fine-tuning. It doesn't depend on the machine."""
+    result = json.loads((RESULTS / "fine-tuned.json").read_text())
+    lines = [
+        (
+            f"{MODELS[r['model']]}, {r['precision']}",
+            SETS[r["set"]],
+            f"{r['nats_per_character']:.2f}",
+            f"{r['mrr']:.3f}",
+            f"{100 * r['saved']:.1f} %",
+        )
+        for r in sorted(result["rows"], key=lambda r: r["set"] == "seen")
+    ]
+    training, queries = result["training"], result["rows"][0]["queries"]
+    head = ("model", "queries", "nats a character, in f32", "MRR@10", "keystrokes saved")
+    return (
+        f"`bench/results/fine-tuned.json`: {queries} queries a set, commit `{result['machine']['commit']}`. The fine-tuning took "
+        f"{training['passes']} passes over the corpus, {training['minutes']} minutes on {training['device']}.\n\n" + table(head, *lines)
+    )
+
+
+def lifecycle():
+    """Keys while models come and go, against keys without that in the same rounds."""
+    result = json.loads((RESULTS / "lifecycle.json").read_text())
+    machine = result["swap"]["machine"]
+    lines = [
+        (case, r["keys"], r["failed"], f"{number(r['p50_ms'])} ms", f"{number(r['p99_ms'])} ms", f"{r['p99_ratio']:.2f}")
+        for part in ("swap", "warm")
+        for case, r in result[part].items()
+        if isinstance(r, dict) and "p99_ratio" in r
+    ]
+    memory, wake = result["memory"], result["wake"]
+    return (
+        f"`bench/results/lifecycle.json`: {machine['cores']} cores of {machine['cpu']}, commit `{machine['commit']}`.\n\n"
+        + table(("case", "keys", "failed", "p50", "p99", "p99 against the first case"), *lines)
+        + f"\nMemory before the first of {memory['swaps']:,} swaps: {memory['before']} MiB; after 5: {memory['after_5']} MiB; after all: "
+        f"{memory['after_all']} MiB. A model that sleeps answers after {number(wake['answer_ms'])} ms, of which its load takes "
+        f"{number(wake['load_ms'])} ms and the search {number(wake['search_ms'])} ms.\n"
+    )
+
+
 def gpu(lines):
     """What the kit measured on a GPU: a machine of its own, which the other tables are not compared with."""
     result = json.loads((RESULTS / "gpu-kit-h200.json").read_text())
@@ -305,6 +350,8 @@ TABLES = {
     "gpu-steps": lambda: gpu(gpu_steps),
     "gpu-requests": lambda: gpu(gpu_requests),
     "day": day,
+    "fine-tuned": fine_tuned,
+    "lifecycle": lifecycle,
     "mistyped-unseen": lambda: mistyped("heldout_unseen"),
     "mistyped-seen": lambda: mistyped("seen"),
     "results": results,

@@ -4,7 +4,8 @@
 # cores, with the default of 100 minutes of training; 4 GB of memory, and 6 GB of disk for PyTorch. What is there is
 # left alone.
 #
-# usage: tools/fine_tune.sh DIR [ARGUMENT...]     for fine_tune.py, such as --minutes 60 --threads 1 --seed 20
+# usage: tools/fine_tune.sh DIR [ARGUMENT...]     for fine_tune.py, such as --minutes 60 --threads 1 --seed 20, or on a
+#                                                 GPU --device cuda --minutes 2 --rows 16 --rate 5e-4
 #
 #   FORETYPE_TORCH_VENV  Python with PyTorch and transformers (default: DIR/fine-tuning/venv, as locked)
 #

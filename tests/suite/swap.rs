@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::connections::Process;
 use crate::http_client::{JSON, RegistryServer, error, post, send};
 use crate::support::{Answer, build, engine_options, fake_engine, repository};
+use crate::wrong_bundles::Server;
 
 /// Two bundles of the demo model that differ.
 pub struct Versions {
@@ -134,6 +135,24 @@ fn versions_swap_under_load_without_a_failed_key_and_leave_no_memory_behind() {
     // The two contexts differ a little in what they take: back to the first version.
     assert_eq!(swap(&server, &versions.bundles[0]).status, 200);
     assert_eq!(server.registry.reserved_bytes(), before);
+}
+
+#[test]
+fn the_process_has_the_memory_that_it_had_after_many_swaps() {
+    let versions = versions();
+    let server = Server::start(400);
+    assert_eq!(server.load("demo", &versions.bundles[0]).status, 200);
+    let (mut sizes, key) = (Vec::new(), r#"{"input": "heat ex"}"#);
+    for round in 0..40 {
+        let body = json!({ "url": versions.bundles[round % 2] }).to_string();
+        let answer = send(server.address, "PUT", "/models/demo", &[JSON], &body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(post(server.address, "/models/demo/invoke", key).status, 200);
+        sizes.push(server.resident_mib());
+    }
+    println!("{sizes:?} MiB");
+    let (early, late) = (sizes[..5].iter().min().unwrap(), sizes[35..].iter().max().unwrap());
+    assert!(late * 10 <= early * 11, "{sizes:?} MiB");
 }
 
 #[test]

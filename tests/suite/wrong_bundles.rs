@@ -24,14 +24,14 @@ const CASES: usize = 200;
 const BUDGET_MIB: u64 = 160;
 
 /// A server of models by name, in a process of its own.
-struct Server {
+pub struct Server {
     process: Child,
-    address: std::net::SocketAddr,
+    pub address: std::net::SocketAddr,
     _cache: tempfile::TempDir,
 }
 
 impl Server {
-    fn start(models_mib: u64) -> Self {
+    pub fn start(models_mib: u64) -> Self {
         let cache = tempfile::tempdir().unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_foretype"))
             .args(["serve", "--multi-model", "--port", "0", "--threads", "1", "--lanes", "4"])
@@ -52,18 +52,27 @@ impl Server {
         Self { address: address.parse().unwrap(), process, _cache: cache }
     }
 
-    fn load(&self, name: &str, folder: &Path) -> Answer {
+    pub fn load(&self, name: &str, folder: &Path) -> Answer {
         post(self.address, "/models", &json!({"model_name": name, "url": folder}).to_string())
     }
 
-    fn complete(&self, name: &str) -> Answer {
+    pub fn complete(&self, name: &str) -> Answer {
         post(self.address, &format!("/models/{name}/invoke"), r#"{"input": "heat ex", "suggestions": 2}"#)
     }
 
     /// The most memory that the process ever had, in MiB.
     fn peak_mib(&self) -> u64 {
+        self.status_mib("VmHWM:")
+    }
+
+    /// The memory that the process has now, in MiB.
+    pub fn resident_mib(&self) -> u64 {
+        self.status_mib("VmRSS:")
+    }
+
+    fn status_mib(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() >> 10
     }
 }

@@ -12,6 +12,7 @@ use completion::text::TokenId;
 use super::background;
 use super::calibrate::calibrate;
 use super::health::Board;
+use super::heap;
 use super::options::PoolOptions;
 use super::parking::Parking;
 use super::queue::Queue;
@@ -50,6 +51,7 @@ impl Launcher {
         let (life, tell) = (Replica { replica, in_background, of: Arc::clone(self) }, self.tell.clone());
         let body = move || {
             life.run(loaded);
+            heap::give_back();
             tell.map(|tell| tell.send(Told::Ended(replica)));
         };
         let thread = std::thread::Builder::new().name(format!("model-{replica}")).spawn(body)?;
@@ -146,6 +148,7 @@ impl Replica {
             Ok(scheduler)
         }));
         let scheduler = made.unwrap_or(Err(LoadError::Panicked))?;
+        heap::give_back();
         Ok(Worker {
             replica: self.replica,
             scheduler,

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use rustc_hash::FxHashMap;
 
 /// Most texts that are counted.
-pub const MAX_HOT_TEXTS: usize = 8192;
+pub const MAX_HOT_TEXTS: usize = 2048;
 /// A longer text isn't counted: hardly anybody else types it.
 const MAX_BYTES: usize = 128;
 /// A text that was typed less often isn't hot, and may tell who typed it.

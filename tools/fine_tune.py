@@ -212,6 +212,7 @@ def train(model, trees: Trees, course: Course, args: argparse.Namespace) -> dict
 
 
 def device_name(args: argparse.Namespace) -> str:
+    """What it was trained on, for people."""
     return torch.cuda.get_device_name() if args.device == "cuda" else f"{args.threads} threads"
 
 

@@ -2,7 +2,7 @@
 
 /// Returns the memory that was freed and not yet allocated again.
 ///
-/// glibc keeps what a thread frees for its next allocations. The threads of an engine end with it, so that a server whose
+/// The GNU C library keeps what a thread frees for later. The threads of an engine end with it, so that a server whose
 /// models come and go would keep the most that each of its threads ever had. Other allocators return memory by
 /// themselves.
 pub(super) fn give_back() {

@@ -3,8 +3,8 @@
 
 usage: fine_tuned.py FOLDER MEASURED.json OUT.json COMMAND
 
-FOLDER has NAME.PRECISION/evaluate.txt of `foretype evaluate` and demo/measured.json; MEASURED.json is what the
-fine-tuning measured, and COMMAND is what was called.
+FOLDER has demo/measured.json and, of `foretype evaluate`, NAME.PRECISION/evaluate.txt and typos.SET/evaluate-typos.txt;
+MEASURED.json is what the fine-tuning measured, and COMMAND is what was called.
 """
 
 import json
@@ -30,6 +30,24 @@ def quality(report: Path) -> list[dict]:
         }
         for row in rows
     ]
+
+
+def typos(folder: Path) -> list[dict]:
+    """The rows of the reports on queries with errors and in other styles."""
+    found = []
+    for report in sorted(folder.glob("typos.*/evaluate-typos.txt")):
+        lines = report.read_text().splitlines()
+        name, queries = re.match(r"(\w+), (\d+) queries", lines[0]).groups()
+        head, *body = (re.split(r" {2,}", line.strip()) for line in lines[2:] if line.strip())
+        for row in (dict(zip(head, cells)) for cells in body):
+            mean, low, high = re.findall(r"\d\.\d+", row["MRR@10 [95 %]"])
+            share = lambda column: round(float(row[column].removesuffix(" %")) / 100, 3)
+            found.append({
+                "set": name, "queries": int(queries), "style": row["typed"], "lists": int(row["lists"]),
+                "mrr": {"mean": float(mean), "low": float(low), "high": float(high)},
+                "of_right": share("of the right text's"), "same": share("the same list"), "lost": share("certain first lost"),
+            })  # fmt: skip
+    return found
 
 
 def losses(measured: dict, when: str) -> dict[str, dict]:
@@ -58,6 +76,7 @@ def main() -> None:
         "training": tuning["training"],
         "course": [row for row in tuning["losses"] if row["sample"]],
         "rows": rows,
+        "typos": typos(folder),
     }
     out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -280,6 +280,26 @@ def fine_tuned():
     )
 
 
+def fine_tuned_typos():
+    """Lists of the fine-tuned model for queries with errors and in other styles."""
+    result = json.loads((RESULTS / "fine-tuned.json").read_text())
+    share = lambda part: f"{100 * part:.1f} %"
+    lines = [
+        (
+            r["style"],
+            SETS[r["set"]],
+            r["lists"],
+            "{mean:.3f}, {low:.3f} to {high:.3f}".format(**r["mrr"]),
+            share(r["of_right"]),
+            share(r["same"]),
+            share(r["lost"]),
+        )
+        for r in result["typos"]
+    ]
+    head = ("typed", "queries", "lists", "MRR@10", "of the right text's", "the same list", "certain first suggestion lost")
+    return table(head, *lines)
+
+
 def lifecycle():
     """Keys while models come and go, against keys without that in the same rounds."""
     result = json.loads((RESULTS / "lifecycle.json").read_text())
@@ -351,6 +371,7 @@ TABLES = {
     "gpu-requests": lambda: gpu(gpu_requests),
     "day": day,
     "fine-tuned": fine_tuned,
+    "fine-tuned-typos": fine_tuned_typos,
     "lifecycle": lifecycle,
     "mistyped-unseen": lambda: mistyped("heldout_unseen"),
     "mistyped-seen": lambda: mistyped("seen"),

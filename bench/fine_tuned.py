@@ -10,23 +10,33 @@ MEASURED.json is what the fine-tuning measured, and COMMAND is what was called.
 import json
 import re
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import machine
 
 
+def first_table(report: Path) -> tuple[str, list[dict]]:
+    """The title of a report of `foretype evaluate`, and the rows of its first table."""
+    title, _, *lines = report.read_text().splitlines()
+    head, *body = (re.split(r" {2,}", line.strip()) for line in takewhile(str.strip, lines))
+    return title, [dict(zip(head, cells)) for cells in body]
+
+
+def share(cell: str) -> float:
+    return round(float(cell.removesuffix(" %")) / 100, 3)
+
+
 def quality(report: Path) -> list[dict]:
-    """The rows of a report's first table."""
-    lines = report.read_text().splitlines()
-    queries = int(re.search(r"(\d+) queries a set", lines[0])[1])
-    head, *body = (re.split(r" {2,}", line.strip()) for line in lines[2:])
-    rows = (dict(zip(head, cells)) for cells in body[: next(i for i, cells in enumerate(body) if cells == [""])])
+    """The lists of one model."""
+    title, rows = first_table(report)
+    queries = int(re.search(r"(\d+) queries a set", title)[1])
     return [
         {
             "set": row["set"],
             "queries": queries,
             "mrr": float(row["MRR@10"]),
-            "saved": round(float(row["keystrokes saved"].removesuffix(" %")) / 100, 3),
+            "saved": share(row["keystrokes saved"]),
         }
         for row in rows
     ]
@@ -36,16 +46,15 @@ def typos(folder: Path) -> list[dict]:
     """The rows of the reports on queries with errors and in other styles."""
     found = []
     for report in sorted(folder.glob("typos.*/evaluate-typos.txt")):
-        lines = report.read_text().splitlines()
-        name, queries = re.match(r"(\w+), (\d+) queries", lines[0]).groups()
-        head, *body = (re.split(r" {2,}", line.strip()) for line in lines[2:] if line.strip())
-        for row in (dict(zip(head, cells)) for cells in body):
+        title, rows = first_table(report)
+        name, queries = re.match(r"(\w+), (\d+) queries", title).groups()
+        for row in rows:
             mean, low, high = re.findall(r"\d\.\d+", row["MRR@10 [95 %]"])
-            share = lambda column: round(float(row[column].removesuffix(" %")) / 100, 3)
             found.append({
                 "set": name, "queries": int(queries), "style": row["typed"], "lists": int(row["lists"]),
                 "mrr": {"mean": float(mean), "low": float(low), "high": float(high)},
-                "of_right": share("of the right text's"), "same": share("the same list"), "lost": share("certain first lost"),
+                "of_right": share(row["of the right text's"]), "same": share(row["the same list"]),
+                "lost": share(row["certain first lost"]),
             })  # fmt: skip
     return found
 

@@ -26,9 +26,14 @@ ARTICLE = {"PyTorch, V100": (None, 1172), "TensorRT container, V100": (7.5, 531)
 machines = {}
 
 
+def read(name):
+    """A result file."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
 def load(name):
-    """A result file's rows; notes its machine and commit."""
-    result = json.loads((RESULTS / f"{name}.json").read_text())
+    """A result file whose machine and commit must be those of the others."""
+    result = read(name)
     machines[name] = result["machine"]
     return result
 
@@ -50,6 +55,15 @@ def number(value, digits=3):
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.{max(0, digits - len(str(int(value))))}f}"
+
+
+def share(part, digits=1):
+    return f"{100 * part:.{digits}f} %"
+
+
+def interval(of):
+    """A mean with its bootstrap interval."""
+    return f"{of['mean']:.3f}, {of['low']:.3f} to {of['high']:.3f}"
 
 
 def table(head, *lines):
@@ -164,7 +178,7 @@ METHODS |= {"popular-tolerant": "foretype's popular queries alone"}
 
 def mistyped(group):
     """MRR@10 of each style and program. It depends on the commit, not on the machine."""
-    result = json.loads((RESULTS / "mistyped.json").read_text())
+    result = read("mistyped")
     found = [r for r in result["rows"] if r["set"] == group]
     styles = list(dict.fromkeys(r["style"] for r in found))
     methods = list(dict.fromkeys(r["method"] for r in found))
@@ -175,7 +189,7 @@ def mistyped(group):
 
     def cell(method, style):
         mrr = cells[method, style]["mrr"]
-        return f"{mrr['mean']:.3f}, {mrr['low']:.3f} to {mrr['high']:.3f}" if mrr["high"] > 0 else "0"
+        return interval(mrr) if mrr["high"] > 0 else "0"
 
     lines = [(METHODS.get(method, method), *(cell(method, style) for style in styles)) for method in methods]
     absent = "".join(f" {name} is absent: {reason}." for name, reason in result["absent"].items())
@@ -187,14 +201,10 @@ def mistyped(group):
 
 def balance():
     """Shares and counts, which don't depend on the machine's speed."""
-    result = json.loads((RESULTS / "balance.json").read_text())
-
-    def share(part):
-        return f"{100 * part:.0f} %"
-
+    result = read("balance")
     shares = ("saved", "saved_round_robin", "computed", "computed_round_robin", "killed_moved", "added_moved")
     names = {"nginx": "nginx", "haproxy": "HAProxy"}
-    lines = [(names[r["balancer"]], *(share(r[key]) for key in shares), r["keys_while_killed"]) for r in result["rows"]]
+    lines = [(names[r["balancer"]], *(share(r[key], 0) for key in shares), r["keys_while_killed"]) for r in result["rows"]]
     head = ("balancer", "positions saved", "... with round robin", "positions computed", "... with round robin")
     head += ("people moved by a killed server", "... by an added one", "keys meanwhile, none failed")
     return table(head, *lines) + f"\n`bench/results/balance.json`, commit `{result['machine']['commit']}`, `{result['command']}`.\n"
@@ -202,7 +212,7 @@ def balance():
 
 def turnover():
     """What the prefix cache remembers: the eviction of before beside that of now."""
-    result = json.loads((RESULTS / "turnover.json").read_text())
+    result = read("turnover")
     machine, cells = result["machine"], {(r["server"], r["mib"]): r for r in result["rows"]}
 
     def pair(mib, written):
@@ -211,7 +221,7 @@ def turnover():
     lines = [
         (
             mib,
-            *pair(mib, lambda r: f"{100 * r['remembered']:.0f} %"),
+            *pair(mib, lambda r: share(r["remembered"], 0)),
             *pair(mib, lambda r: f"{number(r['p50_ms'])} ms"),
             *pair(mib, lambda r: f"{number(r['p99_ms'])} ms"),
         )
@@ -236,8 +246,8 @@ def day():
             f"{r['least']} to {r['most']}",
             number(r["hours"]),
             f"{number(r['p99_ms'])} ms",
-            f"{100 * r['slow_share']:.2f} %",
-            f"{100 * r['refused_share']:.2f} %",
+            share(r["slow_share"], 2),
+            share(r["refused_share"], 2),
             f"${r['hours'] * usd / r['keys'] * 1e6:.2f}",
         )
         for r in result["rows"]
@@ -261,14 +271,14 @@ SETS = {"heldout_unseen": "unseen", "seen": "of the corpus"}
 
 def fine_tuned():
     """Quality of the demo and of SmolLM2 before and after its fine-tuning. It doesn't depend on the machine."""
-    result = json.loads((RESULTS / "fine-tuned.json").read_text())
+    result = read("fine-tuned")
     lines = [
         (
             f"{MODELS[r['model']]}, {r['precision']}",
             SETS[r["set"]],
             f"{r['nats_per_character']:.2f}",
             f"{r['mrr']:.3f}",
-            f"{100 * r['saved']:.1f} %",
+            share(r["saved"]),
         )
         for r in sorted(result["rows"], key=lambda r: r["set"] == "seen")
     ]
@@ -282,14 +292,13 @@ def fine_tuned():
 
 def fine_tuned_typos():
     """Lists of the fine-tuned model for queries with errors and in other styles."""
-    result = json.loads((RESULTS / "fine-tuned.json").read_text())
-    share = lambda part: f"{100 * part:.1f} %"
+    result = read("fine-tuned")
     lines = [
         (
             r["style"],
             SETS[r["set"]],
             r["lists"],
-            "{mean:.3f}, {low:.3f} to {high:.3f}".format(**r["mrr"]),
+            interval(r["mrr"]),
             share(r["of_right"]),
             share(r["same"]),
             share(r["lost"]),
@@ -302,13 +311,13 @@ def fine_tuned_typos():
 
 def lifecycle():
     """Keys while models come and go, against keys without that in the same rounds."""
-    result = json.loads((RESULTS / "lifecycle.json").read_text())
+    result = read("lifecycle")
     machine = result["swap"]["machine"]
     lines = [
         (case, r["keys"], r["failed"], f"{number(r['p50_ms'])} ms", f"{number(r['p99_ms'])} ms", f"{r['p99_ratio']:.2f}")
         for part in ("swap", "warm")
         for case, r in result[part].items()
-        if isinstance(r, dict) and "p99_ratio" in r
+        if "p99_ratio" in r
     ]
     memory, wake = result["memory"], result["wake"]
     return (
@@ -322,7 +331,7 @@ def lifecycle():
 
 def gpu(lines):
     """What the kit measured on a GPU: a machine of its own, which the other tables are not compared with."""
-    result = json.loads((RESULTS / "gpu-kit-h200.json").read_text())
+    result = read("gpu-kit-h200")
     machine, found = result["machine"], result["rows"]
     checks = [r["outcome"] for r in found if r["engine"] == "onnxruntime" and not r["figures"]]
     ran = [outcome for outcome in checks if not outcome.startswith("not run")]

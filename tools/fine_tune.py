@@ -265,11 +265,12 @@ def main() -> None:
     args.add_argument("--threads", type=int, default=2)
     args.add_argument("--rate", type=float, default=1e-3, help="highest learning rate")
     args.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    args.add_argument("--rows", type=int, default=4, help="of a step, about 64 prefixes each; a GPU wants 32")
+    args.add_argument("--rows", type=int, default=4, help="of a step, about 64 prefixes each; a GPU wants 16")
     args = args.parse_args()
 
     torch.set_num_threads(args.threads)
-    torch.set_float32_matmul_precision("high")  # TF32 on a GPU; nothing else on a CPU
+    if args.device == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32
     reader = Reader(args.model)
     trees = reader.trees(lines_of(args.queries))
     sizes = {"tokens": trees.tokens, "prefixes": len(trees.copies), "prefixes_in_rows": sum(map(len, trees.rows))}

@@ -231,7 +231,7 @@ def wake(arguments, _):
             answer = ask(server.port, "POST", "/invocations", {"input": "w"})
             searches.append(answer["timing"]["search_ms"])
             waits.append((time.monotonic() - began) * 1000)
-            loads.append(int(re.search(r'load_ms"?[=:] ?(\d+)', server.said(log.readline, "a replica was added"))[1]))
+            loads.append(float(re.search(r'load_ms"?[=:] ?([\d.]+)', server.said(log.readline, "a replica was added"))[1]))
     # The first search of a model that remembers nothing comes on top of the load, whoever started the load.
     until_search = [(wait - search) / load for wait, search, load in zip(waits, searches, loads)]
     ratio = lambda values: round(statistics.median(values), 3)

@@ -23,11 +23,11 @@ struct Exported {
 pub(super) fn warm(engine: &Engine, from: &str) {
     let started = Instant::now();
     match read(engine.name(), from) {
-        Ok(Exported { prefixes }) => {
-            let texts = prefixes.iter().take(MAX_HOT_TEXTS).map(|hot| hot.text.as_str());
-            let warmed = engine.warm(texts, WARM_WITHIN);
+        Ok(Exported { mut prefixes }) => {
+            prefixes.truncate(MAX_HOT_TEXTS);
+            let (prefixes, warmed) = (prefixes.len(), engine.warm(prefixes, WARM_WITHIN));
             let elapsed_ms = started.elapsed().as_millis() as u64;
-            tracing::info!(from, prefixes = prefixes.len(), warmed, elapsed_ms, "computed what people type elsewhere");
+            tracing::info!(from, prefixes, warmed, elapsed_ms, "computed what people type elsewhere");
         }
         Err(reason) => tracing::warn!(from, reason, "starting cold"),
     }

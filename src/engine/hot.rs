@@ -58,7 +58,15 @@ impl Hot {
         hot.retain(|(_, count)| count.typed >= LEAST_TYPED);
         hot.sort_unstable_by_key(|&(_, count)| Reverse((count.typed, count.last)));
         hot.truncate(most);
-        hot.into_iter().map(|(text, count)| HotText { text: text.to_owned(), typed: count.typed }).collect()
+        as_hot(hot)
+    }
+
+    /// The texts that were typed last, the latest first, also those typed once.
+    pub(super) fn latest(&self, most: usize) -> Vec<HotText> {
+        let mut texts: Vec<(&str, Count)> = self.counts.iter().map(|(text, &count)| (&**text, count)).collect();
+        texts.sort_unstable_by_key(|&(_, count)| Reverse(count.last));
+        texts.truncate(most);
+        as_hot(texts)
     }
 
     /// Keeps the hotter half, of which each count is halved: what was typed long ago gives way to what is typed now.
@@ -68,6 +76,10 @@ impl Hot {
         self.counts.retain(|_, count| (count.typed, count.last) >= coldest);
         self.counts.values_mut().for_each(|count| count.typed = count.typed.div_ceil(2));
     }
+}
+
+fn as_hot(texts: Vec<(&str, Count)>) -> Vec<HotText> {
+    texts.into_iter().map(|(text, count)| HotText { text: text.to_owned(), typed: count.typed }).collect()
 }
 
 #[cfg(test)]
@@ -84,6 +96,7 @@ mod tests {
         let texts = |most| hot.hottest(most).into_iter().map(|hot| (hot.text, hot.typed)).collect::<Vec<_>>();
         assert_eq!(texts(9), [("h".to_owned(), 3), ("he".to_owned(), 2)]);
         assert_eq!(texts(1).len(), 1);
+        assert_eq!(hot.latest(2).into_iter().map(|hot| hot.text).collect::<Vec<_>>(), ["once", "h"]);
     }
 
     #[test]

@@ -4,16 +4,22 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use completion::TaskOutput;
+use rustc_hash::FxHashSet;
 use scheduler::{Answer, Flow, Refusal, Request, Superseded};
 use tokio::sync::oneshot;
 
 use super::hot::{Hot, HotText};
 use super::{Completion, Engine, EngineError};
 
-/// Texts that are computed at once: they share steps.
+/// Texts that a replica computes at once: they share steps.
 const AT_ONCE: usize = 16;
 /// Between two looks at whether a text is done.
 const LOOK: Duration = Duration::from_millis(1);
+/// Most texts that a new version computes because they were typed most, and in each round because they were typed last.
+const HOTTEST: usize = 512;
+const LATEST: usize = 128;
+/// Rounds of the texts that were typed last. Each takes less time than the one before, in which fewer are typed.
+const ROUNDS: usize = 3;
 
 type Reply = oneshot::Receiver<Result<Answer<TaskOutput>, Refusal>>;
 
@@ -23,16 +29,25 @@ impl Engine {
         self.hot().hottest(most)
     }
 
-    /// Computes what the answers to these texts need, one part after the other, until `within` has passed. Returns how
-    /// many were computed. Texts that the model can't complete are left out. Blocks.
-    pub fn warm<'a>(&self, texts: impl IntoIterator<Item = &'a str>, within: Duration) -> usize {
-        let (until, mut computed) = (Instant::now() + within, 0);
-        let mut texts = texts.into_iter().peekable();
-        while texts.peek().is_some() && Instant::now() < until {
-            let asked: Vec<Reply> = texts.by_ref().take(AT_ONCE).filter_map(|text| self.ask(text, until)).collect();
-            computed += asked.into_iter().filter_map(|reply| wait(reply, until)).count();
+    /// Computes what the answers to these texts need, and then those to each text with the next character of its first
+    /// suggestion, which is what a server that answers has computed ahead. Ends when `within` has passed. Returns how
+    /// many texts were computed. Texts that the model can't complete are left out. Blocks.
+    pub fn warm(&self, texts: Vec<HotText>, within: Duration) -> usize {
+        let mut warming = Warming::new(self, within);
+        warming.compute(texts);
+        warming.computed
+    }
+
+    /// The same for a version that follows another one, with what is typed there until the new one has computed it:
+    /// the texts that were typed most, and those that were typed last.
+    pub fn warm_as_typed(&self, within: Duration) -> usize {
+        let mut warming = Warming::new(self, within);
+        warming.compute(self.hottest(HOTTEST));
+        for _ in 0..ROUNDS {
+            let latest = self.hot().latest(LATEST);
+            warming.compute(latest);
         }
-        computed
+        warming.computed
     }
 
     /// Makes this the version of that number beside `old`, with whose counts of typed texts and changed extras it goes
@@ -51,8 +66,13 @@ impl Engine {
         self.hot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a text as a client's would be, but counts no request.
-    fn ask(&self, text: &str, deadline: Instant) -> Option<Reply> {
+    /// Queues a text as a client's would be, but counts no request. Each replica gets it: those who type it are spread
+    /// over all of them.
+    fn ask(&self, text: &str, deadline: Instant) -> Vec<Reply> {
+        (0..self.pool.working_replicas()).filter_map(|replica| self.ask_replica(text, replica, deadline)).collect()
+    }
+
+    fn ask_replica(&self, text: &str, replica: usize, deadline: Instant) -> Option<Reply> {
         let admission = self.pool.admit().ok()?;
         let completion = Completion { input: text.to_owned(), ..Completion::default() };
         let search = self.model().search(&completion).ok()?;
@@ -62,15 +82,62 @@ impl Engine {
             flow: Flow::default(),
             payer: None,
             deadline,
-            // Nobody waits, so it doesn't go to another replica than the one where it will be typed.
+            // Nobody waits, so it doesn't go to another replica.
             received: deadline,
             superseded: Superseded::default(),
-            preferred_replica: self.preferred_replica(None, text.trim_start().chars().next()),
+            preferred_replica: replica,
             events: None,
             reply,
         };
         self.pool.submit(&admission, request).ok()?;
         Some(answer)
+    }
+}
+
+/// An engine while it computes texts that nobody waits for.
+struct Warming<'a> {
+    engine: &'a Engine,
+    until: Instant,
+    /// The texts that were asked for.
+    asked: FxHashSet<String>,
+    computed: usize,
+}
+
+impl<'a> Warming<'a> {
+    fn new(engine: &'a Engine, within: Duration) -> Self {
+        Self { engine, until: Instant::now() + within, asked: FxHashSet::default(), computed: 0 }
+    }
+
+    /// Computes texts, and what probably follows each of them.
+    fn compute(&mut self, texts: Vec<HotText>) {
+        let next = self.answers(texts.into_iter().map(|hot| hot.text).collect());
+        self.answers(next);
+    }
+
+    /// Computes the texts that weren't asked for yet. Returns each with the next character of its first suggestion.
+    fn answers(&mut self, mut texts: Vec<String>) -> Vec<String> {
+        texts.retain(|text| self.asked.insert(text.clone()));
+        let mut next = Vec::new();
+        for texts in texts.chunks(AT_ONCE) {
+            if Instant::now() >= self.until {
+                break;
+            }
+            let replies: Vec<Vec<Reply>> = texts.iter().map(|text| self.engine.ask(text, self.until)).collect();
+            for (text, replies) in texts.iter().zip(replies) {
+                let mut answers: Vec<_> = replies.into_iter().filter_map(|reply| wait(reply, self.until)).collect();
+                let Some(answer) = answers.pop() else { continue };
+                self.computed += 1;
+                next.extend(next_character(&answer.result).map(|next| format!("{text}{next}")));
+            }
+        }
+        next
+    }
+}
+
+fn next_character(answer: &TaskOutput) -> Option<char> {
+    match answer {
+        TaskOutput::Suggestions(found) => found.suggestions.first()?.next_character(),
+        TaskOutput::Texts(_) => None,
     }
 }
 

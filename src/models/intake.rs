@@ -28,9 +28,7 @@ pub struct Opened {
 /// Starts a model whose files were read.
 pub type Start = Box<dyn FnOnce() -> Result<Engine, LoadError> + Send>;
 
-/// Most texts that a new version computes before it answers.
-const WARM_TEXTS: usize = 512;
-/// Time that it has for them.
+/// Time that a new version has to compute what is typed before it answers.
 const WARM_WITHIN: Duration = Duration::from_secs(20);
 /// Time that whoever swaps waits for the old version's last answers. It goes when they are given, however late.
 const DRAIN_WITHIN: Duration = Duration::from_secs(20);
@@ -115,8 +113,7 @@ impl Intake {
         })?;
         // First, because a template changes what is computed for a text.
         new.follow(old, number).map_err(LoadError::from)?;
-        let hottest = old.hottest(WARM_TEXTS);
-        let warmed = new.warm(hottest.iter().map(|hot| hot.text.as_str()), WARM_WITHIN);
+        let warmed = new.warm_as_typed(WARM_WITHIN);
         new.release();
         let (version, elapsed_ms) = (number, begun.elapsed().as_millis() as u64);
         tracing::info!(model = new.name(), url, version, warmed, elapsed_ms, "a new version is ready");

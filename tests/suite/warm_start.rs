@@ -10,37 +10,51 @@ use crate::swap::WithOperators;
 
 const TYPED: [&str; 6] = ["w", "wi", "wireless char", "heat ex", "s", "solar pan"];
 
-/// One replica, so that what was computed is where it is asked for; nothing is prepared while idle.
+/// Who types: enough people that each replica has some of them.
+const PEOPLE: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// Nothing is prepared while idle.
 fn server(cache: &Path, arguments: &str) -> WithOperators {
-    let arguments = format!("--replicas 1 --no-lookahead --cache {} {arguments}", cache.display());
+    let arguments = format!("--replicas 3 --no-lookahead --cache {} {arguments}", cache.display());
     WithOperators::start(&repository("models/demo"), &arguments)
 }
 
 /// Positions that were computed for each text, and those that were known.
-fn usage(server: &WithOperators) -> Vec<(u64, u64)> {
-    let usage = |text: &&str| {
-        let usage = type_text(server, text, None);
+fn usage(server: &WithOperators, texts: &[String], person: &str) -> Vec<(u64, u64)> {
+    let usage = |text: &String| {
+        let usage = &type_text(server, text, Some(person), None)["usage"];
         (usage["positions_computed"].as_u64().unwrap(), usage["positions_saved"].as_u64().unwrap())
     };
-    TYPED.iter().map(usage).collect()
+    texts.iter().map(usage).collect()
 }
 
-fn type_text(server: &WithOperators, text: &str, salt: Option<&str>) -> serde_json::Value {
-    let body = json!({ "input": text, "salt": salt, "deadline_ms": 60_000 }).to_string();
-    post(server.process.address, "/invocations", &body).json()["usage"].clone()
+/// Each text with the first character that its first suggestion adds.
+fn next_keys(server: &WithOperators) -> Vec<String> {
+    let next = |text: &&str| {
+        let answer = type_text(server, text, None, None);
+        let added = answer["suggestions"][0]["completion"].as_str().unwrap().chars().next();
+        format!("{text}{}", added.unwrap())
+    };
+    TYPED.iter().map(next).collect()
+}
+
+fn type_text(server: &WithOperators, text: &str, person: Option<&str>, salt: Option<&str>) -> serde_json::Value {
+    let body = json!({ "input": text, "session": person, "salt": salt, "deadline_ms": 60_000 }).to_string();
+    post(server.process.address, "/invocations", &body).json()
 }
 
 #[test]
 fn the_first_keys_of_a_warm_server_compute_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let old = server(folder.path(), "");
-    let cold = usage(&old);
+    let typed = TYPED.map(str::to_owned);
+    let cold = usage(&old, &typed, PEOPLE[0]);
     assert!(cold.iter().any(|&(computed, _)| computed > 0), "{cold:?}");
-    usage(&old);
+    let next = next_keys(&old);
     for _ in 0..2 {
-        type_text(&old, "my secret", Some("tenant"));
+        type_text(&old, "my secret", None, Some("tenant"));
     }
-    type_text(&old, "only once", None);
+    type_text(&old, "only once", None, None);
     let export = send(old.operators, "GET", "/models/demo/prefixes", &[], "");
     let mut exported: Vec<_> = export.json()["prefixes"].as_array().unwrap().clone();
     assert!(exported.iter().all(|hot| hot["typed"] == 2), "{exported:?}");
@@ -54,8 +68,11 @@ fn the_first_keys_of_a_warm_server_compute_nothing() {
         let warm = server(folder.path(), &format!("--warm-from {from}"));
         let before = send(warm.operators, "GET", "/metrics", &[], "").text;
         assert!(!before.contains("foretype_requests_total{"), "nobody has asked yet: {before}");
-        let found = usage(&warm);
-        assert!(found.iter().all(|&(computed, saved)| computed == 0 && saved > 0), "from {from}: {found:?}");
+        for person in PEOPLE {
+            let found = [usage(&warm, &typed, person), usage(&warm, &next, person)];
+            let is_known = |&(computed, saved): &(u64, u64)| computed == 0 && saved > 0;
+            assert!(found.concat().iter().all(is_known), "from {from}: {person} {found:?}");
+        }
     }
 }
 

@@ -15,6 +15,19 @@ pub(super) fn give_way() {
     }
 }
 
+/// Lets this thread work only where a core has nothing else to do. For work that may be left undone: a busy machine
+/// never gets to it.
+pub(super) fn give_way_to_all() {
+    #[cfg(target_os = "linux")]
+    {
+        let parameters = libc::sched_param { sched_priority: 0 };
+        // SAFETY: 0 stands for this thread, and the parameters outlive the call.
+        if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) } != 0 {
+            tracing::debug!(error = %std::io::Error::last_os_error(), "the scheduling of a thread stays");
+        }
+    }
+}
+
 /// Does some work on a thread of a low priority, and waits for it. Without a thread the work is done on this one.
 ///
 /// # Panics

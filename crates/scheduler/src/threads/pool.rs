@@ -105,7 +105,12 @@ impl Pool {
     /// The replica that requests of the same hash prefer. When a replica is added, it gets its share of them from the
     /// others, and the rest stay where they are.
     pub fn preferred_replica(&self, hash: u64) -> usize {
-        jump(hash, self.scaler.as_ref().map_or(self.launcher.options.replicas.most, Scaler::working))
+        jump(hash, self.working_replicas())
+    }
+
+    /// Replicas that requests are divided among now.
+    pub fn working_replicas(&self) -> usize {
+        self.scaler.as_ref().map_or(self.launcher.options.replicas.most, Scaler::working)
     }
 
     /// Accepts a client's request, whose parts are then submitted.

@@ -129,6 +129,10 @@ impl Replica {
         let begin = || match self.worker() {
             Ok(worker) => {
                 loaded(Ok(()));
+                if self.in_background {
+                    // What it computes until it is released is of use, but nobody waits for it.
+                    background::give_way_to_all();
+                }
                 Some(working(|| worker.into_loop(self.in_background).run()))
             }
             Err(reason) => {

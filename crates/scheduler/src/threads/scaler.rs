@@ -217,7 +217,7 @@ impl Life {
         match loaded {
             Ok(()) => {
                 self.set_working(replicas + 1);
-                let load_ms = since.elapsed().as_millis() as u64;
+                let load_ms = since.elapsed().as_micros() as f64 / 1e3;
                 tracing::info!(replicas = replicas + 1, load_ms, "a replica was added");
                 self.board.set_failed(replicas, None);
             }

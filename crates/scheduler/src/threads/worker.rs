@@ -12,6 +12,7 @@ use completion::Task;
 use completion::text::TokenId;
 
 use super::active::{Active, Stream};
+use super::background::give_way;
 use super::health::Board;
 use super::lookahead::{Lookahead, Pending};
 use super::parking::Parking;
@@ -116,7 +117,8 @@ impl Loop {
             match (self.worker.queue.take(self.worker.replica, self.room()), self.idle_until()) {
                 (Taken::Request(request), _) => drop(self.start(*request, true)),
                 (Taken::Closed, _) if self.active.is_empty() => {
-                    // What was remembered goes with the engine.
+                    // What was remembered goes with the engine. Nobody waits for that.
+                    give_way();
                     self.worker.observer.prefix_cache(&PrefixCacheStats::default(), 0);
                     return Err(End::Closed);
                 }

@@ -187,7 +187,7 @@ impl Search {
         // Every node of the openings will be a context again when the next character comes: whole rows are wanted.
         (0..paths.len()).for_each(|i| paths.want(Wanted { node: NodeIndex(i), full: true, speculative: false }));
         Self {
-            completed: TopCompletions::new(options.suggestions),
+            completed: TopCompletions::new(options.suggestions, typing.is_some()),
             typing,
             corrections: None,
             as_typed_log_prob: 0.0,

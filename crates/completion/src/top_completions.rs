@@ -1,8 +1,10 @@
-//! The best complete queries found so far, each text once.
+//! The best complete queries found so far: each text once, and with a tolerance one of those that differ only in letter
+//! case, width or accents.
 
 use rustc_hash::FxHashMap;
 
 use super::distribution::log_add;
+use super::typing::fold::{fold, keep_first_of_each};
 
 /// Completions with their joint probabilities, and the threshold that one must exceed to be among the best.
 #[derive(Clone, Debug)]
@@ -10,24 +12,34 @@ pub struct TopCompletions {
     wanted: usize,
     /// Joint log-probability of each text.
     joints: FxHashMap<String, f64>,
+    /// Joint log-probability of the most probable text of each folded form; `None` if texts of one form are as different
+    /// as others.
+    forms: Option<FxHashMap<String, f64>>,
     /// The joint of the `wanted`-th best, kept up to date; `None` while there are fewer.
     threshold: Option<f64>,
     highest: Option<f64>,
 }
 
 impl TopCompletions {
-    /// Without completions; `wanted` are asked for.
-    pub fn new(wanted: usize) -> Self {
-        Self { wanted, joints: FxHashMap::default(), threshold: None, highest: None }
+    /// Without completions; `wanted` are asked for, with `folds` in as many folded forms.
+    pub fn new(wanted: usize, folds: bool) -> Self {
+        let forms = folds.then(FxHashMap::default);
+        Self { wanted, joints: FxHashMap::default(), forms, threshold: None, highest: None }
     }
 
     /// Adds a completion; the probabilities of equal texts add up.
     pub fn add(&mut self, text: String, joint: f64) {
+        let form = self.forms.is_some().then(|| fold(&text));
         let total = self.joints.entry(text).or_insert(f64::NEG_INFINITY);
         *total = log_add(*total, joint);
         self.highest = Some(self.highest.map_or(*total, |highest| highest.max(*total)));
-        if self.joints.len() >= self.wanted {
-            let mut joints: Vec<f64> = self.joints.values().copied().collect();
+        if let (Some(forms), Some(form)) = (&mut self.forms, form) {
+            let most = forms.entry(form).or_insert(f64::NEG_INFINITY);
+            *most = most.max(*total);
+        }
+        let shown = self.forms.as_ref().unwrap_or(&self.joints);
+        if shown.len() >= self.wanted {
+            let mut joints: Vec<f64> = shown.values().copied().collect();
             let (_, kth, _) = joints.select_nth_unstable_by(self.wanted - 1, |a, b| b.total_cmp(a));
             self.threshold = Some(*kth);
         }
@@ -48,15 +60,23 @@ impl TopCompletions {
         self.joints.len()
     }
 
-    /// Whether a text is among them.
+    /// Whether a text is among them, or one of its folded form.
     pub fn contains(&self, text: &str) -> bool {
-        self.joints.contains_key(text)
+        self.forms.as_ref().map_or_else(|| self.joints.contains_key(text), |forms| forms.contains_key(&fold(text)))
+    }
+
+    /// Whether no list has both texts.
+    pub fn are_one(&self, a: &str, b: &str) -> bool {
+        a == b || (self.forms.is_some() && fold(a) == fold(b))
     }
 
     /// The wanted completions, best first; equally probable ones by their text.
     pub fn best(&self) -> Vec<(&str, f64)> {
         let mut best: Vec<_> = self.joints.iter().map(|(text, &joint)| (text.as_str(), joint)).collect();
         best.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+        if self.forms.is_some() {
+            keep_first_of_each(&mut best, |&(text, _)| text);
+        }
         best.truncate(self.wanted);
         best
     }
@@ -68,7 +88,7 @@ mod tests {
 
     #[test]
     fn duplicates_add_up_and_move_the_threshold() {
-        let mut completions = TopCompletions::new(2);
+        let mut completions = TopCompletions::new(2, false);
         completions.add("a".into(), 0.2f64.ln());
         assert_eq!(completions.threshold(), None);
         completions.add("b".into(), 0.1f64.ln());
@@ -77,5 +97,17 @@ mod tests {
         completions.add("c".into(), 0.25f64.ln());
         assert!((completions.threshold().unwrap() - 0.2f64.ln()).abs() < 1e-12);
         assert_eq!(completions.best().iter().map(|(t, _)| *t).collect::<Vec<_>>(), ["c", "a"]);
+    }
+
+    #[test]
+    fn of_texts_that_differ_in_case_width_or_accents_the_most_probable_one_is_shown() {
+        let mut completions = TopCompletions::new(2, true);
+        for (text, probability) in [("Caf\u{e9}", 0.1f64), ("cafe", 0.2), ("ＣＡＦＥ", 0.3), ("other", 0.01)] {
+            assert_eq!(completions.threshold(), None);
+            completions.add(text.into(), probability.ln());
+        }
+        assert_eq!(completions.threshold(), Some(0.01f64.ln()));
+        assert_eq!(completions.best(), [("ＣＡＦＥ", 0.3f64.ln()), ("other", 0.01f64.ln())]);
+        assert!(completions.contains("Cafe") && completions.are_one("a", "A") && !completions.are_one("a", "b"));
     }
 }

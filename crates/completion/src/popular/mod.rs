@@ -18,6 +18,7 @@ pub use self::index::{PopularError, PopularQueries};
 pub use self::lookup::{Found, Hit, Lookup};
 use super::suggestion::{Completions, Meaning, Suggestion};
 use super::text::{Method, Text};
+use super::typing::fold::keep_first_of_each;
 use super::typing::{Tolerance, Typed};
 
 /// What a list is for that popular queries are merged into.
@@ -48,7 +49,7 @@ impl PopularQueries {
         let lookup = Lookup::new(typed, typing.as_ref(), count).beside(&completions, text.channel().reading_nats);
         let mut found = self.find(lookup);
         found.hits.retain(|hit| !text.blocks(hit.text.as_bytes(), true));
-        merge_popular(completions, found, weight, count)
+        merge_popular(completions, found, weight, count, typing.is_some())
     }
 }
 
@@ -93,8 +94,9 @@ impl Factors {
 }
 
 /// Merges popular queries into the suggestions, and keeps the best `count`. If the model found nothing, because its
-/// time was too short, the popular queries are the answer as they are.
-fn merge_popular(completions: Completions, found: Found, weight: f64, count: usize) -> Completions {
+/// time was too short, the popular queries are the answer as they are. With `folds` the list has the most probable one of
+/// those that differ only in letter case, width or accents.
+fn merge_popular(completions: Completions, found: Found, weight: f64, count: usize, folds: bool) -> Completions {
     if found.hits.is_empty() || weight <= 0.0 {
         return completions;
     }
@@ -113,6 +115,9 @@ fn merge_popular(completions: Completions, found: Found, weight: f64, count: usi
         }
     }
     suggestions.sort_by(in_order);
+    if folds {
+        keep_first_of_each(&mut suggestions, |suggestion| &suggestion.text);
+    }
     suggestions.truncate(count);
     for suggestion in &mut suggestions {
         suggestion.probability = suggestion.probability.min(1.0);

@@ -76,7 +76,7 @@ fn corrections_rank_below_what_was_typed() {
     let typing = Typed::tolerant("heat pu", Tolerance::Auto, &costs());
     let found = popular.find(Lookup { range_nats: 20.0, ..Lookup::new("heat pu", typing.as_ref(), 4) });
     assert_eq!(texts(&found), [("heat pump", 0, 7), ("HEAT PUMP", 1, 7), ("hear pump", 1, 7)]);
-    let all = merge_popular(nothing(), found, 0.3, 4);
+    let all = merge_popular(nothing(), found, 0.3, 4, false);
     let sum: f64 = all.suggestions.iter().map(|suggestion| suggestion.probability).sum();
     assert!((sum - 1.0).abs() < 1e-9 && all.suggestions[0].probability > 0.9, "{all:?}");
 }
@@ -104,14 +104,14 @@ fn texts_of_both_add_up_and_popular_ones_stand_in() {
     let popular = queries([("heat pump", 2), ("heat sink", 4), ("heat", 2), ("lens", 8)]);
     let found = || find(&popular, "heat", Tolerance::Off, 5);
     let both = model(&[("heat pump", 0, 0.5), ("heat lamp", 0, 0.125)], 0.01, 0.01);
-    let mixed = merge_popular(both.clone(), found(), 0.5, 2);
+    let mixed = merge_popular(both.clone(), found(), 0.5, 2, false);
     let list: Vec<(&str, f64)> = mixed.suggestions.iter().map(|s| (s.text.as_str(), s.probability)).collect();
     assert_eq!((list[0].0, list[1].0), ("heat pump", "heat sink"));
     assert!((list[0].1 - 0.375).abs() < 1e-12 && (list[1].1 - 0.25).abs() < 1e-12, "{list:?}");
     assert_eq!(mixed.suggestions[1].completion(), Some(" sink"));
     assert!(!mixed.proven && (mixed.suggestions[0].logprob - 0.375f64.ln()).abs() < 1e-12);
-    assert_eq!(merge_popular(nothing(), found(), 0.1, 5).suggestions[0].probability, 0.5);
-    assert_eq!(merge_popular(both.clone(), found(), 0.0, 5), both);
+    assert_eq!(merge_popular(nothing(), found(), 0.1, 5, false).suggestions[0].probability, 0.5);
+    assert_eq!(merge_popular(both.clone(), found(), 0.0, 5, false), both);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_word_that_the_model_knows_is_not_corrected_to_a_popular_one() {
         let typing = Typed::tolerant("hezt pump", Tolerance::Auto, &costs());
         let completions = model(&[("hezt pump", 0, 1.0)], as_typed, as_typed);
         let lookup = Lookup::new("hezt pump", typing.as_ref(), 5).beside(&completions, 5.0);
-        let merged = merge_popular(completions, popular.find(lookup), 0.3, 5);
+        let merged = merge_popular(completions, popular.find(lookup), 0.3, 5, false);
         merged.suggestions.iter().find(|s| s.text == "heat pump").map_or(0.0, |s| s.probability)
     };
     assert!(corrected(1e-9) > 0.95 && corrected(0.1) < 1e-3, "{} {}", corrected(1e-9), corrected(0.1));
@@ -134,7 +134,7 @@ fn in_another_style_the_merged_list_is_the_same() {
         let typing = Typed::tolerant(typed, Tolerance::Auto, &costs());
         let completions = model(&[("heat lamp", edits, 0.6), ("heat sink", edits, 0.4)], as_typed, all);
         let found = popular.find(Lookup::new(typed, typing.as_ref(), 5).beside(&completions, 5.0));
-        let merged = merge_popular(completions, found, 0.3, 5);
+        let merged = merge_popular(completions, found, 0.3, 5, false);
         merged.suggestions.into_iter().map(|s| (s.text, s.probability)).collect()
     };
     let style = 1.0 / Channel::default().style;

@@ -84,7 +84,7 @@ impl Search {
             }
             let valid = text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
             let Some(text) = self.presentable(valid.trim_end().as_bytes(), *reading) else { continue };
-            if !self.completed.contains(text) && texts.iter().all(|(known, _)| *known != text) {
+            if !self.completed.contains(text) && !texts.iter().any(|(known, _)| self.completed.are_one(known, text)) {
                 texts.push((text, *joint));
             }
         }

@@ -4,6 +4,7 @@
 //! becomes `fi`. Marks that aren't accents written above or below a letter, such as Indic vowel signs, stay.
 
 use icu_casemap::CaseMapper;
+use rustc_hash::FxHashSet;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::canonical_combining_class;
 
@@ -51,6 +52,12 @@ pub fn without_accents(text: &str) -> String {
 /// The folded form of a text.
 pub fn fold(text: &str) -> String {
     text.chars().flat_map(folded).collect()
+}
+
+/// Keeps the first of those whose texts have the same folded form.
+pub fn keep_first_of_each<T>(items: &mut Vec<T>, text: impl Fn(&T) -> &str) {
+    let mut seen = FxHashSet::default();
+    items.retain(|item| seen.insert(fold(text(item))));
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The best complete queries found so far: each text once, and with a tolerance one of those that differ only in letter
-//! case, width or accents.
+//! case and width.
 
 use rustc_hash::FxHashMap;
 
 use super::distribution::log_add;
-use super::typing::fold::{fold, keep_first_of_each};
+use super::typing::fold::{keep_first_of_each, without_case};
 
 /// Completions with their joint probabilities, and the threshold that one must exceed to be among the best.
 #[derive(Clone, Debug)]
@@ -12,8 +12,8 @@ pub struct TopCompletions {
     wanted: usize,
     /// Joint log-probability of each text.
     joints: FxHashMap<String, f64>,
-    /// Joint log-probability of the most probable text of each folded form; `None` if texts of one form are as different
-    /// as others.
+    /// By the text without its case and width: joint log-probability of the most probable one. `None` if each counts by
+    /// itself.
     forms: Option<FxHashMap<String, f64>>,
     /// The joint of the `wanted`-th best, kept up to date; `None` while there are fewer.
     threshold: Option<f64>,
@@ -21,15 +21,16 @@ pub struct TopCompletions {
 }
 
 impl TopCompletions {
-    /// Without completions; `wanted` are asked for, with `folds` in as many folded forms.
-    pub fn new(wanted: usize, folds: bool) -> Self {
-        let forms = folds.then(FxHashMap::default);
+    /// Without completions; `wanted` are asked for. With `one_case` one is shown of those that differ only in case and
+    /// width.
+    pub fn new(wanted: usize, one_case: bool) -> Self {
+        let forms = one_case.then(FxHashMap::default);
         Self { wanted, joints: FxHashMap::default(), forms, threshold: None, highest: None }
     }
 
     /// Adds a completion; the probabilities of equal texts add up.
     pub fn add(&mut self, text: String, joint: f64) {
-        let form = self.forms.is_some().then(|| fold(&text));
+        let form = self.forms.is_some().then(|| without_case(&text));
         let total = self.joints.entry(text).or_insert(f64::NEG_INFINITY);
         *total = log_add(*total, joint);
         self.highest = Some(self.highest.map_or(*total, |highest| highest.max(*total)));
@@ -60,14 +61,16 @@ impl TopCompletions {
         self.joints.len()
     }
 
-    /// Whether a text is among them, or one of its folded form.
+    /// Whether a text is among them, or one that isn't shown beside it.
     pub fn contains(&self, text: &str) -> bool {
-        self.forms.as_ref().map_or_else(|| self.joints.contains_key(text), |forms| forms.contains_key(&fold(text)))
+        self.forms
+            .as_ref()
+            .map_or_else(|| self.joints.contains_key(text), |forms| forms.contains_key(&without_case(text)))
     }
 
     /// Whether no list has both texts.
     pub fn are_one(&self, a: &str, b: &str) -> bool {
-        a == b || (self.forms.is_some() && fold(a) == fold(b))
+        a == b || (self.forms.is_some() && without_case(a) == without_case(b))
     }
 
     /// The wanted completions, best first; equally probable ones by their text.
@@ -100,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn of_texts_that_differ_in_case_width_or_accents_the_most_probable_one_is_shown() {
+    fn of_texts_that_differ_in_case_and_width_the_most_probable_one_is_shown() {
         let mut completions = TopCompletions::new(2, true);
-        for (text, probability) in [("Caf\u{e9}", 0.1f64), ("cafe", 0.2), ("ＣＡＦＥ", 0.3), ("other", 0.01)] {
+        for (text, probability) in [("Cafe", 0.1f64), ("cafe", 0.2), ("ＣＡＦＥ", 0.3), ("caf\u{e9}", 0.01)] {
             assert_eq!(completions.threshold(), None);
             completions.add(text.into(), probability.ln());
         }
         assert_eq!(completions.threshold(), Some(0.01f64.ln()));
-        assert_eq!(completions.best(), [("ＣＡＦＥ", 0.3f64.ln()), ("other", 0.01f64.ln())]);
+        assert_eq!(completions.best(), [("ＣＡＦＥ", 0.3f64.ln()), ("caf\u{e9}", 0.01f64.ln())]);
         assert!(completions.contains("Cafe") && completions.are_one("a", "A") && !completions.are_one("a", "b"));
     }
 }

@@ -94,9 +94,9 @@ impl Factors {
 }
 
 /// Merges popular queries into the suggestions, and keeps the best `count`. If the model found nothing, because its
-/// time was too short, the popular queries are the answer as they are. With `folds` the list has the most probable one of
-/// those that differ only in letter case, width or accents.
-fn merge_popular(completions: Completions, found: Found, weight: f64, count: usize, folds: bool) -> Completions {
+/// time was too short, the popular queries are the answer as they are. With `one_case` the list has the most probable one
+/// of those that differ only in letter case and width.
+fn merge_popular(completions: Completions, found: Found, weight: f64, count: usize, one_case: bool) -> Completions {
     if found.hits.is_empty() || weight <= 0.0 {
         return completions;
     }
@@ -115,7 +115,7 @@ fn merge_popular(completions: Completions, found: Found, weight: f64, count: usi
         }
     }
     suggestions.sort_by(in_order);
-    if folds {
+    if one_case {
         keep_first_of_each(&mut suggestions, |suggestion| &suggestion.text);
     }
     suggestions.truncate(count);

@@ -180,7 +180,7 @@ fn check_corrections(world: &World, words: &[&str], seeds: u64) {
                 if found.proven {
                     proven += 1;
                     let shown = truth.iter().filter(|(whole, _)| is_shown(&search.readings, whole));
-                    // Of those that differ only in case, width or accents, the most probable one.
+                    // Of those that differ only in case and width, the most probable one.
                     let mut shown: Vec<_> = shown.collect();
                     keep_first_of_each(&mut shown, |(whole, _)| whole);
                     // Longer texts were not enumerated.

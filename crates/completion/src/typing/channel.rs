@@ -46,7 +46,7 @@ impl Default for Channel {
             swapped: 0.0004,
             neighbour: 0.00032,
             substituted: 0.00005,
-            style: 0.02,
+            style: 0.1,
             unknown: 0.02,
             layout: Layout::Qwerty,
             range_nats: 7.0,

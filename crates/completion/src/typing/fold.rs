@@ -54,10 +54,19 @@ pub fn fold(text: &str) -> String {
     text.chars().flat_map(folded).collect()
 }
 
-/// Keeps the first of those whose texts have the same folded form.
+/// A text without its letter case, width and compatibility forms. Its accents stay: they may make another word.
+pub fn without_case(text: &str) -> String {
+    if text.is_ascii() {
+        return text.to_ascii_lowercase();
+    }
+    let usual: String = text.nfkc().collect();
+    CaseMapper::new().fold_string(&usual).nfkc().collect()
+}
+
+/// Keeps the first of those whose texts differ only in letter case and width.
 pub fn keep_first_of_each<T>(items: &mut Vec<T>, text: impl Fn(&T) -> &str) {
     let mut seen = FxHashSet::default();
-    items.retain(|item| seen.insert(fold(text(item))));
+    items.retain(|item| seen.insert(without_case(text(item))));
 }
 
 #[cfg(test)]
@@ -78,6 +87,15 @@ mod tests {
             ("日本", "日本"),
         ] {
             assert_eq!(fold(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn case_and_width_are_left_out_and_accents_stay() {
+        for (text, expected) in
+            [("Wi-Fi 7", "wi-fi 7"), ("Ａ\u{f1}o", "a\u{f1}o"), ("An\u{303}O", "a\u{f1}o"), ("Straße", "strasse")]
+        {
+            assert_eq!(without_case(text), expected, "{text}");
         }
     }
 

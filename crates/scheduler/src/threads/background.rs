@@ -61,4 +61,20 @@ mod tests {
         let panic = std::panic::catch_unwind(|| in_background(|| panic!("on purpose")));
         assert!(panic.is_err());
     }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_thread_that_gives_way_to_all_works_on_idle_cores_only() {
+        // The 41st field is the scheduling policy; the third one follows the name in brackets.
+        let policy = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            let (_, fields) = stat.rsplit_once(") ").unwrap();
+            fields.split(' ').nth(41 - 3).unwrap().parse::<i32>().unwrap()
+        };
+        let other = std::thread::spawn(move || {
+            give_way_to_all();
+            policy()
+        });
+        assert_eq!((other.join().unwrap(), policy()), (libc::SCHED_IDLE, libc::SCHED_OTHER));
+    }
 }

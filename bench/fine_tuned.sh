@@ -7,14 +7,14 @@
 #                                                      (TARGET_DIR/release/foretype)
 #
 #   LIMIT                queries of each set that are typed (100), at even distances
-#   TYPOS                queries of each set that the fine-tuned model gets with errors and in other styles (200)
+#   TYPOS                queries of each set that the fine-tuned model gets with errors and in other styles (500)
 #   PRECISIONS           int8, none or both, which is the default: "int8 none"
 #   THREADS              of everything here (2)
 #   FORETYPE_TORCH_VENV  as for tools/fine_tune.sh
 #
 # What is there in TARGET_DIR/fine-tuned is left alone: delete that to measure again.
 set -euo pipefail
-command="LIMIT=${LIMIT:-100} TYPOS=${TYPOS:-200} PRECISIONS='${PRECISIONS:-int8 none}' THREADS=${THREADS:-2} ${0#"$PWD"/} $*"
+command="LIMIT=${LIMIT:-100} TYPOS=${TYPOS:-500} PRECISIONS='${PRECISIONS:-int8 none}' THREADS=${THREADS:-2} ${0#"$PWD"/} $*"
 target=$(cd "${1:?usage: bench/fine_tuned.sh TARGET_DIR [FORETYPE]}" && pwd)
 binary=$(realpath "${2:-$target/release/foretype}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -37,7 +37,7 @@ for set in heldout_unseen seen; do
     out=$folder/typos.$set
     [ ! -s "$out/evaluate-typos.txt" ] || continue
     "$binary" evaluate --model "${models[fine-tuned]}" --quantize int8 --cache "$folder/cache" --threads "$threads" \
-        --queries "$queries/$set.txt" --limit "${TYPOS:-200}" --typos 1 --method tolerant --results "$out"
+        --queries "$queries/$set.txt" --limit "${TYPOS:-500}" --typos 1 --method tolerant --results "$out"
 done
 # The losses of the others are in what the fine-tuning measured. Without a minute of training this measures only.
 if [ ! -s "$folder/demo/measured.json" ]; then

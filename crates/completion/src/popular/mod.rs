@@ -94,8 +94,8 @@ impl Factors {
 }
 
 /// Merges popular queries into the suggestions, and keeps the best `count`. If the model found nothing, because its
-/// time was too short, the popular queries are the answer as they are. With `one_case` the list has the most probable one
-/// of those that differ only in letter case and width.
+/// time was too short, the popular queries are the answer as they are. With `one_case` the list has the most probable
+/// one of those that differ only in letter case and width.
 fn merge_popular(completions: Completions, found: Found, weight: f64, count: usize, one_case: bool) -> Completions {
     if found.hits.is_empty() || weight <= 0.0 {
         return completions;

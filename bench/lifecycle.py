@@ -35,13 +35,13 @@ class Server:
         self.log = tempfile.NamedTemporaryFile("r", suffix=".log")
         command = [arguments.server, "serve", "--model", arguments.model, "--cache", arguments.cache, "--port", "0"]
         command += ["--admin-port", "0", "--log-requests", "errors", *more]
-        log = open(self.log.name, "w")
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+        with open(self.log.name, "w") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
 
     def __enter__(self):
         port = lambda line: int(re.search(r"http://[^:]+:(\d+)", line)[1])
         self.admin = port(self.said(open(self.log.name).readline, "operators connect here"))
-        self.port = port(self.said(self.process.stdout.readline, "ready on http://"))
+        self.port = port(self.said(open(self.log.name).readline, "ready on http://"))
         self.name = ask(self.port, "POST", "/invocations", {"input": "a"})["model"]
         return self
 
@@ -51,11 +51,17 @@ class Server:
             line = read()
             if words in line:
                 return line
+            if "the model can't be loaded" in line:
+                self.fail(line)
             if not line:
                 if self.process.poll() is not None:
-                    raise SystemExit(f"the server ended: {open(self.log.name).read()}")
+                    self.fail(f"the server ended: {open(self.log.name).read()}")
                 time.sleep(0.01)
-        raise SystemExit(f"the server never says {words!r}")
+        self.fail(f"the server never says {words!r}")
+
+    def fail(self, reason):
+        self.process.kill()
+        raise SystemExit(reason)
 
     def __exit__(self, *_):
         self.process.kill()

@@ -40,15 +40,15 @@ class Server:
 
     def __enter__(self):
         port = lambda line: int(re.search(r"http://[^:]+:(\d+)", line)[1])
-        self.admin = port(self.said(open(self.log.name).readline, "operators connect here"))
-        self.port = port(self.said(open(self.log.name).readline, "ready on http://"))
+        self.admin = port(self.said("operators connect here"))
+        self.port = port(self.said("ready on http://"))
         self.name = ask(self.port, "POST", "/invocations", {"input": "a"})["model"]
         return self
 
-    def said(self, read, words):
-        """The line of an output that has the words."""
+    def said(self, words):
+        """The next line of the log that has the words."""
         for _ in range(100_000):
-            line = read()
+            line = self.log.readline()
             if words in line:
                 return line
             if "the model can't be loaded" in line:
@@ -230,14 +230,13 @@ def wake(arguments, _):
     """From a key at a model that sleeps to its answer, against the time of the load in it."""
     waits, loads, searches = [], [], []
     with Server(arguments, "--replicas", "0..1", "--max-idle-time-ms", "300") as server:
-        log = open(server.log.name)
         for _ in range(10 * arguments.rounds):
             wait_for(server, 0)
             began = time.monotonic()
             answer = ask(server.port, "POST", "/invocations", {"input": "w"})
             searches.append(answer["timing"]["search_ms"])
             waits.append((time.monotonic() - began) * 1000)
-            loads.append(float(re.search(r'load_ms"?[=:] ?([\d.]+)', server.said(log.readline, "a replica was added"))[1]))
+            loads.append(float(re.search(r'load_ms"?[=:] ?([\d.]+)', server.said("a replica was added"))[1]))
     # The first search of a model that remembers nothing comes on top of the load, whoever started the load.
     until_search = [(wait - search) / load for wait, search, load in zip(waits, searches, loads)]
     ratio = lambda values: round(statistics.median(values), 3)

@@ -54,19 +54,21 @@ impl Hot {
 
     /// The texts that were typed most, hottest first.
     pub(super) fn hottest(&self, most: usize) -> Vec<HotText> {
-        let mut hot: Vec<(&str, Count)> = self.counts.iter().map(|(text, &count)| (&**text, count)).collect();
-        hot.retain(|(_, count)| count.typed >= LEAST_TYPED);
-        hot.sort_unstable_by_key(|&(_, count)| Reverse((count.typed, count.last)));
-        hot.truncate(most);
-        as_hot(hot)
+        self.first(most, LEAST_TYPED, |count| (count.typed, count.last))
     }
 
     /// The texts that were typed last, the latest first, also those typed once.
     pub(super) fn latest(&self, most: usize) -> Vec<HotText> {
-        let mut texts: Vec<(&str, Count)> = self.counts.iter().map(|(text, &count)| (&**text, count)).collect();
-        texts.sort_unstable_by_key(|&(_, count)| Reverse(count.last));
+        self.first(most, 1, |count| count.last)
+    }
+
+    /// The texts with the largest keys among those typed so often.
+    fn first<K: Ord>(&self, most: usize, least_typed: u64, key: impl Fn(Count) -> K) -> Vec<HotText> {
+        let texts = self.counts.iter().map(|(text, &count)| (&**text, count));
+        let mut texts: Vec<(&str, Count)> = texts.filter(|(_, count)| count.typed >= least_typed).collect();
+        texts.sort_unstable_by_key(|&(_, count)| Reverse(key(count)));
         texts.truncate(most);
-        as_hot(texts)
+        texts.into_iter().map(|(text, count)| HotText { text: text.to_owned(), typed: count.typed }).collect()
     }
 
     /// Keeps the hotter half, of which each count is halved: what was typed long ago gives way to what is typed now.
@@ -76,10 +78,6 @@ impl Hot {
         self.counts.retain(|_, count| (count.typed, count.last) >= coldest);
         self.counts.values_mut().for_each(|count| count.typed = count.typed.div_ceil(2));
     }
-}
-
-fn as_hot(texts: Vec<(&str, Count)>) -> Vec<HotText> {
-    texts.into_iter().map(|(text, count)| HotText { text: text.to_owned(), typed: count.typed }).collect()
 }
 
 #[cfg(test)]

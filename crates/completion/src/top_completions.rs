@@ -1,6 +1,8 @@
 //! The best complete queries found so far: each text once, and with a tolerance one of those that differ only in letter
 //! case and width.
 
+use std::borrow::Cow;
+
 use rustc_hash::FxHashMap;
 
 use super::distribution::log_add;
@@ -63,14 +65,12 @@ impl TopCompletions {
 
     /// Whether a text is among them, or one that isn't shown beside it.
     pub fn contains(&self, text: &str) -> bool {
-        self.forms
-            .as_ref()
-            .map_or_else(|| self.joints.contains_key(text), |forms| forms.contains_key(&without_case(text)))
+        self.forms.as_ref().unwrap_or(&self.joints).contains_key(&*self.form(text))
     }
 
-    /// Whether no list has both texts.
-    pub fn are_one(&self, a: &str, b: &str) -> bool {
-        a == b || (self.forms.is_some() && without_case(a) == without_case(b))
+    /// What a text has in common with those of which a list has one.
+    pub fn form<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.forms.is_some() { without_case(text).into() } else { text.into() }
     }
 
     /// The wanted completions, best first; equally probable ones by their text.
@@ -111,6 +111,7 @@ mod tests {
         }
         assert_eq!(completions.threshold(), Some(0.01f64.ln()));
         assert_eq!(completions.best(), [("ＣＡＦＥ", 0.3f64.ln()), ("caf\u{e9}", 0.01f64.ln())]);
-        assert!(completions.contains("Cafe") && completions.are_one("a", "A") && !completions.are_one("a", "b"));
+        let form = |text| completions.form(text);
+        assert!(completions.contains("Cafe") && form("a") == form("A") && form("a") != form("b"));
     }
 }

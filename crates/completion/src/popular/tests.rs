@@ -76,9 +76,12 @@ fn corrections_rank_below_what_was_typed() {
     let typing = Typed::tolerant("heat pu", Tolerance::Auto, &costs());
     let found = popular.find(Lookup { range_nats: 20.0, ..Lookup::new("heat pu", typing.as_ref(), 4) });
     assert_eq!(texts(&found), [("heat pump", 0, 7), ("HEAT PUMP", 1, 7), ("hear pump", 1, 7)]);
-    let all = merge_popular(nothing(), found, 0.3, 4, false);
+    let all = merge_popular(nothing(), found.clone(), 0.3, 4, false);
     let sum: f64 = all.suggestions.iter().map(|suggestion| suggestion.probability).sum();
     assert!((sum - 1.0).abs() < 1e-9 && all.suggestions[0].probability > 0.9, "{all:?}");
+    let one_case = merge_popular(nothing(), found, 0.3, 4, true);
+    let list: Vec<&str> = one_case.suggestions.iter().map(|s| s.text.as_str()).collect();
+    assert_eq!(list, ["heat pump", "hear pump"]);
 }
 
 fn nothing() -> Completions {

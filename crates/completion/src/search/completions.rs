@@ -1,5 +1,7 @@
 //! The answer of a search so far, the settled part of it, and whether it is proven.
 
+use rustc_hash::FxHashSet;
+
 use super::{Search, Truncated};
 use crate::suggestion::{Completions, Meaning, Readings, Suggestion};
 use crate::typing::alignment::{Alignment, Finished};
@@ -77,14 +79,14 @@ impl Search {
     fn truncated_texts(&self, most: usize) -> Vec<(&str, f64)> {
         let mut truncated: Vec<&Truncated> = self.truncated.iter().collect();
         truncated.sort_by(|a, b| b.joint.total_cmp(&a.joint));
-        let mut texts: Vec<(&str, f64)> = Vec::new();
+        let (mut texts, mut forms) = (Vec::new(), FxHashSet::default());
         for Truncated { joint, text, reading } in truncated {
             if texts.len() == most {
                 break;
             }
             let valid = text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
             let Some(text) = self.presentable(valid.trim_end().as_bytes(), *reading) else { continue };
-            if !self.completed.contains(text) && !texts.iter().any(|(known, _)| self.completed.are_one(known, text)) {
+            if !self.completed.contains(text) && forms.insert(self.completed.form(text)) {
                 texts.push((text, *joint));
             }
         }

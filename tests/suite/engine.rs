@@ -1,7 +1,7 @@
 //! One model's threads behind their queue, over the fake engine: sessions, streams, seeds, replicas, deadlines and who
 //! goes first.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use completion::{SequenceFinish, TokenChoice};
-use foretype::engine::{Completion, Engine, Generation, Piece};
+use foretype::engine::{Accepted, Caller, Completion, Engine, Generation, Piece, Work};
 use foretype::error::Kind;
 use foretype::metrics::Metrics;
-use scheduler::{Answer, Event, Finish};
+use scheduler::{Answer, Client, Event, Finish};
 
 use crate::support::{fake_engine, faulty_engine, request_options};
 
@@ -25,12 +25,18 @@ fn completion(input: &str) -> Completion {
     Completion { input: input.into(), ..Completion::default() }
 }
 
+/// A generation whose tokens are drawn.
+fn drawn(prompt: &str) -> Generation {
+    let choice = TokenChoice { temperature: 1.0, ..TokenChoice::default() };
+    Generation { prompt: prompt.into(), choice, ..Generation::default() }
+}
+
 /// An engine that computes nothing until told so, and how many forwards it has made.
 fn gated_engine(max_batch: usize, metrics: &Arc<Metrics>) -> (Engine, mpsc::Sender<()>, Arc<AtomicUsize>) {
     let (open, gate) = mpsc::channel::<()>();
     let (gate, forwards) = (Arc::new(std::sync::Mutex::new(gate)), Arc::new(AtomicUsize::new(0)));
     let counter = Arc::clone(&forwards);
-    let is_open = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let is_open = Arc::new(AtomicBool::new(true));
     let faults = move || -> scheduler::fake::FaultFn {
         let (gate, counter, is_open) = (Arc::clone(&gate), Arc::clone(&counter), Arc::clone(&is_open));
         Box::new(move |batch| {
@@ -139,13 +145,7 @@ fn streams_bring_the_answer_in_parts() {
             assert_eq!(parts, answer.result.suggestions, "{input:?}");
             assert_eq!(parts, engine.complete(&completion(input)).await.unwrap().result.suggestions);
         }
-        let generation = Generation {
-            prompt: "heat".into(),
-            choice: TokenChoice { temperature: 1.0, ..TokenChoice::default() },
-            seed: Some(3),
-            sequences: 4,
-            ..Generation::default()
-        };
+        let generation = Generation { seed: Some(3), sequences: 4, ..drawn("heat") };
         let (events, answer) = parts_and_answer(engine.start_generation(&generation).unwrap().pieces().collect().await);
         let mut texts = vec![String::new(); 4];
         for event in events {
@@ -203,15 +203,17 @@ fn wait_for_idleness(metrics: &Metrics) {
     }
 }
 
-/// Types the text and then three times what its first suggestion has next. Returns the forwards that those needed.
-fn agree((engine, metrics): &(Engine, Arc<Metrics>), text: &str) -> usize {
+/// Types the text and then three times what its first suggestion has next, with a pause behind each key. Returns the
+/// forwards that those three needed.
+fn agree(engine: &Engine, caller: &Caller, text: &str, pause: impl Fn()) -> usize {
     let mut typed = text.to_owned();
     let mut forwards = Vec::new();
     for _ in 0..4 {
-        let answer = block_on(engine.complete(&completion(&typed))).unwrap();
+        let key = Completion { caller: caller.clone(), ..completion(&typed) };
+        let answer = block_on(engine.complete(&key)).unwrap();
         forwards.push(answer.usage.forwards);
         typed.extend(answer.result.suggestions[0].text[typed.len()..].chars().next());
-        wait_for_idleness(metrics);
+        pause();
     }
     forwards[1..].iter().sum()
 }
@@ -220,8 +222,8 @@ fn agree((engine, metrics): &(Engine, Arc<Metrics>), text: &str) -> usize {
 fn an_idle_engine_prepares_for_the_key_that_agrees() {
     let texts = ["heat e", "water a", "zinc c", "a me"];
     let forwards = |lookahead| {
-        let engine = engine_with_lookahead(lookahead);
-        texts.map(|text| agree(&engine, text))
+        let (engine, metrics) = engine_with_lookahead(lookahead);
+        texts.map(|text| agree(&engine, &Caller::default(), text, || wait_for_idleness(&metrics)))
     };
     let (plain, until) = (forwards(false), Instant::now() + Duration::from_secs(60));
     // The second and third key are answered by this thread; the model thread has to prepare for the key after them too.
@@ -233,6 +235,38 @@ fn an_idle_engine_prepares_for_the_key_that_agrees() {
         }
         assert!(Instant::now() < until, "{prepared:?} {plain:?}");
     }
+}
+
+#[test]
+fn an_engine_that_is_never_without_bulk_work_prepares_for_the_key_that_agrees() {
+    let texts = ["heat e", "water a", "zinc c", "a me"];
+    let (plain, _) = engine_with_lookahead(false);
+    let plain = texts.map(|text| agree(&plain, &Caller::default(), text, || {}));
+    let engine = Arc::new(engine_with_lookahead(true).0);
+    let is_over = &AtomicBool::new(false);
+    let is_prepared = std::thread::scope(|scope| {
+        for client in 0..4 {
+            let batch = Accepted::new(Arc::clone(&engine), Client::session("batch"), Work::batch()).unwrap();
+            scope.spawn(move || {
+                let generation = Generation { sequences: 64, seed: Some(client), ..drawn("he") };
+                while !is_over.load(Ordering::Relaxed) {
+                    block_on(batch.generate(&generation)).unwrap();
+                }
+            });
+        }
+        // The model thread may not get to it in time, so one text of all tries is enough.
+        let until = Instant::now() + Duration::from_secs(60);
+        let tries = (0..).take_while(|_| Instant::now() < until).flat_map(|number| texts.map(|text| (number, text)));
+        let mut tries = tries.filter(|(_, text)| plain[texts.iter().position(|other| other == text).unwrap()] > 0);
+        let is_prepared = tries.any(|(number, text)| {
+            // What was computed for an earlier try is another's.
+            let caller = Caller { salt: Some(number.to_string()), ..Caller::default() };
+            agree(&engine, &caller, text, || std::thread::sleep(Duration::from_millis(50))) == 0
+        });
+        is_over.store(true, Ordering::Relaxed);
+        is_prepared
+    });
+    assert!(is_prepared);
 }
 
 #[test]

@@ -68,3 +68,23 @@ fn bulk_work_gets_on_beside_keystrokes_without_a_pause() {
         assert!(scheduler.forwards < 20_000, "{left} bulk jobs starve");
     }
 }
+
+#[test]
+fn what_somebody_typed_is_known_after_bulk_work_that_needs_far_more_memory() {
+    let text = text();
+    // Few pages, and then few bytes for distributions.
+    for (pages, prefix_cache_bytes) in [(128, 1 << 20), (1024, 60_000)] {
+        let mut scheduler = scheduler(&text, 8, 16, pages, prefix_cache_bytes);
+        let first = keystroke(&mut scheduler, &text, "a b");
+        let (completions, usage) = finish(&mut scheduler, first);
+        assert!(usage.positions_computed > 0);
+        for seed in 0..16 {
+            bulk(&mut scheduler, &text, seed);
+        }
+        finish_all(&mut scheduler);
+        assert!(scheduler.prefix_cache_stats().evicted > 300, "{:?}", scheduler.prefix_cache_stats());
+        let again = keystroke(&mut scheduler, &text, "a b");
+        let (same, usage) = finish(&mut scheduler, again);
+        assert_eq!((same, usage.positions_computed), (completions, 0), "{pages} pages");
+    }
+}

@@ -57,12 +57,12 @@ impl Job {
             return;
         }
         self.hold_new_nodes(cache);
-        let places = &self.places;
+        let (places, class) = (&self.places, self.flow.class);
         self.usage.positions_saved += self.task.paths_mut().supply_known(|wanted| {
             let place = places[wanted.node.0];
             let next = cache.next(place).filter(|next| next.is_full() || !wanted.full).cloned();
             if next.is_some() {
-                cache.touch(place);
+                cache.touch(place, class);
             }
             next
         });

@@ -10,15 +10,19 @@
 //! tokens takes as much memory as the lists of a few hundred nodes. A node's ancestors are always used more recently
 //! than the node itself, so a page rarely outlives the page before it.
 //!
+//! Bulk work uses most nodes once, and so many that everything else would soon be the least recently used. While bulk
+//! work has half of what is kept, its own nodes go first.
+//!
 //! The prefix cache holds page numbers, not pages: the scheduler copies keys and values. Pure data structure.
 
 mod recency;
 
 use std::sync::Arc;
 
-use self::recency::Recency;
+use self::recency::{Recency, Use};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::client::Class;
 use super::sources::SourceName;
 use crate::backend::Page;
 use completion::text::TokenId;
@@ -74,6 +78,8 @@ struct Node {
     next: Option<Arc<Distribution>>,
     /// When it was used last.
     clock: u64,
+    /// Bulk until interactive work uses it.
+    class: Class,
 }
 
 /// Counters and sizes, for metrics and tests.
@@ -102,15 +108,13 @@ pub struct PrefixCache {
     /// Bound on the bytes of nodes and distributions; pages have theirs by their number.
     max_bytes: usize,
     bytes: usize,
-    /// The part of `bytes` that whole rows take.
-    row_bytes: usize,
     /// The number of uses until now.
     clock: u64,
-    /// The nodes that have a page or a distribution.
+    /// The nodes that have a page or a distribution, and the bytes of distributions.
     filled: Recency,
-    /// The nodes that have a page.
+    /// The nodes that have a page, and the number of pages.
     paged: Recency,
-    /// The nodes that have a whole row.
+    /// The nodes that have a whole row, and the bytes of whole rows.
     rows: Recency,
     next_serial: u64,
     evicted: u64,
@@ -132,7 +136,6 @@ impl PrefixCache {
             page_bytes,
             max_bytes,
             bytes: 0,
-            row_bytes: 0,
             clock: 0,
             filled: Recency::default(),
             paged: Recency::default(),
@@ -163,6 +166,7 @@ impl PrefixCache {
             page: None,
             next: None,
             clock: self.tick(),
+            class: Class::Bulk,
         };
         self.next_serial += 1;
         let id = match self.free_nodes.pop() {
@@ -194,14 +198,40 @@ impl PrefixCache {
         self.shrink();
     }
 
-    /// Marks a path as used just now, from the node to position 0.
-    pub fn touch(&mut self, node: NodeId) {
+    /// Marks a path as used just now by work of a class, from the node to position 0.
+    pub fn touch(&mut self, node: NodeId, class: Class) {
         let mut next = Some(node);
-        while let Some(node) = next {
+        while let Some(id) = next {
             let clock = self.tick();
-            let node = &mut self.nodes[node.0 as usize];
+            let node = &mut self.nodes[id.0 as usize];
             node.clock = clock;
             next = node.above.node();
+            if class < node.class {
+                self.set_class(id, class);
+            }
+        }
+    }
+
+    fn set_class(&mut self, id: NodeId, class: Class) {
+        let node = &mut self.nodes[id.0 as usize];
+        let was = std::mem::replace(&mut node.class, class);
+        let used = node.used();
+        if node.page.is_some() {
+            self.paged.take(was, 1);
+            self.paged.give(class, 1);
+            self.paged.add(id, used);
+        }
+        if let Some(next) = &node.next {
+            self.filled.take(was, next.bytes());
+            self.filled.give(class, next.bytes());
+            self.rows.take(was, next.row_bytes());
+            self.rows.give(class, next.row_bytes());
+        }
+        if node.has_row() {
+            self.rows.add(id, used);
+        }
+        if node.is_filled() {
+            self.filled.add(id, used);
         }
     }
 
@@ -255,15 +285,25 @@ impl PrefixCache {
         if self.free_pages.is_empty() {
             let old = self.oldest_page(keep)?;
             self.evicted += 1;
-            self.free_pages.extend(self.nodes[old.0 as usize].page.take());
+            self.free_page(old);
             self.remove_if_unused(old);
         }
         let page = self.free_pages.pop()?;
         let entry = &mut self.nodes[node.0 as usize];
         entry.page = Some(page);
-        self.paged.add(node, entry.clock);
-        self.filled.add(node, entry.clock);
+        self.paged.give(entry.class, 1);
+        self.paged.add(node, entry.used());
+        self.filled.add(node, entry.used());
         Some(page)
+    }
+
+    /// Takes a node's page away, if it has one.
+    fn free_page(&mut self, node: NodeId) {
+        let node = &mut self.nodes[node.0 as usize];
+        if let Some(page) = node.page.take() {
+            self.free_pages.push(page);
+            self.paged.take(node.class, 1);
+        }
     }
 
     /// The least recently used node that has a page and is not in `keep`.
@@ -275,7 +315,7 @@ impl PrefixCache {
                 oldest => break oldest,
             }
         };
-        kept.into_iter().for_each(|node| self.paged.add(node, self.nodes[node.0 as usize].clock));
+        kept.into_iter().for_each(|node| self.paged.add(node, self.nodes[node.0 as usize].used()));
         oldest
     }
 
@@ -293,14 +333,16 @@ impl PrefixCache {
         let entry = &mut self.nodes[node.0 as usize];
         if let Some(old) = entry.next.take() {
             self.bytes -= old.bytes();
-            self.row_bytes -= old.row_bytes();
+            self.filled.take(entry.class, old.bytes());
+            self.rows.take(entry.class, old.row_bytes());
         }
         if let Some(new) = &next {
             self.bytes += new.bytes();
-            self.row_bytes += new.row_bytes();
-            self.filled.add(node, entry.clock);
+            self.filled.give(entry.class, new.bytes());
+            self.rows.give(entry.class, new.row_bytes());
+            self.filled.add(node, entry.used());
             if new.is_full() {
-                self.rows.add(node, entry.clock);
+                self.rows.add(node, entry.used());
             }
         }
         entry.next = next;
@@ -330,7 +372,7 @@ impl PrefixCache {
         while self.bytes > self.max_bytes {
             let Some(node) = oldest(&mut self.filled, &self.nodes, Node::is_filled) else { break };
             self.evicted += 1;
-            self.free_pages.extend(self.nodes[node.0 as usize].page.take());
+            self.free_page(node);
             self.set_next(node, None);
             self.remove_if_unused(node);
         }
@@ -338,7 +380,7 @@ impl PrefixCache {
 
     /// Evicts whole rows, least recently used first, while everything else keeps to its share of the bytes.
     fn evict_rows(&mut self) {
-        while self.bytes > self.max_bytes && self.bytes - self.row_bytes <= self.max_bytes / LISTS_SHARE {
+        while self.bytes > self.max_bytes && self.bytes - self.rows.size() <= self.max_bytes / LISTS_SHARE {
             let Some(node) = oldest(&mut self.rows, &self.nodes, Node::has_row) else { break };
             let list = self.nodes[node.0 as usize].next.as_ref().map(|next| Arc::new(next.without_row()));
             self.evicted += 1;
@@ -364,10 +406,14 @@ impl PrefixCache {
 
 /// Takes the least recently used node that has something out of a queue.
 fn oldest(queue: &mut Recency, nodes: &[Node], has: impl Fn(&Node) -> bool) -> Option<NodeId> {
-    queue.pop(|id| Some(&nodes[id.0 as usize]).filter(|node| has(node)).map(|node| node.clock))
+    queue.pop(|id| Some(&nodes[id.0 as usize]).filter(|node| has(node)).map(Node::used))
 }
 
 impl Node {
+    fn used(&self) -> Use {
+        Use { clock: self.clock, class: self.class }
+    }
+
     /// Whether it has something to evict.
     fn is_filled(&self) -> bool {
         self.page.is_some() || self.next.is_some()

@@ -41,12 +41,18 @@ impl PrefixCache {
         assert!(live.iter().all(|&id| node(id).children == children[id.0 as usize]));
         assert_eq!(self.children.len(), live.len());
         assert_eq!(self.holds, live.iter().map(|&id| node(id).held as usize).sum::<usize>());
-        assert!(live.iter().all(|&id| !node(id).is_filled() || self.filled.has(id)));
-        assert!(live.iter().all(|&id| node(id).page.is_none() || self.paged.has(id)));
-        assert!(live.iter().all(|&id| !node(id).has_row() || self.rows.has(id)));
+        assert!(live.iter().all(|&id| !node(id).is_filled() || self.filled.has(id, node(id).class)));
+        assert!(live.iter().all(|&id| node(id).page.is_none() || self.paged.has(id, node(id).class)));
+        assert!(live.iter().all(|&id| !node(id).has_row() || self.rows.has(id, node(id).class)));
         assert!(live.iter().all(|&id| !node(id).is_unused()), "a node stays that nothing refers to");
-        let row_bytes: usize = live.iter().flat_map(|&id| &node(id).next).map(|next| next.row_bytes()).sum();
-        assert_eq!(row_bytes, self.row_bytes);
+        for class in [Class::Interactive, Class::Bulk] {
+            let nodes = || live.iter().map(|&id| node(id)).filter(|node| node.class == class);
+            assert_eq!(self.paged.size_of(class), nodes().filter(|node| node.page.is_some()).count());
+            let sum =
+                |size: fn(&Distribution) -> usize| nodes().flat_map(|node| &node.next).map(|next| size(next)).sum();
+            let sizes: (usize, usize) = (sum(Distribution::bytes), sum(Distribution::row_bytes));
+            assert_eq!((self.filled.size_of(class), self.rows.size_of(class)), sizes);
+        }
         let needed = |id: &&NodeId| node(**id).held > 0 || node(**id).children > 0;
         let unavoidable = live.iter().filter(needed).count() * NODE_BYTES;
         assert!(self.bytes <= self.max_bytes.max(unavoidable), "{} > {}", self.bytes, self.max_bytes);
@@ -79,7 +85,10 @@ fn random_use_keeps_every_invariant() {
             80..95 if !held.is_empty() => {
                 cache.give_next(held[rng.random_range(0..held.len())], distribution(rng.random_bool(0.3)));
             }
-            _ if !held.is_empty() => cache.touch(held[rng.random_range(0..held.len())]),
+            _ if !held.is_empty() => {
+                let class = if rng.random_bool(0.8) { Class::Bulk } else { Class::Interactive };
+                cache.touch(held[rng.random_range(0..held.len())], class);
+            }
             _ => {}
         }
         cache.check();
@@ -96,7 +105,7 @@ fn the_least_recently_used_leaf_goes_first_and_a_kept_path_stays() {
     let b = cache.hold(Some(a), TokenId(0));
     let c = cache.hold(Some(a), TokenId(1));
     let pages = [a, b, c].map(|node| cache.give_page(node, &FxHashSet::default()).unwrap());
-    cache.touch(b);
+    cache.touch(b, Class::Interactive);
     let d = cache.hold(Some(b), TokenId(0));
     assert_eq!(cache.give_page(d, &[a, b, d].into_iter().collect()), Some(pages[2]), "c was used longest ago");
     assert_eq!(cache.page(c), None);
@@ -115,7 +124,7 @@ fn whole_rows_go_before_lists_and_a_page_leaves_the_list_behind() {
     assert_eq!(pages[2..], [pages[0], pages[1]].repeat(3), "the page that was used longest ago is given");
     for &node in &nodes {
         cache.give_next(node, Arc::clone(&whole));
-        cache.touch(nodes[0]);
+        cache.touch(nodes[0], Class::Interactive);
         cache.check();
     }
     let has_row: Vec<bool> = nodes.iter().map(|&node| cache.next(node).unwrap().is_full()).collect();
@@ -133,5 +142,29 @@ fn a_whole_row_is_not_replaced_by_less() {
     cache.give_next(node, distribution(true));
     cache.give_next(node, distribution(false));
     assert!(cache.next(node).unwrap().is_full());
+    cache.check();
+}
+
+#[test]
+fn bulk_work_takes_only_half_of_what_people_who_type_have() {
+    let mut cache = PrefixCache::new(8, 1, 1 << 20);
+    let keep = FxHashSet::default();
+    let mut next_token = 0;
+    let mut used = |cache: &mut PrefixCache, class| {
+        next_token += 1;
+        let node = cache.hold(None, TokenId(next_token));
+        cache.give_page(node, &keep);
+        cache.touch(node, class);
+        node
+    };
+    let typed: Vec<NodeId> = (0..8).map(|_| used(&mut cache, Class::Interactive)).collect();
+    for _ in 0..100 {
+        used(&mut cache, Class::Bulk);
+    }
+    let left: Vec<bool> = typed.iter().map(|&node| cache.page(node).is_some()).collect();
+    assert_eq!(left, [[false; 4], [true; 4]].concat(), "the least recently used of them went");
+    // What somebody types comes before what bulk work has, until that has less.
+    let more: Vec<NodeId> = (0..2).map(|_| used(&mut cache, Class::Interactive)).collect();
+    assert!(more.iter().all(|&node| cache.page(node).is_some()));
     cache.check();
 }

@@ -366,7 +366,7 @@ impl Scheduler {
                 }
             }
             if let Some(&last) = row.path.last() {
-                self.cache.touch(last);
+                self.cache.touch(last, self.jobs[row.job].flow.class);
             }
         }
         self.backend.copy_kv(&self.copies)

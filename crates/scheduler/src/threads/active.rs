@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::client::Flow;
+use crate::client::{Class, Flow};
 use crate::job::JobId;
 use crate::request::{Answer, Event, Finish, Payer, Refusal, Superseded};
 use completion::{SequenceFinish, Task, TaskOutput};
@@ -27,6 +27,13 @@ pub(super) struct Active {
     /// Whether something final is known.
     pub(super) has_first: bool,
     pub(super) reply: oneshot::Sender<Result<Answer<TaskOutput>, Refusal>>,
+}
+
+impl Active {
+    /// Whether nobody waits for it at a keyboard.
+    pub(super) fn is_bulk(&self) -> bool {
+        self.flow.class == Class::Bulk
+    }
 }
 
 /// Parts of an answer on their way to a client.

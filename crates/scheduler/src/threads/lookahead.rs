@@ -1,5 +1,5 @@
-//! Lookahead of an idle replica: the search for the typed text plus the next character of its first suggestion. A
-//! person who types that character gets the finished search.
+//! Lookahead of a replica for which nobody waits at a keyboard: the search for the typed text plus the next character
+//! of its first suggestion. A person who types that character gets the finished search. Bulk work shares its steps.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub(super) struct Lookahead {
     prepared: VecDeque<Box<Search>>,
 }
 
-/// The lookahead of an idle replica.
+/// The lookahead of a replica without requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
     /// No lookahead is possible or wanted.

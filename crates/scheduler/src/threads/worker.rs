@@ -100,8 +100,8 @@ impl Loop {
                 Err(end) => return end,
             };
             self.drop_unwanted();
-            if self.active.is_empty() {
-                // Making the next search takes time: only now, when nobody waits.
+            if self.active.iter().all(Active::is_bulk) {
+                // Making the next search takes time: only now, when nobody waits at a keyboard.
                 self.lookahead.begin(&mut self.worker.scheduler);
             }
             if let Err(failure) = self.step() {
@@ -132,7 +132,7 @@ impl Loop {
 
     /// The requests that there is room for.
     fn room(&self) -> Room {
-        let bulk = self.active.iter().filter(|active| active.flow.class == Class::Bulk).count();
+        let bulk = self.active.iter().filter(|active| active.is_bulk()).count();
         self.worker.places.room(self.active.len() - bulk, bulk)
     }
 
@@ -162,7 +162,9 @@ impl Loop {
 
     /// Takes a request on. `is_accounted`: whether it comes from the queue, which has accounts.
     fn start(&mut self, request: Request, is_accounted: bool) -> JobId {
-        self.lookahead.stop(&mut self.worker.scheduler);
+        if request.flow.class == Class::Interactive {
+            self.lookahead.stop(&mut self.worker.scheduler);
+        }
         let Request { task, flow, payer, deadline, received, superseded, events, reply, .. } = request;
         let sequences = if let Task::Sampling(sampling) = &task { sampling.sequences() } else { 1 };
         let stream = events.map(|events| Stream { events, sent: vec![0; sequences] });

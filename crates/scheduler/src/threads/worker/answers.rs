@@ -31,11 +31,13 @@ impl Loop {
         }
     }
 
-    /// Answers a request whose task is done, or ends the lookahead.
+    /// Answers a request whose task is done, or ends the lookahead. Only somebody at a keyboard has a next key.
     pub(super) fn finish(&mut self, job: JobId) {
         if self.lookahead.is(job) {
-            self.lookahead.finish(&mut self.worker.scheduler);
-        } else if let Some(Task::Search(search)) = self.answer(job, None) {
+            return self.lookahead.finish(&mut self.worker.scheduler);
+        }
+        let is_bulk = self.active.iter().any(|active| active.job == job && active.is_bulk());
+        if let (Some(Task::Search(search)), false) = (self.answer(job, None), is_bulk) {
             self.lookahead.answered(search);
         }
     }

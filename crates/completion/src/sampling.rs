@@ -200,13 +200,13 @@ impl Sampling {
     /// The tokens of a sequence from the `from`-th on, as far as their texts won't change any more.
     pub fn tokens(&self, sequence: usize, from: usize) -> &[SampledToken] {
         let draft = &self.drafts[sequence];
-        // Whether text is held back takes decoding tokens, those of the prompt before the first one.
+        // Without tokens, finding out whether text is held back would decode the prompt, in each step.
         if draft.tokens.len() <= from {
             return &[];
         }
         // What is held back goes to the last token if the sequence ends with it.
         let may_change = draft.finish.is_none() && draft.text.is_holding();
-        draft.tokens.get(from..draft.tokens.len() - usize::from(may_change)).unwrap_or_default()
+        &draft.tokens[from..draft.tokens.len() - usize::from(may_change)]
     }
 
     /// Sequences, ended or not.

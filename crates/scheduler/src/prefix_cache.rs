@@ -213,26 +213,12 @@ impl PrefixCache {
     }
 
     fn set_class(&mut self, id: NodeId, class: Class) {
-        let node = &mut self.nodes[id.0 as usize];
-        let was = std::mem::replace(&mut node.class, class);
-        let used = node.used();
-        if node.page.is_some() {
-            self.paged.take(was, 1);
-            self.paged.give(class, 1);
-            self.paged.add(id, used);
+        let (page, next) = (self.take_page(id), self.set_next(id, None));
+        self.nodes[id.0 as usize].class = class;
+        if let Some(page) = page {
+            self.put_page(id, page);
         }
-        if let Some(next) = &node.next {
-            self.filled.take(was, next.bytes());
-            self.filled.give(class, next.bytes());
-            self.rows.take(was, next.row_bytes());
-            self.rows.give(class, next.row_bytes());
-        }
-        if node.has_row() {
-            self.rows.add(id, used);
-        }
-        if node.is_filled() {
-            self.filled.add(id, used);
-        }
+        self.set_next(id, next);
     }
 
     fn tick(&mut self) -> u64 {
@@ -285,25 +271,30 @@ impl PrefixCache {
         if self.free_pages.is_empty() {
             let old = self.oldest_page(keep)?;
             self.evicted += 1;
-            self.free_page(old);
+            let page = self.take_page(old);
+            self.free_pages.extend(page);
             self.remove_if_unused(old);
         }
         let page = self.free_pages.pop()?;
+        self.put_page(node, page);
+        Some(page)
+    }
+
+    /// Gives a page to a node that has none.
+    fn put_page(&mut self, node: NodeId, page: Page) {
         let entry = &mut self.nodes[node.0 as usize];
         entry.page = Some(page);
         self.paged.give(entry.class, 1);
         self.paged.add(node, entry.used());
         self.filled.add(node, entry.used());
-        Some(page)
     }
 
     /// Takes a node's page away, if it has one.
-    fn free_page(&mut self, node: NodeId) {
+    fn take_page(&mut self, node: NodeId) -> Option<Page> {
         let node = &mut self.nodes[node.0 as usize];
-        if let Some(page) = node.page.take() {
-            self.free_pages.push(page);
-            self.paged.take(node.class, 1);
-        }
+        let page = node.page.take()?;
+        self.paged.take(node.class, 1);
+        Some(page)
     }
 
     /// The least recently used node that has a page and is not in `keep`.
@@ -329,9 +320,10 @@ impl PrefixCache {
         self.shrink();
     }
 
-    fn set_next(&mut self, node: NodeId, next: Option<Arc<Distribution>>) {
+    /// Keeps a distribution or none behind a node, and returns the one before.
+    fn set_next(&mut self, node: NodeId, next: Option<Arc<Distribution>>) -> Option<Arc<Distribution>> {
         let entry = &mut self.nodes[node.0 as usize];
-        if let Some(old) = entry.next.take() {
+        if let Some(old) = &entry.next {
             self.bytes -= old.bytes();
             self.filled.take(entry.class, old.bytes());
             self.rows.take(entry.class, old.row_bytes());
@@ -345,7 +337,7 @@ impl PrefixCache {
                 self.rows.add(node, entry.used());
             }
         }
-        entry.next = next;
+        std::mem::replace(&mut entry.next, next)
     }
 
     /// Pages that no node has.
@@ -372,7 +364,8 @@ impl PrefixCache {
         while self.bytes > self.max_bytes {
             let Some(node) = oldest(&mut self.filled, &self.nodes, Node::is_filled) else { break };
             self.evicted += 1;
-            self.free_page(node);
+            let page = self.take_page(node);
+            self.free_pages.extend(page);
             self.set_next(node, None);
             self.remove_if_unused(node);
         }

@@ -19,6 +19,7 @@
 #   make gpu-bench     step times and throughput on this machine's GPU, into bench/results/gpu-*; nothing where there is none
 #   make evaluate      quality and cost per keystroke on the demo's held-out queries, into bench/results/
 #   make evaluate-fine-tuned  SmolLM2 before and after beside the demo, into bench/results/fine-tuned.json (hours)
+#   make accents       queries typed without their accents, at a model that is trained for it, into bench/results/accents.json
 #   make mistyped      mistyped queries at foretype and at other programs, into bench/results/mistyped.json
 #   make replay        10,000 keystrokes answered from memory and cold, compared
 #   make bench-load    throughput, overload and step times of a release build, into bench/results/load-* (an hour)
@@ -29,7 +30,7 @@
 #   make fairness      the time of a key beside clients who flood the server
 #   make download-check  a download of 2 GB by `serve` beside a client that does nothing else: time, memory, killed and resumed
 #   make bench-check   instructions of the hot paths against bench/check.txt (RENEW=--renew writes it anew)
-#   make fuzz          every fuzz target for SECONDS (60); executions into bench/results/fuzz.txt
+#   make fuzz          every fuzz target for SECONDS (60); time and inputs are added to bench/results/fuzz.txt
 #   make day           a simulated day: instances, times and cost of what was measured, into bench/results/day.json and the documents
 #   make lifecycle     keys while models are swapped, started warm and cold, asleep: into bench/results/lifecycle.json (half an hour)
 #   make page-picture  a new screenshot of the page for the README, docs/page.png
@@ -44,7 +45,7 @@ CHECKED = --profile checked --locked --features foretype/tensorrt
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: serve real-model test sbom locks test-long test-container local-endpoint lint parity parity-prompts parity-large parity-tensorrt gpu-test gpu-bench gpu-kit evaluate mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
+.PHONY: serve real-model test sbom locks test-long test-container local-endpoint lint parity parity-prompts parity-large parity-tensorrt gpu-test gpu-bench gpu-kit evaluate accents mistyped replay bench-load bench bench-http bench-check fairness soak fuzz page-picture demo-model goldens
 
 serve:
 	tools/setup.sh $(TARGET)/release
@@ -149,6 +150,11 @@ evaluate-fine-tuned:
 	tools/fine_tune.sh $(TARGET) $(FINE_TUNING)
 	bench/fine_tuned.sh $(TARGET)
 
+accents:
+	tools/setup.sh $(TARGET)/release
+	cargo build $(RELEASE)
+	bench/accents.sh $(TARGET)
+
 mistyped:
 	tools/setup.sh $(TARGET)/release
 	cargo build $(RELEASE)
@@ -217,6 +223,17 @@ bench-grid:
 	    --vocabulary "$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)"
 	$(BENCH) grid --checkpoints $(TARGET)/bench/grid/gpt2,$(TARGET)/bench/grid/gptj \
 	    --cache $(TARGET)/bench/bundles $(PEERS_FLAGS) $(quick) $(GRID)
+
+# SmolLM2, or with SMOLLM2=target/fine-tuned-model the fine-tuned one, beside llama.cpp with the prompt cache of its server.
+.PHONY: bench-smollm2
+SMOLLM2 = $(shell tools/real_model.sh $(TARGET)/real-model)
+bench-smollm2:
+	tools/setup.sh $(TARGET)/release
+	cargo build --release --locked -p foretype -p foretype-bench
+	bench/setup.sh
+	PEERS=llama bench/peers/setup.sh $(PEERS_FOLDER) $(SMOLLM2) smollm2
+	$(BENCH) typeahead $(PEERS_FLAGS) $(BENCH_MODELS) --model smollm2 --smollm2 $(SMOLLM2) --peer-models smollm2 --against llama-q8_0 \
+	    --max-new-tokens 6 --foretype-args "--lanes 64" $(quick) $(TYPEAHEAD)
 
 bench-http:
 	$(MAKE) bench BENCH_ONLY=http

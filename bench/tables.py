@@ -148,12 +148,15 @@ def engine(precision):
 
 
 def typing(name):
+    # Results of before 2026-11-27 have no times of the keys that agree with nothing.
+    times = {"key_p50_ms": "key, p50", "key_p99_ms": "key, p99", "agreeing_p50_ms": "key that agrees, p50"}
+    times |= {"own_key_p50_ms": "key that doesn't, p50", "own_key_p99_ms": "... p99"}
+    times = {key: head for key, head in times.items() if all(key in r for r in rows(name))}
     lines = [
-        (r["server"], f"{number(r['key_p50_ms'])} ms", f"{number(r['key_p99_ms'])} ms", f"{number(r['agreeing_p50_ms'])} ms", r["sustained"], r["own_sustained"])
+        (r["server"], *(f"{number(r[key])} ms" for key in times), r["sustained"], r["own_sustained"])
         for r in rows(name)
     ]  # fmt: skip
-    head = ("server", "key, p50", "key, p99", "key that agrees, p50", "people at once", "... who agree with nothing")
-    return source(name) + table(head, *lines)
+    return source(name) + table(("server", *times.values(), "people at once", "... who agree with nothing"), *lines)
 
 
 def paper():
@@ -266,7 +269,7 @@ def day():
 
 
 MODELS = {"demo": "demo, 2M parameters", "smollm2": "SmolLM2-135M", "fine-tuned": "SmolLM2-135M, fine-tuned"}
-SETS = {"heldout_unseen": "unseen", "seen": "of the corpus"}
+SETS = {"heldout_unseen": "unseen", "unseen": "unseen", "seen": "of the corpus"}
 
 
 def fine_tuned():
@@ -290,9 +293,9 @@ def fine_tuned():
     )
 
 
-def fine_tuned_typos():
-    """Lists of the fine-tuned model for queries with errors and in other styles."""
-    result = read("fine-tuned")
+def typos(name):
+    """Lists of one model for queries with errors and in other styles. They depend on the commit, not on the machine."""
+    result = read(name)
     lines = [
         (
             r["style"],
@@ -380,7 +383,7 @@ TABLES = {
     "gpu-requests": lambda: gpu(gpu_requests),
     "day": day,
     "fine-tuned": fine_tuned,
-    "fine-tuned-typos": fine_tuned_typos,
+    "fine-tuned-typos": lambda: typos("fine-tuned"),
     "lifecycle": lifecycle,
     "mistyped-unseen": lambda: mistyped("heldout_unseen"),
     "mistyped-seen": lambda: mistyped("seen"),

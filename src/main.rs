@@ -5,6 +5,7 @@ use std::io::Write;
 use foretype::cli::{Cli, telemetry};
 
 fn main() {
+    scheduler::share_arenas();
     let cli = Cli::read();
     let done = telemetry::start(cli.log_format).and_then(|telemetry| {
         let done = cli.run();

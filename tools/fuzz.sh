@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for a while, from the corpus in fuzz/corpus, and prints how many inputs each ran. What the fuzzer adds to
-# the corpus stays in TARGET_DIR. Ends with an error if a target found something; the input is in fuzz/artifacts then.
+# Runs every fuzz target for a while, from the corpus in fuzz/corpus, and adds its processor time and its inputs to those of earlier runs
+# in bench/results/fuzz.txt. What the fuzzer adds to the corpus stays in TARGET_DIR. Ends with an error if a target found something; the
+# input is in fuzz/artifacts then.
 #
 # usage: [FUZZ_JOBS=N] tools/fuzz.sh SECONDS TARGET_DIR     N targets at a time, as many as cores if not said
 #
@@ -25,22 +26,25 @@ options+=(--target-dir "$target_dir" --fuzz-dir fuzz)
 
 "${fuzz[@]}" build "${options[@]}"
 report=bench/results/fuzz.txt
+[ -e "$report" ] || touch "$report"
+
+# before NAME COLUMN: what the report says of a target from earlier runs, or 0.
+before() { awk -v name="$1" -v column="$2" '$1 == name { print $column; found = 1 } END { if (!found) print 0 }' "$report"; }
 
 # fuzz_target NAME: fuzzes one target and leaves a line for the report beside its log.
 fuzz_target() {
-    local target=$1 outcome=clean corpus=$target_dir/corpus/$1 dictionary=(-dict=fuzz/json.dict)
-    local log=$target_dir/$1.log
+    local target=$1 outcome=clean corpus=$target_dir/corpus/$1 dictionary=(-dict=fuzz/json.dict) TIMEFORMAT='%U %S'
+    local log=$target_dir/$1.log times=$target_dir/$1.times minutes executions
     mkdir -p "$corpus"
     if [ "$target" = tokenizer_input ]; then dictionary=(); fi
     # A text for the tokenizer is cut at 200 characters; nothing else needs long inputs to be broken.
-    "${fuzz[@]}" run "${options[@]}" "$target" "$corpus" "fuzz/corpus/$target" -- "${dictionary[@]}" \
+    { time "${fuzz[@]}" run "${options[@]}" "$target" "$corpus" "fuzz/corpus/$target" -- "${dictionary[@]}" \
         -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-        >"$log" 2>&1 || outcome="FAILED, see $target.log"
-    local executions rate count
+        >"$log" 2>&1; } 2>"$times" || outcome="FAILED, see $target.log"
+    minutes=$(awk -v before="$(before "$target" 2)" '{ printf "%.1f", before + ($1 + $2) / 60 }' "$times")
     executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
-    rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")
-    count=$(find "$corpus" -type f | wc -l)
-    printf '%-18s %12s %12s %8s  %s\n' "$target" "${executions:-?}" "${rate:-?}" "$count" "$outcome" >"$target_dir/$target.row"
+    printf '%-18s %12s %12s %8s  %s\n' "$target" "$minutes" "$(($(before "$target" 3) + ${executions:-0}))" \
+        "$(find "$corpus" -type f | wc -l)" "$outcome" >"$target_dir/$target.row"
 }
 
 mapfile -t targets < <("${fuzz[@]}" list --fuzz-dir fuzz)
@@ -57,8 +61,9 @@ for target in "${targets[@]}"; do
 done
 wait
 {
-    printf '%s seconds a target, %s at a time, commit %s\n\n' "$seconds" "$jobs" "$(git rev-parse --short=12 HEAD)"
-    printf '%-18s %12s %12s %8s  %s\n' target executions per-second corpus outcome
+    printf 'All runs together, the last one of commit %s\n\n' "$(git rev-parse --short=12 HEAD)"
+    printf '%-18s %12s %12s %8s  %s\n' target cpu-minutes inputs corpus outcome
     for target in "${targets[@]}"; do cat "$target_dir/$target.row"; done
-} | tee "$report"
+} | tee "$target_dir/report"
+mv "$target_dir/report" "$report"
 ! grep -q FAILED "$report"

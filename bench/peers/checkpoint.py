@@ -1,30 +1,37 @@
-"""A GPT-2 checkpoint folder as `save_pretrained` writes it, read without PyTorch."""
+"""The folder of a GPT-2 or a Llama as `save_pretrained` writes it, read without PyTorch."""
 
 import json
 from pathlib import Path
 
 
+# Layers, heads, width and positions in config.json.
+GPT2 = ("n_layer", "n_head", "n_embd", "n_positions")
+LLAMA = ("num_hidden_layers", "num_attention_heads", "hidden_size", "max_position_embeddings")
+
+
 class Checkpoint:
-    """Shapes and weights. Matrices of layers are [in, out], as GPT-2 keeps them."""
+    """Shapes and weights. Matrices of layers are as the family keeps them: [in, out] in GPT-2, [out, in] in Llama."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
         self.config = json.loads((self.folder / "config.json").read_text())
-        self.layers = self.config["n_layer"]
-        self.heads = self.config["n_head"]
-        self.hidden = self.config["n_embd"]
+        self.is_llama = self.config["model_type"] == "llama"
+        named = LLAMA if self.is_llama else GPT2
+        self.layers, self.heads, self.hidden, self.positions = (self.config[field] for field in named)
         self.head_dim = self.hidden // self.heads
         self.vocabulary_size = self.config["vocab_size"]
-        self.positions = self.config["n_positions"]
-        self.epsilon = self.config.get("layer_norm_epsilon", 1e-5)
+        self.epsilon = self.config.get("rms_norm_eps" if self.is_llama else "layer_norm_epsilon", 1e-5)
+        ends = self.config.get("eos_token_id", self.vocabulary_size - 1)
+        self.end = ends[0] if isinstance(ends, list) else ends
 
     def weights(self):
-        """Names without the prefix `transformer.`, and float32 arrays."""
+        """Names without the prefix `transformer.` or `model.`, and float32 arrays."""
         import numpy
         from safetensors.numpy import load_file
 
         tensors = load_file(self.folder / "model.safetensors")
-        return {name.removeprefix("transformer."): array.astype(numpy.float32) for name, array in tensors.items()}
+        prefix = "model." if self.is_llama else "transformer."
+        return {name.removeprefix(prefix): array.astype(numpy.float32) for name, array in tensors.items()}
 
     def vocabulary(self):
         """Pieces by id, and the merges as `left right`."""

@@ -45,7 +45,7 @@ pub struct LoadArgs {
     /// Tokens in all, typed and added, for the random GPT-2.
     #[arg(long, default_value_t = 42)]
     total_tokens: usize,
-    /// Tokens added, for the demo.
+    /// Tokens added, for trained models.
     #[arg(long, default_value_t = 16)]
     new_tokens: usize,
     /// Seconds of a cell.
@@ -103,7 +103,7 @@ impl Clients {
     fn invocation(&self) -> Invocation {
         let input = self.texts.lock().unwrap_or_else(PoisonError::into_inner).typed(self.model.name);
         let max_new_tokens = match self.model.name {
-            Name::Demo => self.new_tokens,
+            Name::Demo | Name::Smollm2 => self.new_tokens,
             Name::Gpt2 => self.total_tokens.saturating_sub(self.model.tokens(&input)).max(1),
         };
         Invocation {

@@ -1,4 +1,4 @@
-//! The two models that are measured, and the flags that every command has.
+//! The models that are measured, and the flags that every command has.
 
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,8 @@ pub enum Name {
     Demo,
     /// A random model of GPT-2's real size, 124M.
     Gpt2,
+    /// SmolLM2-135M, as it is or fine-tuned.
+    Smollm2,
 }
 
 impl Name {
@@ -25,6 +27,7 @@ impl Name {
         match self {
             Self::Demo => "demo",
             Self::Gpt2 => "gpt2",
+            Self::Smollm2 => "smollm2",
         }
     }
 }
@@ -38,6 +41,9 @@ pub struct Setting {
     /// The random GPT-2 that `checkpoint` writes.
     #[arg(long, value_name = "DIR", default_value = "target/bench/gpt2-random")]
     gpt2: PathBuf,
+    /// SmolLM2-135M: `tools/real_model.sh` makes it, `tools/fine_tune.sh` the fine-tuned one.
+    #[arg(long, value_name = "DIR", default_value = "target/real-model")]
+    smollm2: PathBuf,
     /// Where bundles built from the checkpoints are kept.
     #[arg(long, value_name = "DIR", default_value = "target/bench/bundles")]
     pub cache: PathBuf,
@@ -88,6 +94,7 @@ impl Setting {
         match name {
             Name::Demo => &self.demo,
             Name::Gpt2 => &self.gpt2,
+            Name::Smollm2 => &self.smollm2,
         }
     }
 }
@@ -102,8 +109,8 @@ impl Model {
     /// Builds the model's bundle if it isn't there, and reads its tokenizer.
     pub fn open(name: Name, setting: &Setting) -> Result<Self> {
         let folder = setting.checkpoint(name);
-        let hint = "the random GPT-2 is made by `foretype-bench checkpoint`";
-        let source = folder::identify(folder).with_context(|| hint)?;
+        let hint = "`foretype-bench checkpoint` makes the random GPT-2, `make real-model` SmolLM2";
+        let source = folder::identify(folder).context(hint)?;
         let options = IntakeOptions { for_gpu: setting.for_gpu, ..IntakeOptions::new(setting.cache.clone()) };
         let (bundle, manifest) = folder::open(&source, &options, &())?;
         let text = foretype::engine::read_text(&bundle, &manifest)?;

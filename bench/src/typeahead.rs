@@ -92,13 +92,15 @@ pub struct TypeaheadArgs {
 #[derive(Clone, Debug, Default, Serialize)]
 struct Row {
     server: String,
-    /// Keys of the one person, and those of them that agree with the first suggestion.
+    /// Keys of the one person, those of them that agree with the first suggestion, and the others, their own.
     keys: u64,
     agreeing_keys: u64,
     key_p50_ms: f64,
     key_p99_ms: f64,
     agreeing_p50_ms: f64,
     agreeing_p99_ms: f64,
+    own_key_p50_ms: f64,
+    own_key_p99_ms: f64,
     failed: u64,
     /// People at once with the 99th percentile within the bound, who go on along the first suggestion.
     sustained: usize,
@@ -285,7 +287,8 @@ impl TypeaheadArgs {
     /// Types the keys one after the other at a person's speed; the next waits for the answer if that takes longer.
     async fn one_person(&self, service: &Service, keys: impl Iterator<Item = Key>) -> Result<Row> {
         let mut connection = Connection::open(service.address).await?;
-        let (mut all, mut agreeing, mut failed) = (Latencies::default(), Latencies::default(), 0);
+        let (mut all, mut agreeing, mut own) = (Latencies::default(), Latencies::default(), Latencies::default());
+        let mut failed = 0;
         for key in keys {
             let started = Instant::now();
             let outcome = connection.complete(&self.invocation(&key.typed)).await;
@@ -295,9 +298,7 @@ impl TypeaheadArgs {
                 connection = Connection::open(service.address).await.context("a new connection")?;
             }
             all.record(latency);
-            if key.agrees {
-                agreeing.record(latency);
-            }
+            if key.agrees { &mut agreeing } else { &mut own }.record(latency);
             tokio::time::sleep_until(started + PAUSE.max(latency)).await;
         }
         Ok(Row {
@@ -307,6 +308,8 @@ impl TypeaheadArgs {
             key_p99_ms: all.percentile_ms(99.0),
             agreeing_p50_ms: agreeing.percentile_ms(50.0),
             agreeing_p99_ms: agreeing.percentile_ms(99.0),
+            own_key_p50_ms: own.percentile_ms(50.0),
+            own_key_p99_ms: own.percentile_ms(99.0),
             failed,
             ..Row::default()
         })

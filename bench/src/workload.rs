@@ -57,11 +57,11 @@ impl Texts {
         self.rng = StdRng::seed_from_u64(seed);
     }
 
-    /// What someone has typed so far: of the demo's queries for the demo, some words for the random model.
+    /// What someone has typed so far: of the demo's queries for a trained model, some words for the random one.
     pub fn typed(&mut self, model: Name) -> String {
         loop {
             let whole = match model {
-                Name::Demo => self.varied(),
+                Name::Demo | Name::Smollm2 => self.varied(),
                 Name::Gpt2 => self.words(),
             };
             let characters = whole.chars().count();

@@ -4,7 +4,7 @@
 //! Whatever the bytes, nothing may panic, hang or ask for memory without bound; and where more is known than that, it
 //! is asserted.
 
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::{Arc, LazyLock};
 
 use bundle::Manifest;
@@ -17,7 +17,8 @@ use completion::text::query::Query;
 use completion::text::{Method, Opening, Text, TokenId};
 use completion::typing::channel::{Channel, Costs};
 use completion::typing::{Tolerance, Typed};
-use engine_build::check_weights;
+use engine_build::{BuildOptions, build, check_weights};
+use foretype::access::Keys;
 use foretype::engine::Completion;
 use foretype::error::Error;
 use foretype::http::conventions::UnknownFields;
@@ -34,7 +35,7 @@ pub use self::operators::operators;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
     ("request_body", request_body),
     ("tokenizer_input", tokenizer_input),
     ("safetensors", safetensors),
@@ -44,6 +45,8 @@ pub const TARGETS: [Target; 9] = [
     ("operators", operators),
     ("typing", typing),
     ("extras", extras),
+    ("keys", keys),
+    ("config", config),
 ];
 
 const METHODS: [Method; 3] = [Method::Exact, Method::Healed, Method::Naive];
@@ -208,7 +211,8 @@ pub fn manifest(data: &[u8]) {
     let page = 2 * u128::from(model.layers) * u128::from(model.kv_heads) * u128::from(model.head_dim);
     let weights = manifest.file(WEIGHTS_FILE).map_or(0, |file| u128::from(file.bytes));
     assert!(page <= weights, "a position of the cache has {page} elements, the weights {weights} bytes");
-    assert!(manifest.files.iter().all(|file| !file.path.contains("..") || !Path::new(&file.path).has_root()));
+    let inside = |path: &str| Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+    assert!(manifest.files.iter().all(|file| inside(&file.path)), "a file outside the bundle");
 }
 
 /// A `tokenizer.json`, and some texts typed into what it describes.
@@ -264,4 +268,59 @@ fn look_up(popular: &PopularQueries) {
     let typed = "heta pump";
     drop(popular.find(Lookup::new(typed, None, 3)));
     drop(popular.find(Lookup::new(typed, Typed::tolerant(typed, Tolerance::Auto, &COSTS).as_ref(), 3)));
+}
+
+/// A file of keys. Every key that is accepted is found by its secret alone.
+pub fn keys(data: &[u8]) {
+    let Ok(keys) = Keys::parse(data, &Keys::default()) else { return };
+    let read: serde_json::Value = serde_json::from_slice(data).expect("what was accepted is JSON");
+    let read = read["keys"].as_array().expect("a list of keys");
+    assert_eq!(keys.len(), read.len());
+    for key in read {
+        let secret = key["key"].as_str().expect("a secret");
+        let found = keys.find(secret.as_bytes()).expect("the secret of a key");
+        assert_eq!(Some(found.name()), key["name"].as_str());
+        assert!(keys.find(&secret.as_bytes()[1..]).is_none_or(|other| other.name() != found.name()));
+    }
+    // The same file again: each key goes on.
+    assert_eq!(Keys::parse(data, &keys).expect("what was accepted once").len(), keys.len());
+}
+
+/// The small checkpoints, by the `model_type` of their configuration.
+const CHECKPOINTS: [(&str, &str); 9] = [
+    ("bloom", "bloom"),
+    ("gpt_neo", "neo"),
+    ("gpt_neox", "neox"),
+    ("gptj", "gptj"),
+    ("llama", "llama"),
+    ("mistral", "mistral"),
+    ("qwen2", "qwen2"),
+    ("opt", "opt"),
+    ("gpt2", "bare"),
+];
+
+/// A `config.json`, beside the weights and the tokenizer of a small checkpoint of its family. A refusal has words; the
+/// manifest of a bundle that is built can be read.
+pub fn config(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let named = CHECKPOINTS.iter().find(|(family, _)| text.contains(&format!("\"{family}\"")));
+    // Of the root package, whose suite runs this, or of the fuzzer's in the folder below.
+    let mut roots = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("tests/goldens"));
+    let goldens = roots.find(|folder| folder.is_dir()).expect("the repository's goldens");
+    let golden = goldens.join(named.map_or("bare", |(_, folder)| folder));
+    let folder = scratch();
+    for file in ["model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        std::os::unix::fs::symlink(golden.join(file), folder.path().join(file)).expect("a link can be made");
+    }
+    std::fs::write(folder.path().join("config.json"), data).expect("the file can be written");
+    let out = folder.path().join("out");
+    match build(&BuildOptions::new(folder.path(), &out), &()) {
+        Err(refusal) => assert!(!refusal.to_string().is_empty() && !out.exists()),
+        Ok(manifest) => {
+            let path = out.join("manifest.json");
+            let written = std::fs::read(&path).expect("the manifest of a bundle");
+            let read = Manifest::parse(&path, &written).expect("what a build writes can be read");
+            assert_eq!((read.model, read.tokens), (manifest.model, manifest.tokens));
+        }
+    }
 }

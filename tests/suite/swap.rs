@@ -153,6 +153,8 @@ fn the_process_has_the_memory_that_it_had_after_many_swaps() {
     println!("{sizes:?} MiB");
     let (early, late) = (sizes[..5].iter().min().unwrap(), sizes[35..].iter().max().unwrap());
     assert!(late * 10 <= early * 11, "{sizes:?} MiB");
+    #[cfg(target_env = "gnu")]
+    assert!(server.arenas() < std::thread::available_parallelism().unwrap().get().div_ceil(4));
 }
 
 #[test]

@@ -70,6 +70,20 @@ impl Server {
         self.status_mib("VmRSS:")
     }
 
+    /// What the GNU C library has reserved for each arena that threads have beside the main one.
+    pub fn arenas(&self) -> usize {
+        const RESERVED: u64 = 64 << 20;
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.process.id())).unwrap();
+        let is_reserved = |line: &&str| {
+            let mut fields = line.split_whitespace();
+            let range = fields.next().and_then(|range| range.split_once('-')).unwrap();
+            let [start, end] = [range.0, range.1].map(|address| u64::from_str_radix(address, 16).unwrap());
+            // What isn't used yet of a reservation: it ends where that does.
+            fields.next() == Some("---p") && end.is_multiple_of(RESERVED) && end - start > RESERVED / 4
+        };
+        maps.lines().filter(is_reserved).count()
+    }
+
     fn status_mib(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();

@@ -15,6 +15,8 @@ pub(super) fn table(rows: &[Row]) -> String {
             ("agreeing", |row| row.agreeing_keys.to_string()),
             ("agreeing p50 ms", |row| decimals(row.agreeing_p50_ms, 2)),
             ("p99 ms", |row| decimals(row.agreeing_p99_ms, 2)),
+            ("own p50 ms", |row| decimals(row.own_key_p50_ms, 2)),
+            ("p99 ms", |row| decimals(row.own_key_p99_ms, 2)),
             ("x foretype", |row| maybe(row.agreeing_ratio, |x| decimals(x, 1))),
             ("people", |row| row.sustained.to_string()),
             ("p99 ms", |row| maybe(row.sustained_p99_ms, |x| decimals(x, 1))),

@@ -46,6 +46,7 @@ pub use self::scaling::Replicas;
 pub use self::threads::admission::Admission;
 pub use self::threads::background::in_background;
 pub use self::threads::health::Health;
+pub use self::threads::heap::share_arenas;
 pub use self::threads::options::{PoolOptions, RESTART_EVERY};
 pub use self::threads::pool::{Pool, PoolError};
 pub use self::threads::scaler::{Occupied, Room};

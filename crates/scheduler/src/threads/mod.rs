@@ -4,14 +4,15 @@
 //! are let in by an [`admission`] and come through the `queue`; while the loop is parked (`parking`), the thread that
 //! brings a request enters the loop itself. The `scaler` adds replicas and lets them go. `lookahead` is the work of an
 //! idle replica, [`health`] the state of the engines, [`calibrate`] the timing of a new engine. What is loaded while
-//! others answer is loaded in the [`background`]. When an engine ends, its memory goes back (`heap`).
+//! others answer is loaded in the [`background`]. When an engine ends, its memory goes back ([`mod@heap`]), and threads
+//! share what keeps freed memory.
 
 mod active;
 pub mod admission;
 pub mod background;
 pub mod calibrate;
 pub mod health;
-mod heap;
+pub mod heap;
 mod lookahead;
 pub mod options;
 mod parking;

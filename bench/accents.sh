@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a missing accent costs. The demo's queries have no accents, so this trains a model of the demo's kind on searches for French places
 # (bench/accents/corpus.py), and types 500 of its queries without their accents, with wrong ones and in other styles. The results are
-# bench/results/accents.json. The training takes a quarter of an hour on two cores, and 6 GB of disk for PyTorch.
+# bench/results/accents.json. The training takes half an hour, and 6 GB of disk for PyTorch.
 #
 # usage: bench/accents.sh TARGET_DIR [FORETYPE]     the build's folder, such as target, and the binary (TARGET_DIR/release/foretype)
 #
@@ -32,7 +32,7 @@ if [ ! -s "$model/model.safetensors" ]; then
     venv=${FORETYPE_TORCH_VENV:-$target/fine-tuning/venv}
     [ -n "${FORETYPE_TORCH_VENV:-}" ] || requirements_venv "$venv" models/demo/training/requirements.txt
     "$venv/bin/python" models/demo/training/train.py --corpus "$folder/corpus" --unseen "$folder/queries/unseen.txt" --epochs 3 \
-        --threads 2 --out "$model"
+        --threads 1 --out "$model"
 fi
 for set in unseen seen; do
     "$binary" evaluate --model "$model" --cache "$folder/cache" --queries "$folder/queries/$set.txt" --typos 1 --method tolerant \

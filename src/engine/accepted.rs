@@ -8,14 +8,15 @@ use ::completion::{Completions, Generated};
 use scheduler::{Admission, Answer, Class, Client, Flow};
 use tokio::sync::Semaphore;
 
-use super::options::{DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS, MAX_SUGGESTIONS};
+use super::options::{DEFAULT_BEAMS, DEFAULT_MAX_NEW_TOKENS, DEFAULT_SUGGESTIONS, MAX_SUGGESTIONS};
 use super::{Caller, Completion, Engine, Generation, Part, Running};
 use crate::error::{Error, Kind};
 
 /// Parts of one request that the engine gets at once.
 const PARTS_AT_ONCE: usize = 16;
-/// Sequences, beams or suggestions of a request: nobody types who asks for more.
-const BULK_ROWS: usize = 16;
+/// Sequences, beams or suggestions that need as many rows as the beams of an ordinary search: nobody types who asks for
+/// more.
+const BULK_ROWS: usize = DEFAULT_BEAMS;
 /// Between two tries of a part that the engine has no room for.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often a part that waits for its key's positions looks whether the server is being stopped.

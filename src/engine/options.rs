@@ -11,7 +11,7 @@ pub const DEFAULT_SUGGESTIONS: usize = 10;
 /// New tokens of a request that doesn't say.
 pub const DEFAULT_MAX_NEW_TOKENS: usize = 16;
 /// Beams of a search for at most that many suggestions.
-pub const DEFAULT_BEAMS: usize = 10;
+pub const DEFAULT_BEAMS: usize = 16;
 /// Most suggestions, or sequences, of a request.
 pub const MAX_SUGGESTIONS: usize = 100;
 

@@ -15,6 +15,8 @@ import sys
 import threading
 from pathlib import Path
 
+sys.path.append("bench")
+import machine
 from servers import Balancer, Server, answers, free_port, wait_for
 
 SERVERS = 4
@@ -214,11 +216,8 @@ def write_result(figures):
     """For bench/tables.py: with the machine, and the commit that was tried."""
     if not (path := os.environ.get("BALANCE_RESULT")):
         return
-    cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True, text=True)
-    machine = {"cpu": cpu.split(":")[1].strip(), "cores": os.cpu_count(), "commit": commit.stdout.strip()}
     command = "BALANCE_RESULT=bench/results/balance.json tests/balance/run.sh target/checked"
-    Path(path).write_text(json.dumps({"machine": machine, "command": command} | figures, indent=1) + "\n")
+    Path(path).write_text(json.dumps({"machine": machine.describe(), "command": command} | figures, indent=1) + "\n")
 
 
 main()

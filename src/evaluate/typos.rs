@@ -13,6 +13,7 @@ use rand::{Rng, SeedableRng};
 
 use super::metrics::{Keystroke, mean, paired_bootstrap, percentile};
 use super::replay::{Contender, Replay};
+use crate::engine::DEFAULT_SUGGESTIONS;
 use completion::typing::keyboard::Layout;
 use completion::typing::{fold, words};
 use scheduler::backend::BackendError;
@@ -86,7 +87,7 @@ pub struct Asked {
     rank: Option<usize>,
     /// Rank of the query in the list for the right text; `None` if it is not in the list.
     right: Option<usize>,
-    /// Whether both lists are the same.
+    /// Whether both lists are the same: see [`is_same`].
     same: bool,
     /// What the list cost after the key before it.
     cost: Keystroke,
@@ -167,11 +168,18 @@ fn ask(
         meant: meant.clone(),
         rank: rank(&list),
         right: rank(&right),
-        same: list == right,
+        same: is_same(&list, &right, meant),
         cost,
         again_ms,
         lost: certain && list.first() != right.first(),
     })
+}
+
+/// Whether a list is that of the right text, but for that text itself, which only another one can be completed to.
+fn is_same(list: &[String], right: &[String], meant: &str) -> bool {
+    let others: Vec<&String> = list.iter().filter(|text| *text != meant).collect();
+    let room = DEFAULT_SUGGESTIONS - (list.len() - others.len());
+    others.iter().copied().eq(right.iter().take(room))
 }
 
 /// What is typed of a query, at each of [`PLACES`].
@@ -252,9 +260,9 @@ fn styled(text: &str, style: Style) -> String {
         Style::TitleCase => {
             let mut starts = true;
             let title = text.chars().map(|c| {
-                let c = if starts { c.to_ascii_uppercase() } else { c };
+                let capital = c.to_uppercase().next().filter(|_| starts && c.to_uppercase().len() == 1);
                 starts = !c.is_alphanumeric();
-                c
+                capital.unwrap_or(c)
             });
             title.collect()
         }
@@ -388,5 +396,15 @@ mod tests {
         let typed = |query: &str, rng: &mut StdRng| mistype(query, Style::NoAccents, rng).len();
         assert_eq!((typed("crème brûlée torch", &mut rng), typed("lens module", &mut rng)), (2, 0));
         assert_eq!(styled("heat $PARA (pump", Style::Accents), "héat $PARA (púmp");
+        assert_eq!(styled("hôtel éc", Style::TitleCase), "Hôtel Éc");
+    }
+
+    #[test]
+    fn a_list_may_have_the_right_text_itself_in_a_place_of_its_own() {
+        let texts = |range: std::ops::Range<usize>| range.map(|index| format!("café {index}")).collect::<Vec<_>>();
+        let with = |range| [vec!["café".to_owned()], texts(range)].concat();
+        assert!(is_same(&texts(0..10), &texts(0..10), "café") && is_same(&with(0..9), &texts(0..10), "café"));
+        assert!(is_same(&with(0..3), &texts(0..3), "café"));
+        assert!(!is_same(&with(0..3), &texts(0..4), "café") && !is_same(&texts(0..9), &texts(0..10), "café"));
     }
 }

@@ -225,6 +225,31 @@ fn another_style_of_the_same_text_has_the_same_list() {
     }
 }
 
+/// A text without its accents has the list of the text with them if the model knows nothing without. However few
+/// readings are followed, there are as many completions.
+#[test]
+fn a_text_without_its_accents_has_the_list_of_the_text_with_them() {
+    let merges = [("Ã", "©"), ("a", "a"), ("a", "b"), ("a", "c"), ("a", "d"), ("ab", "c"), ("ac", "a")];
+    let channel = Channel { beams: 2, ..patient() };
+    let text = Arc::new(tiny("eabcdÃ©", &merges).with_channel(channel));
+    let unaccented = text.encode("e")[0].0 as usize;
+    for seed in 0..100 {
+        let model = |path: &[u32]| {
+            let mut row = log_probs(seed, path, text.vocab(), 2.0);
+            row[unaccented] = -60.0;
+            distribution(&row, 8)
+        };
+        let list = |typed: &str| -> Vec<String> {
+            let limits = SearchOptions { suggestions: 10, beams: 10, ..options(Tolerance::Case) };
+            let found = run(Search::new(Arc::clone(&text), typed.into(), limits), model).completions();
+            let others = found.suggestions.into_iter().map(|suggestion| suggestion.text).filter(|text| text != "éa");
+            others.take(9).collect()
+        };
+        let found = list("ea");
+        assert!(found.len() == 9 && found == list("éa"), "{seed} {found:?} {:?}", list("éa"));
+    }
+}
+
 /// The probabilities of all readings add up to that of having typed the text: of every text that may be meant.
 #[test]
 fn probabilities_are_relative_to_all_readings() {

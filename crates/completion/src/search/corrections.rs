@@ -193,14 +193,12 @@ impl Search {
         let positive = log_sum(corrections.readings.iter().copied());
         let negative = log_sum(corrections.repeated.iter().copied());
         self.readings_log_prob = positive + (-(negative - positive).exp()).ln_1p();
-        let (beams, range) = (self.text.channel().beams, self.text.channel().reading_nats);
-        let best = corrections.levels.best_of_all();
+        let least = corrections.levels.best_of_all() - self.text.channel().reading_nats;
         let Some(mut readings) = corrections.steps.pop() else { return };
         readings.retain(|reading| !self.text.blocks(&reading.prefix.text, false));
-        readings.sort_by(|a, b| b.score.total_cmp(&a.score));
-        for (rank, reading) in readings.into_iter().enumerate() {
+        for reading in readings {
             let joint = reading.score;
-            if rank >= beams || joint < best - range || self.paths.depth(reading.node) > self.options.context {
+            if joint < least || self.paths.depth(reading.node) > self.options.context {
                 self.best_dropped = self.best_dropped.max(joint);
                 continue;
             }

@@ -309,7 +309,8 @@ def typos(name):
         for r in result["typos"]
     ]
     head = ("typed", "queries", "lists", "MRR@10", "of the right text's", "the same list", "certain first suggestion lost")
-    return table(head, *lines)
+    about = f"`bench/results/{name}.json`: {result['typos'][0]['queries']} queries a set, commit `{result['machine']['commit']}`."
+    return f"{about}\n\n" + table(head, *lines)
 
 
 def lifecycle():
@@ -383,6 +384,7 @@ TABLES = {
     "gpu-requests": lambda: gpu(gpu_requests),
     "day": day,
     "fine-tuned": fine_tuned,
+    "accents": lambda: typos("accents"),
     "fine-tuned-typos": lambda: typos("fine-tuned"),
     "lifecycle": lifecycle,
     "mistyped-unseen": lambda: mistyped("heldout_unseen"),

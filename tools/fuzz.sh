@@ -25,6 +25,7 @@ fi
 options+=(--target-dir "$target_dir" --fuzz-dir fuzz)
 
 "${fuzz[@]}" build "${options[@]}"
+host=$(rustc -vV | sed -n 's/^host: //p')
 report=bench/results/fuzz.txt
 [ -e "$report" ] || touch "$report"
 
@@ -35,13 +36,14 @@ before() { awk -v name="$1" -v column="$2" '$1 == name { print $column; found = 
 fuzz_target() {
     local target=$1 outcome=clean corpus=$target_dir/corpus/$1 dictionary=(-dict=fuzz/json.dict) TIMEFORMAT='%U %S'
     local log=$target_dir/$1.log times=$target_dir/$1.times minutes executions
-    mkdir -p "$corpus"
+    mkdir -p "$corpus" "fuzz/artifacts/$target"
     if [ "$target" = tokenizer_input ]; then dictionary=(); fi
-    # A text for the tokenizer is cut at 200 characters; nothing else needs long inputs to be broken.
-    { time "${fuzz[@]}" run "${options[@]}" "$target" "$corpus" "fuzz/corpus/$target" -- "${dictionary[@]}" \
-        -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-        >"$log" 2>&1; } 2>"$times" || outcome="FAILED, see $target.log"
-    minutes=$(awk -v before="$(before "$target" 2)" '{ printf "%.1f", before + ($1 + $2) / 60 }' "$times")
+    # A text for the tokenizer is cut at 200 characters; nothing else needs long inputs to be broken. The program is started without
+    # cargo, which would build it anew when a source changes meanwhile.
+    { time ASAN_OPTIONS=detect_odr_violation=0 "$target_dir/$host/release/$target" "$corpus" "fuzz/corpus/$target" "${dictionary[@]}" \
+        -artifact_prefix="fuzz/artifacts/$target/" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 \
+        -print_final_stats=1 >"$log" 2>&1; } 2>"$times" || outcome="FAILED, see $target.log"
+    minutes=$(awk -v before="$(before "$target" 2)" 'END { printf "%.1f", before + ($1 + $2) / 60 }' "$times")
     executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     printf '%-18s %12s %12s %8s  %s\n' "$target" "$minutes" "$(($(before "$target" 3) + ${executions:-0}))" \
         "$(find "$corpus" -type f | wc -l)" "$outcome" >"$target_dir/$target.row"

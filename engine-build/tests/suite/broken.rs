@@ -251,7 +251,16 @@ const TOKENIZER: [Case; 15] = [
             tokenizer["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "AAAAfwAAAAAA"});
             t.write_json("tokenizer.json", &tokenizer);
         },
-        &["tokenizer.json is not a tokenizer", "9 bytes says that it has more"],
+        &["tokenizer.json is not a tokenizer", "12 characters says that it has more"],
+    ),
+    (
+        "the same without its last characters, which the crate doesn't need",
+        |t| {
+            let mut tokenizer = tokenizer();
+            tokenizer["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "AAAAfwAAAAAAAAA="[..15]});
+            t.write_json("tokenizer.json", &tokenizer);
+        },
+        &["tokenizer.json is not a tokenizer", "15 characters says that it has more"],
     ),
     (
         "more tokens than the model",

@@ -226,8 +226,8 @@ bench-grid:
 
 # SmolLM2, or with SMOLLM2=target/fine-tuned-model the fine-tuned one, beside llama.cpp with the prompt cache of its server.
 .PHONY: bench-smollm2
-SMOLLM2 = $(shell tools/real_model.sh $(TARGET)/real-model)
-bench-smollm2:
+SMOLLM2 = $(TARGET)/real-model
+bench-smollm2: real-model
 	tools/setup.sh $(TARGET)/release
 	cargo build --release --locked -p foretype -p foretype-bench
 	bench/setup.sh

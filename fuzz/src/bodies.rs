@@ -286,8 +286,8 @@ pub fn keys(data: &[u8]) {
     assert_eq!(Keys::parse(data, &keys).expect("what was accepted once").len(), keys.len());
 }
 
-/// The small checkpoints, by the `model_type` of their configuration.
-const CHECKPOINTS: [(&str, &str); 9] = [
+/// The small checkpoints, by the `model_type` of their configuration; another one is taken for GPT-2's.
+const CHECKPOINTS: [(&str, &str); 8] = [
     ("bloom", "bloom"),
     ("gpt_neo", "neo"),
     ("gpt_neox", "neox"),
@@ -296,7 +296,6 @@ const CHECKPOINTS: [(&str, &str); 9] = [
     ("mistral", "mistral"),
     ("qwen2", "qwen2"),
     ("opt", "opt"),
-    ("gpt2", "bare"),
 ];
 
 /// A `config.json`, beside the weights and the tokenizer of a small checkpoint of its family. A refusal has words; the

@@ -13,7 +13,7 @@ use scheduler::backend::BackendError;
 use scheduler::scheduler::Scheduler;
 
 /// Suggestions in a list; the "10" of MRR@10.
-const LIST: usize = 10;
+pub(super) const LIST: usize = 10;
 
 /// A method that answers keystrokes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]

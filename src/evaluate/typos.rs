@@ -12,8 +12,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 use super::metrics::{Keystroke, mean, paired_bootstrap, percentile};
-use super::replay::{Contender, Replay};
-use crate::engine::DEFAULT_SUGGESTIONS;
+use super::replay::{Contender, LIST, Replay};
 use completion::typing::keyboard::Layout;
 use completion::typing::{fold, words};
 use scheduler::backend::BackendError;
@@ -178,7 +177,7 @@ fn ask(
 /// Whether a list is that of the right text, but for that text itself, which only another one can be completed to.
 fn is_same(list: &[String], right: &[String], meant: &str) -> bool {
     let others: Vec<&String> = list.iter().filter(|text| *text != meant).collect();
-    let room = DEFAULT_SUGGESTIONS - (list.len() - others.len());
+    let room = LIST - (list.len() - others.len());
     others.iter().copied().eq(right.iter().take(room))
 }
 
@@ -260,9 +259,11 @@ fn styled(text: &str, style: Style) -> String {
         Style::TitleCase => {
             let mut starts = true;
             let title = text.chars().map(|c| {
-                let capital = c.to_uppercase().next().filter(|_| starts && c.to_uppercase().len() == 1);
+                let mut capitals = c.to_uppercase();
+                let capital = if capitals.len() == 1 { capitals.next() } else { None };
+                let c = capital.filter(|_| starts).unwrap_or(c);
                 starts = !c.is_alphanumeric();
-                capital.unwrap_or(c)
+                c
             });
             title.collect()
         }

@@ -197,6 +197,13 @@ const LINKS: [Case; 2] = [
     ),
 ];
 
+/// Writes a tokenizer whose normalizer has this table of SentencePiece, in base64.
+fn write_charsmap(t: &Tiny, table: &str) {
+    let mut tokenizer = tokenizer();
+    tokenizer["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": table});
+    t.write_json("tokenizer.json", &tokenizer);
+}
+
 const TOKENIZER: [Case; 16] = [
     (
         "generation configuration of a wrong type",
@@ -237,29 +244,17 @@ const TOKENIZER: [Case; 16] = [
     ),
     (
         "a normalizer that the tokenizers crate panics on",
-        |t| {
-            let mut tokenizer = tokenizer();
-            tokenizer["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "@"});
-            t.write_json("tokenizer.json", &tokenizer);
-        },
+        |t| write_charsmap(t, "@"),
         &["tokenizer.json is not a tokenizer", "has not the fields"],
     ),
     (
         "a normalizer that the tokenizers crate takes gigabytes for",
-        |t| {
-            let mut tokenizer = tokenizer();
-            tokenizer["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "AAAAfwAAAAAA"});
-            t.write_json("tokenizer.json", &tokenizer);
-        },
+        |t| write_charsmap(t, "AAAAfwAAAAAA"),
         &["tokenizer.json is not a tokenizer", "12 characters says that it has more"],
     ),
     (
         "the same without its last characters, which the crate doesn't need",
-        |t| {
-            let mut tokenizer = tokenizer();
-            tokenizer["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "AAAAfwAAAAAAAAA"});
-            t.write_json("tokenizer.json", &tokenizer);
-        },
+        |t| write_charsmap(t, "AAAAfwAAAAAAAAA"),
         &["tokenizer.json is not a tokenizer", "15 characters says that it has more"],
     ),
     (

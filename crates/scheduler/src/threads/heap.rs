@@ -3,17 +3,16 @@
 //! The GNU C library keeps what a thread frees for later, in up to eight arenas a core. Other allocators return memory
 //! by themselves.
 
-/// Lets threads share arenas: one for every four cores. Each arena keeps what its threads had at most, so that a server
-/// of many threads would grow for hours. To be called before any thread is started.
+/// Lets threads share arenas: one for every four cores. Each arena keeps what its threads had at most.
+///
+/// To be called before any thread is started.
 pub fn share_arenas() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let arenas = i32::try_from(cores.div_ceil(4)).unwrap_or(i32::MAX);
         // SAFETY: the call sets a number of the allocator, under the allocator's own lock.
-        if unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) } == 0 {
-            tracing::debug!(arenas, "the number of the allocator's arenas stays");
-        }
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) };
     }
 }
 

@@ -143,6 +143,8 @@ pub fn start(
     });
     let server = server.on_connect(move |_, data| counted.opened(data)).max_connections(accepted);
     let server = server.client_request_timeout(HEADERS_WITHIN).client_disconnect_timeout(CLOSE_WITHIN);
+    // A part of a stream goes out at once, and doesn't wait until the client has acknowledged the one before it.
+    let server = server.tcp_nodelay(true);
     // A client that closes its side has left: its request's future is dropped, and with it the work.
     let server = server.h1_allow_half_closed(false);
     let server = server.workers(workers).disable_signals().shutdown_timeout(25);

@@ -78,7 +78,7 @@ pub fn start(listener: TcpListener, options: &Options) -> std::io::Result<Server
                 refusal(StatusCode::NOT_FOUND, "UnknownOperationException", &message)
             }))
     });
-    Ok(server.workers(1).listen(listener)?.run())
+    Ok(server.workers(1).tcp_nodelay(true).listen(listener)?.run())
 }
 
 /// `InvokeEndpoint`.

@@ -120,3 +120,32 @@ fn models_have_series_by_the_name_that_they_are_served_by_until_they_are_unloade
     assert_eq!(series("one"), 0);
     assert!(series("two") > 20);
 }
+
+/// Every token is a packet of its own. A client that has nothing to say acknowledges one only 40 ms later.
+#[test]
+fn a_stream_on_a_kept_connection_is_as_quick_as_the_whole_answer() {
+    let server = Process::start_logging(1024, "--model models/demo", Stdio::null());
+    let mut kept = TcpStream::connect(server.address).unwrap();
+    kept.set_nodelay(true).unwrap();
+    let mut milliseconds = |stream: bool| {
+        let body = format!(r#"{{"inputs":"heat","parameters":{{"max_new_tokens":6}},"stream":{stream}}}"#);
+        let head = format!("POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+        let asked = Instant::now();
+        kept.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+        let end: &[u8] = if stream { b"\r\n0\r\n\r\n" } else { b"}]" };
+        while !answer.ends_with(end) {
+            let read = kept.read(&mut part).unwrap();
+            assert!(read > 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&part[..read]);
+        }
+        asked.elapsed().as_secs_f64() * 1e3
+    };
+    let mut median = |stream: bool| {
+        let mut all: Vec<f64> = (0..21).map(|_| milliseconds(stream)).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    let (whole, streamed) = (median(false), median(true));
+    assert!(streamed < whole + 25.0, "{streamed:.1} ms streamed, {whole:.1} ms whole");
+}

@@ -21,6 +21,16 @@ pub enum Order {
     LevelByLevel,
 }
 
+impl Order {
+    /// Whether `one` comes before `other`.
+    pub fn prefers(self, one: (Slot, Candidate), other: (Slot, Candidate)) -> bool {
+        match self {
+            Self::BestFirst => one.1 > other.1,
+            Self::LevelByLevel => (Reverse(one.0.level), one.1) > (Reverse(other.0.level), other.1),
+        }
+    }
+}
+
 /// Where a candidate belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
@@ -65,7 +75,8 @@ impl Heads {
         })
     }
 
-    fn first(&self, order: Order) -> Option<(Slot, Candidate)> {
+    /// The first candidate, with its slot.
+    pub fn first(&self, order: Order) -> Option<(Slot, Candidate)> {
         let first = match order {
             Order::BestFirst => self.best_of_slots().max_by_key(|&(_, head)| head)?,
             Order::LevelByLevel => self.best_of_slots().max_by_key(|&(slot, head)| (Reverse(slot.level), head))?,

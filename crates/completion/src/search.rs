@@ -20,6 +20,7 @@ mod corrections;
 mod edit_automaton;
 mod expansion;
 mod levels;
+mod preview;
 mod readings;
 mod speculation;
 mod stats;

@@ -83,6 +83,20 @@ impl Job {
         }
     }
 
+    /// Asks for what it will probably want, until it has so many rows of the step that it waits for.
+    pub(super) fn speculate(&mut self, cache: &mut PrefixCache, rows: usize) {
+        loop {
+            let before = self.task.paths().wanted().len();
+            self.task.speculate(rows.saturating_sub(before));
+            let asked = self.task.paths().wanted().len();
+            self.supply_known(cache);
+            // What the prefix cache knows takes no row, and shows what comes behind it.
+            if self.task.paths().wanted().len() == asked || asked == before {
+                return;
+            }
+        }
+    }
+
     /// Whether a person waits for what is found at once: a keystroke's search, which takes microseconds a round.
     pub(super) fn is_quick(&self) -> bool {
         !self.is_bulk() && matches!(self.task, Task::Search(_))

@@ -2,25 +2,44 @@
 
 use super::{Beam, Prefix, Search};
 use crate::candidate::Candidate;
-use crate::distribution::log_add;
+use crate::distribution::{Distribution, log_add};
 use crate::paths::{NodeIndex, Paths};
 use crate::text::{Role, TokenId};
+
+/// What a beam is expanded into.
+pub(super) struct Children {
+    pub(super) candidates: Vec<Candidate>,
+    /// The query that ends with the beam, if it may, and its log-probability.
+    pub(super) completion: Option<(String, f64)>,
+}
 
 impl Search {
     /// Expands a beam by its distribution: into candidates, and a completion if the query may end there.
     pub(super) fn expand(&mut self, beam_index: usize) {
         let Some(next) = self.paths.take_next(self.beams[beam_index].node) else { return };
-        let beam = &self.beams[beam_index];
+        let prefix = &self.beams[beam_index].prefix;
         // Every extension is new: a beam's text covers what was typed.
-        let level = beam.prefix.new_tokens + 1;
-        let reading = beam.prefix.reading;
+        let (level, reading) = (prefix.new_tokens + 1, prefix.reading);
         // What is no more probable than this can't be expanded, or changes nothing.
         let full = if self.has_room_at(level, reading) { f64::NEG_INFINITY } else { self.best_dropped };
         let least = self.completed.threshold().map_or(full, |kth| full.max(kth));
+        let Children { candidates, completion } = self.children(beam_index, &next, least);
+        self.frontier.push_list(Self::slot(level, reading), candidates);
+        if let Some(bound) = next.unlisted_bound() {
+            self.best_dropped = self.best_dropped.max(self.beams[beam_index].joint + f64::from(bound));
+        }
+        if let Some((text, ending)) = completion {
+            self.completed.add(text, ending);
+        }
+    }
+
+    /// What a beam with the distribution `next` is expanded into, as far as it is more probable than `least`.
+    pub(super) fn children(&self, beam_index: usize, next: &Distribution, least: f64) -> Children {
+        let Beam { joint, prefix, .. } = &self.beams[beam_index];
         let mut ending = f64::NEG_INFINITY;
         let mut candidates = Vec::with_capacity(next.best().len());
         for (id, log_prob) in next.best() {
-            let joint = beam.joint + f64::from(log_prob);
+            let joint = joint + f64::from(log_prob);
             match self.text.role(TokenId(id)) {
                 Role::End => ending = log_add(ending, joint),
                 Role::Text if joint > least => {
@@ -29,18 +48,10 @@ impl Search {
                 Role::Text | Role::Never => {}
             }
         }
-        self.frontier.push_list(Self::slot(level, reading), candidates);
-        if let Some(bound) = next.unlisted_bound() {
-            self.best_dropped = self.best_dropped.max(beam.joint + f64::from(bound));
-        }
         // A complete query is kept if it says more than what was typed.
-        if ending > f64::NEG_INFINITY
-            && self.text.may_end(&beam.prefix.rule)
-            && let Some(text) = self.presentable(&beam.prefix.text, beam.prefix.reading)
-        {
-            let text = text.to_owned();
-            self.completed.add(text, ending);
-        }
+        let ends = ending > f64::NEG_INFINITY && self.text.may_end(&prefix.rule);
+        let text = if ends { self.presentable(&prefix.text, prefix.reading) } else { None };
+        Children { candidates, completion: text.map(|text| (text.to_owned(), ending)) }
     }
 
     /// A text that can be shown: it starts with its reading and adds something visible, or is a correction; it ends

@@ -1,6 +1,7 @@
 //! Speculative expansion: the distributions that a search will probably want next, computed along with the missing
 //! ones.
 
+use super::preview::Preview;
 use super::{Beam, Search};
 use crate::candidate::Candidate;
 use crate::frontier::Order;
@@ -47,7 +48,7 @@ impl Search {
                 self.likely_nodes(Order::LevelByLevel, count.min(likely), |level, _| level == new_tokens + 1)
             }
         };
-        nodes.into_iter().for_each(|node| self.request(node, false));
+        nodes.into_iter().for_each(|node| self.request(node));
     }
 
     /// Requests beams of the covering set while corrections are looked for.
@@ -55,20 +56,17 @@ impl Search {
         let Some(best) = self.frontier.best() else { return };
         let likely = |_, candidate: &Candidate| candidate.joint >= best - MAX_NATS_BELOW_BEST;
         let nodes = self.likely_nodes(Order::BestFirst, count, likely);
-        nodes.into_iter().for_each(|node| self.request(node, false));
+        nodes.into_iter().for_each(|node| self.request(node));
     }
 
     /// The estimated share of speculative requests that will be wanted.
     pub fn speculation_hit_rate(&self) -> f64 {
-        if self.typed_log_prob.is_none() {
-            return self.stats.speculation_hit_rate;
-        }
-        self.speculation.hit_rate()
+        self.stats.speculation_hit_rate
     }
 
-    fn request(&mut self, node: NodeIndex, with_typed_text: bool) {
+    fn request(&mut self, node: NodeIndex) {
         self.paths.want(Wanted { node, full: false, speculative: true });
-        self.speculation.record_request(node, with_typed_text);
+        self.speculation.record_request(node);
     }
 
     /// Requests up to `count` ways to finish the half-typed word: the most probable ones behind the text in front of
@@ -77,7 +75,7 @@ impl Search {
         for (node, token) in self.likely_extensions(count.min(self.options.beams)) {
             let node = self.paths.child(node, token);
             if self.is_unknown(node) {
-                self.request(node, true);
+                self.request(node);
             }
         }
     }
@@ -119,7 +117,7 @@ impl Search {
     }
 
     /// Whether a node's distribution is neither known nor requested.
-    fn is_unknown(&self, node: NodeIndex) -> bool {
+    pub(super) fn is_unknown(&self, node: NodeIndex) -> bool {
         self.paths.next(node).is_none() && self.paths.wanted().iter().all(|wanted| wanted.node != node)
     }
 
@@ -130,25 +128,6 @@ impl Search {
         count: usize,
         likely: impl Fn(usize, &Candidate) -> bool,
     ) -> Vec<NodeIndex> {
-        let mut heads = self.frontier.heads();
-        let mut nodes = Vec::new();
-        for _ in 0..EXAMINED_PER_REQUEST * count {
-            let Some((slot, candidate)) = self.frontier.next(&mut heads, order) else { break };
-            if !likely(slot.level, &candidate) || self.completed.threshold().is_some_and(|kth| candidate.joint <= kth) {
-                break;
-            }
-            let Some(prefix) = self.extended_prefix(&candidate) else { continue };
-            if self.is_truncated(&candidate, prefix.new_tokens) {
-                continue;
-            }
-            let node = self.node(&candidate);
-            if !nodes.contains(&node) && self.has_room_at(slot.level, prefix.reading) && self.is_unknown(node) {
-                nodes.push(node);
-                if nodes.len() == count {
-                    break;
-                }
-            }
-        }
-        nodes
+        Preview::new(self, order).unknown_nodes(count, EXAMINED_PER_REQUEST * count, likely)
     }
 }

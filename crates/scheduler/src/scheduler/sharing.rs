@@ -65,11 +65,7 @@ impl Scheduler {
             let sharing = clients * jobs.get(&job.flow.client).copied().unwrap_or(1);
             // The more share a step, the less of it each saves.
             let worth = rows_worth_filling(job.task.speculation_hit_rate(), self.forward_cost / sharing as f64);
-            let (rows, asked) = (worth.min(lanes / sharing), job.task.paths().wanted().len());
-            if asked < rows {
-                job.task.speculate(rows - asked);
-            }
-            job.supply_known(&mut self.cache);
+            job.speculate(&mut self.cache, worth.min(lanes / sharing));
         }
     }
 

@@ -48,7 +48,7 @@ impl Search {
                 self.likely_nodes(Order::LevelByLevel, count.min(likely), |level, _| level == new_tokens + 1)
             }
         };
-        nodes.into_iter().for_each(|node| self.request(node));
+        self.request(&nodes);
     }
 
     /// Requests beams of the covering set while corrections are looked for.
@@ -56,7 +56,7 @@ impl Search {
         let Some(best) = self.frontier.best() else { return };
         let likely = |_, candidate: &Candidate| candidate.joint >= best - MAX_NATS_BELOW_BEST;
         let nodes = self.likely_nodes(Order::BestFirst, count, likely);
-        nodes.into_iter().for_each(|node| self.request(node));
+        self.request(&nodes);
     }
 
     /// The estimated share of speculative requests that will be wanted.
@@ -64,20 +64,28 @@ impl Search {
         self.stats.speculation_hit_rate
     }
 
-    fn request(&mut self, node: NodeIndex) {
-        self.paths.want(Wanted { node, full: false, speculative: true });
-        self.speculation.record_request(node);
+    /// Requests nodes, the most probable one first. The last one counts for the hit rate: one more row would do no
+    /// better.
+    fn request(&mut self, nodes: &[NodeIndex]) {
+        for &node in nodes {
+            self.paths.want(Wanted { node, full: false, speculative: true });
+        }
+        if let Some(&last) = nodes.last() {
+            self.speculation.record_request(last);
+        }
     }
 
     /// Requests up to `count` ways to finish the half-typed word: the most probable ones behind the text in front of
     /// it, while the word's typed part is still being read.
     fn speculate_on_openings(&mut self, count: usize) {
+        let mut nodes = Vec::new();
         for (node, token) in self.likely_extensions(count.min(self.options.beams)) {
             let node = self.paths.child(node, token);
             if self.is_unknown(node) {
-                self.request(node);
+                nodes.push(node);
             }
         }
+        self.request(&nodes);
     }
 
     /// The `count` most probable tokens that finish what is half-typed, each with the node it extends; as far as known.

@@ -15,17 +15,19 @@ pub struct SearchStats {
     /// Hardly any expanded beam ended, so that suggestions are truncated at a length limit. The search then expands
     /// level by level from the start, which saves the forwards that would show the same again.
     pub rarely_ends: bool,
-    /// The share of the distributions requested speculatively that turned out to be wanted.
+    /// The share of speculative requests that turned out to be wanted: of the last one of each step, which decides
+    /// whether one more pays.
     pub speculation_hit_rate: f64,
 }
 
+/// What the demo model and SmolLM2-135M come to.
 impl Default for SearchStats {
     fn default() -> Self {
-        Self { rarely_ends: false, speculation_hit_rate: 0.5 }
+        Self { rarely_ends: false, speculation_hit_rate: 0.7 }
     }
 }
 
-/// Nodes whose distributions were requested speculatively, and how many of them were wanted.
+/// Speculative requests that count for the hit rate, and how many of them were wanted.
 #[derive(Debug, Default)]
 pub(super) struct SpeculationCounts {
     /// Requested and not wanted yet.

@@ -87,11 +87,13 @@ impl Job {
     pub(super) fn speculate(&mut self, cache: &mut PrefixCache, rows: usize) {
         loop {
             let before = self.task.paths().wanted().len();
-            self.task.speculate(rows.saturating_sub(before));
+            if before < rows {
+                self.task.speculate(rows - before);
+            }
             let asked = self.task.paths().wanted().len();
             self.supply_known(cache);
             // What the prefix cache knows takes no row, and shows what comes behind it.
-            if self.task.paths().wanted().len() == asked || asked == before {
+            if asked == before || self.task.paths().wanted().len() == asked {
                 return;
             }
         }

@@ -10,7 +10,7 @@ use crate::text::{Role, TokenId};
 
 /// How much less probable than the best beam a speculative one may be, in nats.
 const MAX_NATS_BELOW_BEST: f64 = 8.0;
-/// Candidates examined for each one requested: many can't follow or are known.
+/// Candidates examined for each one requested: many can't follow.
 const EXAMINED_PER_REQUEST: usize = 16;
 
 /// A token that may finish the half-typed word.

@@ -6,7 +6,7 @@
 //! A beam's candidates come as a list, best first. Only the best of each list that is left takes part in the
 //! comparisons, so that the many that are never expanded cost nothing.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
@@ -22,11 +22,12 @@ pub enum Order {
 }
 
 impl Order {
-    /// Whether `one` comes before `other`.
-    pub fn prefers(self, one: (Slot, Candidate), other: (Slot, Candidate)) -> bool {
+    /// Compares two candidates with their slots; the greater one comes first.
+    pub fn compare(self, one: &(Slot, Candidate), other: &(Slot, Candidate)) -> Ordering {
+        let by_candidate = one.1.cmp(&other.1);
         match self {
-            Self::BestFirst => one.1 > other.1,
-            Self::LevelByLevel => (Reverse(one.0.level), one.1) > (Reverse(other.0.level), other.1),
+            Self::BestFirst => by_candidate,
+            Self::LevelByLevel => other.0.level.cmp(&one.0.level).then(by_candidate),
         }
     }
 }
@@ -77,11 +78,8 @@ impl Heads {
 
     /// The first candidate, with its slot.
     pub fn first(&self, order: Order) -> Option<(Slot, Candidate)> {
-        let first = match order {
-            Order::BestFirst => self.best_of_slots().max_by_key(|&(_, head)| head)?,
-            Order::LevelByLevel => self.best_of_slots().max_by_key(|&(slot, head)| (Reverse(slot.level), head))?,
-        };
-        Some((first.0, first.1.candidate))
+        let candidates = self.best_of_slots().map(|(slot, head)| (slot, head.candidate));
+        candidates.max_by(|one, other| order.compare(one, other))
     }
 }
 

@@ -120,6 +120,14 @@ fn kind(reading: Option<usize>) -> usize {
 }
 
 impl Selected {
+    /// Those of a level.
+    fn at(levels: &mut Vec<Self>, level: usize) -> &mut Self {
+        if levels.len() <= level {
+            levels.resize(level + 1, Self::default());
+        }
+        &mut levels[level]
+    }
+
     fn of(&mut self, reading: Option<usize>) -> &mut usize {
         &mut self.0[kind(reading)]
     }
@@ -361,10 +369,7 @@ impl Search {
                 self.drop_slot(slot, joint);
                 continue;
             }
-            if self.selected.len() <= level {
-                self.selected.resize(level + 1, Selected::default());
-            }
-            *self.selected[level].of(reading) += 1;
+            *Selected::at(&mut self.selected, level).of(reading) += 1;
             if self.is_truncated(&candidate, prefix.new_tokens) {
                 self.truncated.push(Truncated { joint, text: prefix.text, reading: prefix.reading });
                 continue;

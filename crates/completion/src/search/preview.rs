@@ -4,11 +4,10 @@
 //! known all the same, and so are the queries that end with it. A preview goes through the frontier in the search's own
 //! order and expands such beams, without a change to the search.
 
-use std::sync::Arc;
-
 use super::expansion::Children;
 use super::{Beam, Search, Selected};
 use crate::candidate::Candidate;
+use crate::distribution::Distribution;
 use crate::frontier::{Frontier, Heads, Order, Slot};
 use crate::paths::NodeIndex;
 use crate::top_completions::TopCompletions;
@@ -62,14 +61,13 @@ impl<'a> Preview<'a> {
                 examined -= 1;
                 continue;
             };
-            let node = beam.node;
-            if self.search.paths.next(node).is_some() {
-                self.expand(beam);
-            } else {
-                examined -= 1;
-                if self.search.is_unknown(node) && !nodes.contains(&node) {
-                    nodes.push(node);
-                }
+            if let Some(next) = self.search.paths.next(beam.node).cloned() {
+                self.expand(beam, &next);
+                continue;
+            }
+            examined -= 1;
+            if self.search.is_unknown(beam.node) && !nodes.contains(&beam.node) {
+                nodes.push(beam.node);
             }
         }
         self.search.beams.truncate(self.own_beams);
@@ -80,13 +78,13 @@ impl<'a> Preview<'a> {
     fn next(&mut self) -> Option<(Slot, Candidate)> {
         let own = self.heads.first(self.order);
         let child = self.children.first(self.order);
-        let is_child = child.is_some_and(|child| own.is_none_or(|own| self.order.prefers(child, own)));
-        if is_child {
-            let child = child?;
-            self.children.pop(child.0);
-            return Some(child);
+        match child.filter(|child| own.is_none_or(|own| self.order.compare(child, &own).is_gt())) {
+            Some(child) => {
+                self.children.pop(child.0);
+                Some(child)
+            }
+            None => self.search.frontier.next(&mut self.heads, self.order),
         }
-        self.search.frontier.next(&mut self.heads, self.order)
     }
 
     /// The beam that a candidate becomes, if it may become one and will be expanded.
@@ -95,10 +93,7 @@ impl<'a> Preview<'a> {
         if self.search.is_truncated(candidate, prefix.new_tokens) {
             return None;
         }
-        if self.selected.len() <= slot.level {
-            self.selected.resize(slot.level + 1, Selected::default());
-        }
-        let selected = self.selected[slot.level].of(prefix.reading);
+        let selected = Selected::at(&mut self.selected, slot.level).of(prefix.reading);
         if *selected >= self.search.options.beams {
             return None;
         }
@@ -106,12 +101,12 @@ impl<'a> Preview<'a> {
         Some(Beam { node: self.search.node(candidate), joint: candidate.joint, prefix })
     }
 
-    fn expand(&mut self, beam: Beam) {
-        let Some(next) = self.search.paths.next(beam.node).map(Arc::clone) else { return };
+    /// Expands a beam as the search will, into the preview's own candidates and completions.
+    fn expand(&mut self, beam: Beam, next: &Distribution) {
         let slot = Search::slot(beam.prefix.new_tokens + 1, beam.prefix.reading);
         let least = self.completed.threshold().unwrap_or(f64::NEG_INFINITY);
         self.search.beams.push(beam);
-        let Children { candidates, completion } = self.search.children(self.search.beams.len() - 1, &next, least);
+        let Children { candidates, completion } = self.search.children(self.search.beams.len() - 1, next, least);
         self.children.push_list(slot, candidates);
         if let Some((text, ending)) = completion {
             self.completed.add(text, ending);
@@ -121,6 +116,8 @@ impl<'a> Preview<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::super::SearchOptions;
     use super::super::tests::{distribution, log_probs};
     use super::*;

@@ -136,6 +136,10 @@ impl Search {
         count: usize,
         likely: impl Fn(usize, &Candidate) -> bool,
     ) -> Vec<NodeIndex> {
+        // A preview copies the state of the search.
+        if count == 0 {
+            return Vec::new();
+        }
         Preview::new(self, order).unknown_nodes(count, EXAMINED_PER_REQUEST * count, likely)
     }
 }

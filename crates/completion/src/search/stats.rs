@@ -20,9 +20,9 @@ pub struct SearchStats {
     pub speculation_hit_rate: f64,
 }
 
-/// What the demo model and SmolLM2-135M come to.
 impl Default for SearchStats {
     fn default() -> Self {
+        // The demo model and SmolLM2-135M come to about this rate.
         Self { rarely_ends: false, speculation_hit_rate: 0.7 }
     }
 }
@@ -37,7 +37,7 @@ pub(super) struct SpeculationCounts {
 }
 
 impl SpeculationCounts {
-    /// Records a node that was requested speculatively.
+    /// Records a speculative request that counts.
     pub(super) fn record_request(&mut self, node: NodeIndex) {
         self.requested += 1;
         self.pending.insert(node);

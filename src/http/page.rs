@@ -1,5 +1,5 @@
-//! The demo page: a search box that completes as a person types, with the cost of each key. One HTML file, one style
-//! and one script, all in the binary. The page asks the same routes as other clients, and is no part of the OpenAPI
+//! The demo page: a search box that completes as a person types, with the cost of each key. Its HTML, style and
+//! scripts are in the binary. The page asks the same routes as other clients, and is no part of the OpenAPI
 //! document.
 
 use actix_web::web::Data;
@@ -33,9 +33,14 @@ pub(super) async fn style(served: Data<Served>) -> Result<HttpResponse, Error> {
     file(&served, "text/css; charset=utf-8", include_str!("page/page.css").to_owned())
 }
 
-/// The page's script.
+/// The page's script: the search box.
 pub(super) async fn script(served: Data<Served>) -> Result<HttpResponse, Error> {
     file(&served, "text/javascript; charset=utf-8", include_str!("page/page.js").to_owned())
+}
+
+/// The script of what each key cost.
+pub(super) async fn costs(served: Data<Served>) -> Result<HttpResponse, Error> {
+    file(&served, "text/javascript; charset=utf-8", include_str!("page/costs.js").to_owned())
 }
 
 fn file(served: &Served, content_type: &str, body: String) -> Result<HttpResponse, Error> {

@@ -65,7 +65,8 @@ fn public(config: &mut ServiceConfig) {
             "GET, HEAD, POST",
         ))
         .service(resource("/page.css", vec![get().to(page::style), head().to(page::style)], "GET, HEAD"))
-        .service(resource("/page.js", vec![get().to(page::script), head().to(page::script)], "GET, HEAD"));
+        .service(resource("/page.js", vec![get().to(page::script), head().to(page::script)], "GET, HEAD"))
+        .service(resource("/costs.js", vec![get().to(page::costs), head().to(page::costs)], "GET, HEAD"));
 }
 
 fn resource(path: &str, routes: Vec<Route>, allowed: &'static str) -> Resource {

@@ -159,7 +159,8 @@ def trial(kind, servers, another, alone, scratch):
         "added_moved": added,
     }
     print(found, flush=True)
-    assert found["saved"] >= 0.95, found
+    # Each server meets what people share for the first time. From trial to trial the share varies by one in a hundred.
+    assert found["saved"] >= 0.93, found
     assert found["saved_round_robin"] < found["saved"], found
     assert found["computed_round_robin"] > 1.1 * found["computed"], f"the trial can't tell affinity from none: {found}"
     assert 0.15 <= killed <= 0.35, found

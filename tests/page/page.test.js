@@ -319,7 +319,7 @@ test("errors are words, and the page recovers by itself", async () => {
 test("small, and nothing from elsewhere", async () => {
   await type("wireless");
   let bytes = 0;
-  for (const path of ["", "page.css", "page.js"]) bytes += (await (await fetch(between.url + path)).arrayBuffer()).byteLength;
+  for (const path of ["", "page.css", "page.js", "costs.js"]) bytes += (await (await fetch(between.url + path)).arrayBuffer()).byteLength;
   console.log(`page: ${bytes} bytes`);
   assert.ok(bytes < 60_000);
   assert.deepEqual(requests.filter((url) => !url.startsWith(between.url) && !url.startsWith("data:")), []);

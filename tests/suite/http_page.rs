@@ -7,10 +7,11 @@ use foretype::models::ModelState;
 use crate::http_client::{RegistryServer, error};
 use crate::support::{TestServer, fake_engine};
 
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     ("/", "text/html; charset=utf-8"),
     ("/page.css", "text/css; charset=utf-8"),
     ("/page.js", "text/javascript; charset=utf-8"),
+    ("/costs.js", "text/javascript; charset=utf-8"),
 ];
 
 #[test]

@@ -2,7 +2,9 @@
 //! "parameters"}`, answered with `generated_text`. Translates to the engine's types; computes nothing.
 
 mod answer;
+mod parameters;
 mod request;
 
 pub use self::answer::{Details, InputToken, OtherSequence, Reason, Reply, Token};
-pub use self::request::{DEFAULT_MAX_NEW_TOKENS, MAX_INPUTS, Parameters, Plan, Request, Style};
+pub use self::parameters::{DEFAULT_MAX_NEW_TOKENS, Parameters};
+pub use self::request::{MAX_INPUTS, Plan, Request, Style};

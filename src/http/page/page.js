@@ -1,15 +1,13 @@
-// The page for people: a combobox with a list of suggestions (W3C APG, list autocomplete with manual selection), and what each key
-// cost. Focus stays in the input. Every change of the text is a new turn; what belongs to an earlier turn is never painted.
-"use strict";
+// The page for people: a combobox with a list of suggestions (W3C APG, list autocomplete with manual selection). Focus stays in the
+// input. Every change of the text is a new turn; what belongs to an earlier turn is never painted.
+
+import { draw, painted } from "./costs.js";
 
 const ROWS = 8; // suggestions asked for
-const KEYS = 40; // keys in the chart
 const DEADLINE_MS = 2000;
 const RETRY_MS = 1000;
 const QUIET_MS = 400; // a screen reader hears the count once typing rests
-const MEASURE = "foretype:key-to-paint";
 const WORD = /([\p{L}\p{M}\p{N}]+)/u;
-const SVG = "http://www.w3.org/2000/svg";
 
 const at = (id) => document.getElementById(id);
 const query = at("query");
@@ -31,7 +29,6 @@ let exactly = null; // a text that is to be taken as it stands; also while more 
 let composing = false;
 let rowsMade = 0;
 let speaking = 0;
-const keys = []; // what each key cost, newest last
 
 function element(name, className) {
   const made = document.createElement(name);
@@ -386,77 +383,6 @@ at("hint").addEventListener("click", (event) => {
 at("ghostly").addEventListener("change", ghost);
 addEventListener("resize", ghost);
 addEventListener("online", () => query.value && changed(performance.now()));
-
-// ---- what each key cost
-
-/** Measures from the key to the frame after the one that shows its answer. Kept as a performance measure, for tests too. */
-function painted(mine, keyAt, { usage, timing }) {
-  const serverMs = timing.queue_ms + timing.search_ms;
-  const computed = usage.positions_computed;
-  const saved = usage.positions_saved;
-  requestAnimationFrame(() => {
-    // A message comes after the frame has been painted.
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => {
-      port1.close();
-      const end = performance.now();
-      if (performance.getEntriesByName(MEASURE).length >= 2000) performance.clearMeasures(MEASURE);
-      performance.measure(MEASURE, { start: keyAt, end, detail: { turn: mine, serverMs, computed, saved } });
-      record({ paintMs: end - keyAt, serverMs, computed, saved });
-    };
-    port2.postMessage(0);
-  });
-}
-
-function record(key) {
-  keys.push(key);
-  if (keys.length > KEYS) keys.shift();
-  at("paint").textContent = milliseconds(key.paintMs);
-  at("server").textContent = milliseconds(key.serverMs);
-  at("computed").textContent = String(key.computed);
-  at("saved").textContent = String(key.saved);
-  requestAnimationFrame(draw);
-}
-
-function milliseconds(ms) {
-  return `${ms.toFixed(ms < 10 ? 1 : 0)} ms`;
-}
-
-/** Two rows of bars, one bar a key: time above, positions below. */
-function draw() {
-  const [width, middle, bottom, gap] = [320, 70, 150, 8];
-  const step = width / KEYS;
-  const times = keys.map((key) => key.paintMs);
-  const mostMs = Math.max(20, ...times);
-  const mostPositions = Math.max(10, ...keys.map((key) => key.computed + key.saved));
-  const parts = [shape("line", { x1: 0, x2: width, y1: middle, y2: middle }), shape("line", { x1: 0, x2: width, y1: bottom, y2: bottom })];
-  keys.forEach((key, place) => {
-    const x = width - step * (keys.length - place) + 1;
-    const bar = (className, foot, height) => {
-      if (height > 0) parts.push(shape("rect", { class: className, x, y: foot - height, width: step - 2, height }));
-    };
-    bar("time", middle, (key.paintMs / mostMs) * (middle - gap));
-    const unit = (bottom - middle - gap) / mostPositions;
-    bar("computed", bottom, key.computed * unit);
-    bar("saved", bottom - key.computed * unit, key.saved * unit);
-  });
-  const chart = at("chart");
-  chart.replaceChildren(...parts);
-  if (!keys.length) return;
-  at("most-time").textContent = `, up to ${milliseconds(mostMs)}`;
-  at("most-positions").textContent = `, up to ${mostPositions}`;
-  const median = times.toSorted((a, b) => a - b)[times.length >> 1];
-  chart.setAttribute(
-    "aria-label",
-    `The last ${keys.length} keys: ${milliseconds(median)} from key to paint in the middle, ${milliseconds(Math.max(...times))} at most`,
-  );
-}
-
-function shape(name, attributes) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  return made;
-}
 
 // ---- models
 

@@ -353,6 +353,33 @@ fn what_is_settled_stays() {
     assert!(early > 100, "{early}");
 }
 
+/// What later levels wait for is computed with an earlier one, and the answer stays the same.
+#[test]
+fn levels_dont_wait_for_steps_of_their_own() {
+    let text = Arc::new(tiny(ALPHABET, &MERGES).with_channel(Channel { beams: 6, ..patient() }));
+    let mut rounds = [0, 0];
+    for seed in 0..100u64 {
+        let model = |path: &[u32]| distribution(&log_probs(seed, path, text.vocab(), 4.0), 5);
+        let typed = ["ab a", "baaab", "b bab a"][seed as usize % 3];
+        let lists = [0, 8].map(|speculative| {
+            let limits = SearchOptions { suggestions: 6, beams: 6, ..options(Tolerance::Auto) };
+            let mut search = Search::new(Arc::clone(&text), typed.into(), limits);
+            while !search.is_done() {
+                search.speculate(speculative);
+                for wanted in search.paths().wanted().to_vec() {
+                    let path: Vec<u32> = search.paths().tokens(wanted.node).iter().map(|token| token.0).collect();
+                    search.paths_mut().supply(wanted.node, model(&path));
+                }
+                search.advance();
+                rounds[usize::from(speculative > 0)] += usize::from(search.corrections.is_some());
+            }
+            search.completions().suggestions
+        });
+        assert_eq!(lists[0], lists[1], "{seed} {typed:?}");
+    }
+    assert!(rounds[1] * 10 < rounds[0] * 9, "{rounds:?}");
+}
+
 /// Tokens of other characters' bytes don't go on with an unfinished character of the typed text.
 #[test]
 fn bytes_that_make_no_character_are_no_reading() {

@@ -67,6 +67,19 @@ impl Corrections {
     fn floor(&self, step: &Step) -> Floor {
         Floor::new(&self.levels, self.level, &step.reach)
     }
+
+    /// Nodes of the steps that wait at later levels, as far as they will be expanded if nothing better turns up. Those
+    /// come first that are least below the best reading of their level.
+    pub(super) fn later_nodes(&self) -> Vec<NodeIndex> {
+        let mut later = Vec::new();
+        for (level, steps) in self.steps.iter().enumerate().skip(self.level + 1) {
+            let floor = self.levels.floor(level);
+            let near = steps.iter().filter(|step| step.score >= floor);
+            later.extend(near.map(|step| (self.levels.below_best(level, step.score), step.node)));
+        }
+        later.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        later.into_iter().map(|(_, node)| node).collect()
+    }
 }
 
 /// A token that may follow a step.
@@ -182,6 +195,7 @@ impl Search {
             if score < worst || corrections.expanded == beams || depth > self.options.context {
                 self.best_dropped = self.best_dropped.max(score);
             } else {
+                self.speculation.record_wanted(step.node);
                 corrections.expanded += 1;
                 corrections.selected.push(step);
             }

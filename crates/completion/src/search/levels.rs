@@ -35,6 +35,11 @@ impl Levels {
         self.best[self.last()]
     }
 
+    /// How far a reading is below the best one of its level, in nats.
+    pub(super) fn below_best(&self, level: usize, score: f64) -> f64 {
+        self.best[level] - score
+    }
+
     /// What a reading must reach at a level.
     pub(super) fn floor(&self, level: usize) -> f64 {
         let in_range = self.best[level] - self.range_nats;

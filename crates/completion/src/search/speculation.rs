@@ -2,7 +2,7 @@
 //! ones.
 
 use super::preview::Preview;
-use super::{Beam, Search};
+use super::{Beam, Corrections, Search};
 use crate::candidate::Candidate;
 use crate::frontier::Order;
 use crate::paths::{NodeIndex, Wanted};
@@ -24,16 +24,24 @@ struct Extension {
 }
 
 impl Search {
-    /// Requests up to `count` more distributions: of the beams that come next if nothing better turns up.
+    /// Requests up to `count` more distributions: of what comes next if nothing better turns up.
     pub fn speculate(&mut self, count: usize) {
-        let Some(&first) = self.waiting.first() else {
-            if self.typed_log_prob.is_none() {
-                self.speculate_on_openings(count);
-            } else if self.corrections.is_some() {
-                self.speculate_beside_corrections(count);
-            }
-            return;
-        };
+        let before = self.paths.wanted().len();
+        if let Some(&first) = self.waiting.first() {
+            self.speculate_on_beams(count, first);
+        } else if self.typed_log_prob.is_none() {
+            self.speculate_on_openings(count);
+        } else if self.corrections.is_some() {
+            self.speculate_beside_corrections(count);
+        }
+        // The last one counts for the hit rate: one more row would do no better.
+        if let Some(last) = self.paths.wanted()[before..].last() {
+            self.speculation.record_request(last.node);
+        }
+    }
+
+    /// Requests beams that come after those that the search waits for, the first of which is `first`.
+    fn speculate_on_beams(&mut self, count: usize, first: usize) {
         let Beam { joint, ref prefix, .. } = self.beams[first];
         let new_tokens = prefix.new_tokens;
         let nodes = match self.order() {
@@ -48,15 +56,19 @@ impl Search {
                 self.likely_nodes(Order::LevelByLevel, count.min(likely), |level, _| level == new_tokens + 1)
             }
         };
-        self.request(&nodes);
+        self.request(&nodes, false);
     }
 
-    /// Requests beams of the covering set while corrections are looked for.
+    /// Requests what is needed once this level of the corrections is done: steps of all later levels, so that each level
+    /// doesn't wait for a step of its own, and beams of the covering set.
     fn speculate_beside_corrections(&mut self, count: usize) {
+        let later = self.corrections.as_ref().map_or_else(Vec::new, Corrections::later_nodes);
+        let steps: Vec<NodeIndex> = later.into_iter().filter(|&node| self.is_unknown(node)).take(count).collect();
+        self.request(&steps, true);
         let Some(best) = self.frontier.best() else { return };
         let likely = |_, candidate: &Candidate| candidate.joint >= best - MAX_NATS_BELOW_BEST;
-        let nodes = self.likely_nodes(Order::BestFirst, count, likely);
-        self.request(&nodes);
+        let beams = self.likely_nodes(Order::BestFirst, count - steps.len(), likely);
+        self.request(&beams, false);
     }
 
     /// The estimated share of speculative requests that will be wanted.
@@ -64,14 +76,10 @@ impl Search {
         self.stats.speculation_hit_rate
     }
 
-    /// Requests nodes, the most probable one first. The last one counts for the hit rate: one more row would do no
-    /// better.
-    fn request(&mut self, nodes: &[NodeIndex]) {
+    /// Requests the distributions of nodes, or their whole rows.
+    fn request(&mut self, nodes: &[NodeIndex], full: bool) {
         for &node in nodes {
-            self.paths.want(Wanted { node, full: false, speculative: true });
-        }
-        if let Some(&last) = nodes.last() {
-            self.speculation.record_request(last);
+            self.paths.want(Wanted { node, full, speculative: true });
         }
     }
 
@@ -85,7 +93,7 @@ impl Search {
                 nodes.push(node);
             }
         }
-        self.request(&nodes);
+        self.request(&nodes, false);
     }
 
     /// The `count` most probable tokens that finish what is half-typed, each with the node it extends; as far as known.

@@ -1,4 +1,5 @@
 // What each key cost: the time until its answer was on the page, and the positions that the model computed for it.
+"use strict";
 
 const KEYS = 40; // keys in the chart
 const MEASURE = "foretype:key-to-paint";
@@ -9,7 +10,7 @@ const at = (id) => document.getElementById(id);
 const keys = []; // newest last
 
 /** Measures turn `mine` from the key to the frame after the one that shows its answer. Kept as a performance measure, for tests too. */
-export function painted(mine, keyAt, { usage, timing }) {
+function painted(mine, keyAt, { usage, timing }) {
   const serverMs = timing.queue_ms + timing.search_ms;
   const computed = usage.positions_computed;
   const saved = usage.positions_saved;
@@ -42,7 +43,7 @@ function milliseconds(ms) {
 }
 
 /** Two rows of bars, one bar a key: time above, positions below. */
-export function draw() {
+function draw() {
   const [width, middle, bottom, gap] = [320, 70, 150, 8];
   const step = width / KEYS;
   const times = keys.map((key) => key.paintMs);

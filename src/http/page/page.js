@@ -1,7 +1,7 @@
 // The page for people: a combobox with a list of suggestions (W3C APG, list autocomplete with manual selection). Focus stays in the
-// input. Every change of the text is a new turn; what belongs to an earlier turn is never painted.
-
-import { draw, painted } from "./costs.js";
+// input. Every change of the text is a new turn; what belongs to an earlier turn is never painted. costs.js, which comes before this
+// script, has `at`, `draw` and `painted`.
+"use strict";
 
 const ROWS = 8; // suggestions asked for
 const DEADLINE_MS = 2000;
@@ -9,7 +9,6 @@ const RETRY_MS = 1000;
 const QUIET_MS = 400; // a screen reader hears the count once typing rests
 const WORD = /([\p{L}\p{M}\p{N}]+)/u;
 
-const at = (id) => document.getElementById(id);
 const query = at("query");
 const list = at("suggestions");
 const ghostParts = at("ghost").children;

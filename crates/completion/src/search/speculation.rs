@@ -59,8 +59,8 @@ impl Search {
         self.request(&nodes, false);
     }
 
-    /// Requests what is needed once this level of the corrections is done: steps of all later levels, so that these don't
-    /// wait for rows of their own, and beams of the covering set.
+    /// Requests what is needed once this level of the corrections is done: steps of all later levels, so that they wait
+    /// for no rows of their own, and beams of the covering set.
     fn speculate_beside_corrections(&mut self, count: usize) {
         let later = self.corrections.as_ref().map_or_else(Vec::new, Corrections::later_nodes);
         let steps: Vec<NodeIndex> = later.into_iter().filter(|&node| self.is_unknown(node)).take(count).collect();

@@ -45,16 +45,21 @@ pub(super) fn run_speculating(mut search: Search, count: usize, model: impl Fn(&
     let at_once = if count == 0 { usize::MAX } else { 1 + count % 3 };
     loop {
         search.speculate(count);
-        for wanted in search.paths().wanted().iter().take(at_once).copied().collect::<Vec<_>>() {
-            let path: Vec<u32> = search.paths().tokens(wanted.node).iter().map(|token| token.0).collect();
-            search.paths_mut().supply(wanted.node, model(&path));
-        }
+        supply(&mut search, at_once, &model);
         if search.is_done() {
             return search;
         }
         if !search.paths().is_waiting() {
             search.advance();
         }
+    }
+}
+
+/// Supplies up to `count` of the distributions that a search wants.
+pub(super) fn supply(search: &mut Search, count: usize, model: impl Fn(&[u32]) -> Arc<Distribution>) {
+    for wanted in search.paths().wanted().iter().take(count).copied().collect::<Vec<_>>() {
+        let path: Vec<u32> = search.paths().tokens(wanted.node).iter().map(|token| token.0).collect();
+        search.paths_mut().supply(wanted.node, model(&path));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::tests::{MERGES, distribution, enumerate, log_probs, run, run_speculating, typed_mass};
+use super::tests::{MERGES, distribution, enumerate, log_probs, run, run_speculating, supply, typed_mass};
 use super::*;
 use crate::Completions;
 use crate::distribution::log_sum;
@@ -334,10 +334,7 @@ fn what_is_settled_stays() {
         let mut search = Search::new(Arc::clone(&text), typed.into(), limits);
         let mut settled = Vec::new();
         while !search.is_done() {
-            for wanted in search.paths().wanted().to_vec() {
-                let path: Vec<u32> = search.paths().tokens(wanted.node).iter().map(|token| token.0).collect();
-                search.paths_mut().supply(wanted.node, model(&path));
-            }
+            supply(&mut search, usize::MAX, model);
             search.advance();
             if !search.is_done() {
                 settled.push(search.settled());
@@ -360,16 +357,18 @@ fn levels_dont_wait_for_steps_of_their_own() {
     let mut rounds = [0, 0];
     for seed in 0..100u64 {
         let model = |path: &[u32]| distribution(&log_probs(seed, path, text.vocab(), 4.0), 5);
-        let typed = ["ab a", "baaab", "b bab a"][seed as usize % 3];
+        let typed = ["ab a", "baaab", "b bab a", "ab ab", "abab"][seed as usize % 5];
+        // In the shorter one there is room for the typed text and one more token; corrections may have more.
+        let typed_tokens = Search::new(Arc::clone(&text), typed.into(), options(Tolerance::Auto)).typed_tokens();
+        let context = [32, text.prompt().len() + typed_tokens + 1][seed as usize % 2];
         let lists = [0, 8].map(|speculative| {
-            let limits = SearchOptions { suggestions: 6, beams: 6, ..options(Tolerance::Auto) };
+            let limits = SearchOptions { suggestions: 6, beams: 6, context, ..options(Tolerance::Auto) };
             let mut search = Search::new(Arc::clone(&text), typed.into(), limits);
             while !search.is_done() {
                 search.speculate(speculative);
-                for wanted in search.paths().wanted().to_vec() {
-                    let path: Vec<u32> = search.paths().tokens(wanted.node).iter().map(|token| token.0).collect();
-                    search.paths_mut().supply(wanted.node, model(&path));
-                }
+                let fits = |wanted: &Wanted| search.paths().depth(wanted.node) <= context;
+                assert!(search.paths().wanted().iter().all(fits), "{seed} {typed:?}: a path is too long");
+                supply(&mut search, usize::MAX, model);
                 search.advance();
                 rounds[usize::from(speculative > 0)] += usize::from(search.corrections.is_some());
             }

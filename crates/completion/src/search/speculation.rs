@@ -63,7 +63,9 @@ impl Search {
     /// for no rows of their own, and beams of the covering set.
     fn speculate_beside_corrections(&mut self, count: usize) {
         let later = self.corrections.as_ref().map_or_else(Vec::new, Corrections::later_nodes);
-        let steps: Vec<NodeIndex> = later.into_iter().filter(|&node| self.is_unknown(node)).take(count).collect();
+        let fits = |&node: &NodeIndex| self.paths.depth(node) <= self.options.context;
+        let unknown = later.into_iter().filter(|&node| self.is_unknown(node)).filter(fits);
+        let steps: Vec<NodeIndex> = unknown.take(count).collect();
         self.request(&steps, true);
         let Some(best) = self.frontier.best() else { return };
         let likely = |_, candidate: &Candidate| candidate.joint >= best - MAX_NATS_BELOW_BEST;

@@ -13,7 +13,7 @@
 #   make parity        a real-size GPT-2 (124M, random weights) against Hugging Face transformers
 #   make parity-prompts  SmolLM2-135M's answers to 200 prompts against transformers', token by token; result in bench/results
 #   make parity-large  memory of building a 3-billion-parameter checkpoint: 18 GB of disk for some minutes, deleted again
-#   make parity-tensorrt  every model through NVIDIA's TensorRT-RTX, which needs no GPU to build; a 124M plan within 60 s and 4 GiB
+#   make parity-tensorrt  every model through NVIDIA's TensorRT-RTX, which needs no GPU to build; a 124M plan within 20 s of CPU time and 4 GiB
 #   make gpu-test      the engines on this machine's GPU against ONNX Runtime on the CPU; nothing where there is none
 #   make gpu-kit       what a GPU machine without network or compiler needs to run both, into target/gpu-kit
 #   make gpu-bench     step times and throughput on this machine's GPU, into bench/results/gpu-*; nothing where there is none
@@ -39,9 +39,10 @@
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PORT ?= 8080
 MODEL ?= models/demo
-# TensorRT is in every build here; plain cargo builds without it where its headers are not to be had.
+# TensorRT is in every build here; plain cargo builds without it where its headers are not to be had. Checked builds and tests are of
+# the whole workspace: a part of it has other features of shared dependencies, and would compile them and what uses them again.
 RELEASE = --release --locked --features foretype/tensorrt
-CHECKED = --profile checked --locked --features foretype/tensorrt
+CHECKED = --profile checked --locked --features foretype/tensorrt --workspace
 # cargo is where rustup puts it, whether or not the shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -71,7 +72,7 @@ test:
 	FORETYPE_TENSORRT_RTX="$$(realpath $(TARGET)/tensorrt-rtx)" \
 	FORETYPE_GPT2_VOCAB="$$(tools/gpt2_vocabulary.sh $(TARGET)/gpt2-vocabulary)" \
 	FORETYPE_REAL_MODEL="$$(tools/real_model.sh $(TARGET)/real-model)" \
-	    cargo test --workspace $(CHECKED)
+	    cargo test $(CHECKED)
 	tools/loom.sh $(TARGET)
 	tests/simulator/leaks.sh $(TARGET)
 	tools/check_graphs.sh $(TARGET)
@@ -112,7 +113,7 @@ parity:
 
 parity-prompts:
 	tools/setup.sh $(TARGET)/checked
-	cargo build $(CHECKED) --workspace
+	cargo build $(CHECKED)
 	tests/parity/prompts.sh $(TARGET)
 
 parity-large:
@@ -122,7 +123,7 @@ parity-large:
 parity-tensorrt:
 	tools/setup.sh $(TARGET)/checked
 	tools/tensorrt_rtx.sh $(TARGET)/tensorrt-rtx
-	cargo build $(CHECKED) -p foretype -p foretype-bench
+	cargo build $(CHECKED)
 	tests/parity/tensorrt.sh $(TARGET)
 
 # Both need an NVIDIA GPU, and say so where there is none.
@@ -255,7 +256,7 @@ download-check:
 	tests/download/run.sh $(TARGET) release $(DOWNLOAD)
 
 bench-check:
-	cargo build $(CHECKED) -p foretype -p foretype-bench
+	cargo build $(CHECKED)
 	bench/check.sh $(TARGET)/checked/foretype-bench $(RENEW)
 
 MINUTES ?= 60

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every fuzz target for a while, from the corpus in fuzz/corpus, and adds its processor time and its inputs to those of earlier runs
 # in bench/results/fuzz.txt. What the fuzzer adds to the corpus stays in TARGET_DIR. Ends with an error if a target found something; the
-# input is in fuzz/artifacts then.
+# input is in fuzz/artifacts then. If it is interrupted, the targets that have ended are added.
 #
 # usage: [FUZZ_JOBS=N] tools/fuzz.sh SECONDS TARGET_DIR     N targets at a time, as many as cores if not said
 #
@@ -49,11 +49,26 @@ fuzz_target() {
         "$(find "$corpus" -type f | wc -l)" "$outcome" >"$target_dir/$target.row"
 }
 
+# Writes the report: the rows of the targets that have ended, and the earlier rows of the others.
+write_report() {
+    {
+        printf 'All runs together, the last one of commit %s\n\n' "$commit"
+        printf '%-18s %12s %12s %8s  %s\n' target cpu-minutes inputs corpus outcome
+        for target in "${targets[@]}"; do
+            cat "$target_dir/$target.row" 2>/dev/null || awk -v name="$target" '$1 == name' "$report"
+        done
+    } >"$target_dir/report"
+    mv "$target_dir/report" "$report"
+    cat "$report"
+}
+
+commit=$(git rev-parse --short=12 HEAD)
 mapfile -t targets < <("${fuzz[@]}" list --fuzz-dir fuzz)
+for target in "${targets[@]}"; do rm -f "$target_dir/$target.row"; done
+trap write_report EXIT
 jobs=${FUZZ_JOBS:-$(nproc)}
 running=0
 for target in "${targets[@]}"; do
-    rm -f "$target_dir/$target.row"
     fuzz_target "$target" &
     running=$((running + 1))
     if [ "$running" -ge "$jobs" ]; then
@@ -62,10 +77,4 @@ for target in "${targets[@]}"; do
     fi
 done
 wait
-{
-    printf 'All runs together, the last one of commit %s\n\n' "$(git rev-parse --short=12 HEAD)"
-    printf '%-18s %12s %12s %8s  %s\n' target cpu-minutes inputs corpus outcome
-    for target in "${targets[@]}"; do cat "$target_dir/$target.row"; done
-} | tee "$target_dir/report"
-mv "$target_dir/report" "$report"
-! grep -q FAILED "$report"
+! grep -q FAILED "$target_dir"/*.row

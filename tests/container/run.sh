@@ -81,7 +81,7 @@ say "built in $((SECONDS - started)) s"
 
 # ---- the binary whose local-endpoint stands in front of the containers; `make test` has built the same
 tools/setup.sh "$CARGO_TARGET_DIR/checked"
-PATH=$PATH:$HOME/.cargo/bin cargo build --profile checked --locked --features foretype/tensorrt
+PATH=$PATH:$HOME/.cargo/bin cargo build --profile checked --locked --features foretype/tensorrt --workspace
 export FORETYPE_BINARY=$CARGO_TARGET_DIR/checked/foretype
 say "packing the kit for machines with a GPU"
 tools/gpu_kit.sh "$CARGO_TARGET_DIR" checked >"$target/kit.log" 2>&1 || { tail -50 "$target/kit.log" >&2; exit 1; }

@@ -22,7 +22,7 @@ if [ "$what" = bench ]; then profile=release; fi
 mkdir -p "$target"
 target=$(realpath "$target")
 tools/setup.sh "$target/$profile"
-cargo build --profile "$profile" --locked --features foretype/tensorrt -p foretype -p foretype-bench
+cargo build --profile "$profile" --locked --features foretype/tensorrt --workspace --bins
 
 # ONNX Runtime's GPU build with NVIDIA's libraries, in a Python environment of its own.
 environment=$target/onnxruntime-gpu
@@ -56,10 +56,10 @@ with_engine() {
 
 tests() {
     local engine
-    cargo test --profile checked --locked --features foretype/tensorrt -p foretype --test suite --no-run
+    cargo test --profile checked --locked --features foretype/tensorrt --workspace --test suite --no-run
     for engine in "${engines[@]}"; do
         echo "gpu-test: $engine"
-        with_engine "$engine" cargo test --profile checked --locked --features foretype/tensorrt -p foretype --test suite \
+        with_engine "$engine" cargo test --profile checked --locked --features foretype/tensorrt --workspace --test suite \
             -- on_gpu --nocapture --test-threads 1
         if command -v compute-sanitizer >/dev/null; then
             with_engine "$engine" compute-sanitizer --error-exitcode 1 "$target/checked/foretype" complete "lithium ion" \

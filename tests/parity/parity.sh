@@ -23,7 +23,7 @@ fail() {
     exit 1
 }
 
-[[ -x $foretype ]] || fail "no $foretype; build it with: cargo build --profile checked"
+[[ -x $foretype ]] || fail "no $foretype; build it with: make parity"
 mkdir -p "$dir"
 
 # reference.json is the last file to be written.
@@ -41,7 +41,7 @@ python3 "$here/measure.py" "$dir/build.txt" "$foretype" build "$dir/checkpoint" 
 read -r build_seconds build_mib _ <"$dir/build.txt"
 
 status=0
-FORETYPE_PARITY_DIR=$(cd "$dir" && pwd) cargo test --profile checked --features tensorrt --test suite -- \
+FORETYPE_PARITY_DIR=$(cd "$dir" && pwd) cargo test --profile checked --locked --features foretype/tensorrt --workspace --test suite -- \
     parity::transformers_124m --exact --ignored --nocapture 2>&1 | tee "$dir/test.txt" || status=$?
 # A name that matches nothing passes too.
 if ((status == 0)) && ! grep -q '^test result: ok. 1 passed' "$dir/test.txt"; then

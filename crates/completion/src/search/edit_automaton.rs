@@ -43,6 +43,8 @@ impl Run {
 pub(super) struct EditAutomaton {
     /// By class: the places of the typed characters of this class.
     places: [u64; CLASSES],
+    /// By place: the class of its character, as a bit.
+    classes: [u64; WINDOW],
     /// The state in which all that was typed is used up: what follows is new.
     end: u64,
     /// Typed characters before the first state.
@@ -70,12 +72,14 @@ impl EditAutomaton {
         let start = Run { states: states(&mut alignment.reached(typed)), swappable: [none, left_out | other] };
         let characters = &typed.folded.characters[base..];
         let window = &characters[..characters.len().min(WINDOW)];
-        let mut places = [0; CLASSES];
+        let (mut places, mut classes) = ([0; CLASSES], [0; WINDOW]);
         for (place, &character) in window.iter().enumerate() {
-            places[usize::from(class_of(character))] |= 1 << place;
+            let class = class_of(character);
+            places[usize::from(class)] |= 1 << place;
+            classes[place] = 1 << class;
         }
         let end = if window.len() == characters.len() { 1 << window.len() } else { 0 };
-        Self { places, end, base, start, costs }
+        Self { places, classes, end, base, start, costs }
     }
 
     /// The states before a token's first character.
@@ -109,6 +113,24 @@ impl EditAutomaton {
         (states != States::default()).then_some(Run { states, swappable })
     }
 
+    /// The classes of the characters behind which an `affordable` state is left, as bits.
+    pub(super) fn next_classes(&self, run: &Run, affordable: &States) -> u64 {
+        let [none, left_out, other, two] = run.states;
+        let one = left_out | other;
+        let within_one = affordable[1] | affordable[2];
+        let kept = none | (left_out & affordable[1]) | (other & affordable[2]) | (two & affordable[3]);
+        if ((none & within_one) | (one & affordable[3])) & !self.end | (kept & self.end) != 0 {
+            return u64::MAX;
+        }
+        let swapped = (run.swappable[0] & affordable[2]) | (run.swappable[1] & affordable[3]);
+        let (mut places, mut classes) = (kept | swapped, 0);
+        while places != 0 {
+            classes |= self.classes.get(places.trailing_zeros() as usize).copied().unwrap_or(0);
+            places &= places - 1;
+        }
+        classes
+    }
+
     /// Whether all that was typed is used up, and no way that has not done so is cheaper: then no longer text has a
     /// cheaper way.
     pub(super) fn has_ended(&self, states: &States) -> bool {
@@ -134,6 +156,38 @@ mod tests {
     use super::*;
     use crate::typing::Tolerance;
     use crate::typing::channel::Channel;
+
+    #[test]
+    fn the_next_classes_are_those_that_leave_a_state() {
+        let costs = Arc::new(Channel::default().costs());
+        let (mut some, mut all) = (0, 0);
+        for typed in ["wirless char", "aab", "w", "7é日 z"] {
+            let typed = Typed::new(typed, Tolerance::Auto, &costs);
+            let automaton = EditAutomaton::new(&typed, &Alignment::start(&typed), 0);
+            for (token, kinds) in ["wireless char", "iwr", "wix", "aba", "ba", "7日é"]
+                .iter()
+                .flat_map(|t| (1..=KINDS).map(move |k| (t, k)))
+            {
+                let affordable = std::array::from_fn(|kind| if kind < kinds { u64::MAX } else { 0 });
+                let mut run = *automaton.start();
+                for character in token.chars() {
+                    let classes = automaton.next_classes(&run, &affordable);
+                    for class in 0..CLASSES as u8 {
+                        let leaves = automaton.push(&run, class, &affordable).is_some();
+                        assert_eq!(classes >> class & 1 == 1, leaves, "{token} {kinds} {class}");
+                    }
+                    if classes == u64::MAX {
+                        all += 1
+                    } else {
+                        some += 1
+                    }
+                    let Some(next) = automaton.push(&run, class_of(character), &affordable) else { break };
+                    run = next;
+                }
+            }
+        }
+        assert!(some > 20 && all > 20, "{some} {all}");
+    }
 
     #[test]
     fn tokens_need_as_many_edits_as_they_differ_by() {

@@ -121,9 +121,11 @@ impl<'a> TokenFilter<'a> {
             lowest = lowest.min(floor);
             self.automaton.affordable(self.score + f64::from(probable.end) - lowest)
         });
-        // The states behind each character on the way to a node.
-        let mut way = [Run::default(); LONGEST + 1];
-        way[0] = *self.automaton.start();
+        // The states behind each character on the way to a node, and the classes that may follow.
+        let mut way = [(Run::default(), 0); LONGEST + 1];
+        let space = if self.skips_space { 1 << class_of(' ') } else { 0 };
+        let start = self.automaton.start();
+        way[0] = (*start, self.automaton.next_classes(start, &affordable[LENGTHS - 1]) | space);
         let mut index = 0;
         while let Some(node) = tree.node(index) {
             let (depth, end) = (usize::from(node.depth), node.end as usize);
@@ -132,14 +134,22 @@ impl<'a> TokenFilter<'a> {
                 index = end;
                 continue;
             }
+            let (before, classes) = &way[depth - 1];
+            // Most nodes end here: their longest token is looked up for the others only.
+            if classes >> node.class & 1 == 0 {
+                index = end;
+                continue;
+            }
             let affordable = &affordable[usize::from(node.longest).min(LENGTHS - 1)];
-            let Some(run) = self.push(&way[depth - 1], node.class, depth == 1, affordable) else {
+            let Some(run) = self.push(before, node.class, depth == 1, affordable) else {
                 index = end;
                 continue;
             };
-            way[depth] = run;
             // A token that uses up all that was typed may go on with anything.
             let next = if self.automaton.has_ended(&run.states) { end } else { index + 1 };
+            if next < end {
+                way[depth] = (run, self.automaton.next_classes(&run, affordable));
+            }
             let tokens = tree.tokens(index, next);
             if !tokens.is_empty() {
                 let lowest = self.lowest(floor, run.states) - self.score;

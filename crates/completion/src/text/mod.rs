@@ -40,7 +40,8 @@ pub mod vocabulary;
 
 #[cfg(test)]
 mod oracle_tests;
-#[cfg(any(test, feature = "testing"))]
+// Not `cfg(test)`: tests of other crates use it.
+#[doc(hidden)]
 pub mod testing;
 
 use std::borrow::Cow;

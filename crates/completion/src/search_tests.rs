@@ -198,10 +198,7 @@ fn suggestions_always_start_with_what_was_typed_or_meant() {
     let pieces = ["a", "b", " ", "'", "s", "7", "é", "日", "\t", "(", "ab", " a", "'s", "  ", "lithium ", "😀"];
     let styled = ["A", "AB", " B", "Ab", "ａ", "Ａ", "É", "İ", "A:("];
     let pieces = [&pieces[..], &styled[..]].concat();
-    let golden =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/goldens/plain/tokenizer.json"))
-            .unwrap();
-    let mut texts = vec![Arc::new(Text::from_json(&golden, TokenId(280), &[TokenId(280)], "").unwrap())];
+    let mut texts = vec![golden()];
     texts.push(Arc::new(tiny("ab '", &[("a", "b"), (" ", "a"), ("'", "a"), (" ", " ")])));
     texts.push(Arc::new(tiny("ab ", &MERGES)));
     texts.push(Arc::new(tiny("a ", &[("a", "a"), ("aa", "aa"), (" ", " "), ("  ", "  ")])));
@@ -260,6 +257,36 @@ fn suggestions_always_start_with_what_was_typed_or_meant() {
             assert!((0.0..=1.0).contains(&suggestion.probability), "{typed:?} {suggestion:?}");
         }
     }
+}
+
+/// A correction that ends with the typed space and that a limit cuts there is shown without the space.
+#[test]
+fn what_was_meant_ends_with_the_text_that_is_shown() {
+    let typed = " Bb ";
+    let options = SearchOptions {
+        suggestions: 2,
+        beams: 2,
+        max_new_tokens: 1,
+        context: 24,
+        tolerance: Tolerance::Case,
+        min_probability: 0.1,
+        ..SearchOptions::default()
+    };
+    // Found by the test above.
+    let (text, seed) = (golden(), 5_290_021_313_759_989_948);
+    let vocab = text.vocab();
+    let search = Search::new(text, typed.to_owned(), options);
+    let outcome = run(search, |path| distribution(&cheap_log_probs(seed, path, vocab), 6)).completions();
+    let shown: Vec<_> =
+        outcome.suggestions.iter().map(|found| (&*found.text, found.meant(), found.completion())).collect();
+    assert!(shown.contains(&(" bB", " bB", None)), "{shown:?}");
+}
+
+/// A tokenizer that spells every text.
+fn golden() -> Arc<Text> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/goldens/plain/tokenizer.json");
+    let json = std::fs::read_to_string(path).unwrap();
+    Arc::new(Text::from_json(&json, TokenId(280), &[TokenId(280)], "").unwrap())
 }
 
 /// Peaked on a few tokens, normalised well enough: quick to make.

@@ -11,8 +11,8 @@ impl Search {
     pub fn completions(&self) -> Completions {
         let mut suggestions = self.suggestions_above(f64::NEG_INFINITY);
         if self.is_done() {
-            let truncated = self.truncated_texts(self.options.suggestions - suggestions.len());
-            suggestions.extend(truncated.into_iter().map(|(text, joint)| self.suggestion(text, joint, false)));
+            let truncated = self.truncated_suggestions(self.options.suggestions - suggestions.len());
+            suggestions.extend(truncated);
         }
         let readings = Readings { as_typed: self.as_typed_log_prob, all: self.readings_log_prob };
         let readings = self.typed_log_prob.map(|_| readings);
@@ -41,14 +41,14 @@ impl Search {
     /// The complete suggestions with at least this log-probability, best first.
     fn suggestions_above(&self, joint: f64) -> Vec<Suggestion> {
         let best = self.completed.best().into_iter().take_while(|&(_, completed)| completed >= joint);
-        best.map(|(text, joint)| self.suggestion(text, joint, true)).collect()
+        best.map(|(text, joint)| self.suggestion(text, self.meaning(text), joint, true)).collect()
     }
 
-    fn suggestion(&self, text: &str, joint: f64, complete: bool) -> Suggestion {
+    fn suggestion(&self, text: &str, meaning: Meaning, joint: f64, complete: bool) -> Suggestion {
         let logprob = joint - self.readings_log_prob;
         Suggestion {
             text: text.to_owned(),
-            meaning: self.meaning(text),
+            meaning,
             logprob: logprob.min(0.0),
             probability: logprob.exp().min(1.0),
             complete,
@@ -75,21 +75,24 @@ impl Search {
             && self.completed.threshold().map_or(unexpanded == f64::NEG_INFINITY, |kth| unexpanded <= kth)
     }
 
-    /// The texts of up to `most` truncated beams, best first, without those that a better one already has.
-    fn truncated_texts(&self, most: usize) -> Vec<(&str, f64)> {
+    /// Up to `most` truncated beams, best first, without those whose text a better one already has.
+    fn truncated_suggestions(&self, most: usize) -> Vec<Suggestion> {
         let mut truncated: Vec<&Truncated> = self.truncated.iter().collect();
         truncated.sort_by(|a, b| b.joint.total_cmp(&a.joint));
-        let (mut texts, mut forms) = (Vec::new(), FxHashSet::default());
+        let (mut suggestions, mut forms) = (Vec::new(), FxHashSet::default());
         for Truncated { joint, text, reading } in truncated {
-            if texts.len() == most {
+            if suggestions.len() == most {
                 break;
             }
             let valid = text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
             let Some(text) = self.presentable(valid.trim_end().as_bytes(), *reading) else { continue };
             if !self.completed.contains(text) && forms.insert(self.completed.form(text)) {
-                texts.push((text, *joint));
+                // A space at the end may have been typed: it belongs to what was meant, and isn't shown.
+                let Meaning { edits, meant } = self.meaning(valid);
+                let meaning = Meaning { edits, meant: meant.min(text.len()) };
+                suggestions.push(self.suggestion(text, meaning, *joint, false));
             }
         }
-        texts
+        suggestions
     }
 }

@@ -135,7 +135,7 @@ impl<'a> TokenFilter<'a> {
                 continue;
             }
             let (before, classes) = &way[depth - 1];
-            // Most nodes end here: their longest token is looked up for the others only.
+            // Most nodes are passed over here, before the states behind them are computed.
             if classes >> node.class & 1 == 0 {
                 index = end;
                 continue;

@@ -151,10 +151,14 @@ fn the_process_has_the_memory_that_it_had_after_many_swaps() {
         sizes.push(server.resident_mib());
     }
     println!("{sizes:?} MiB");
-    let (early, late) = (sizes[..5].iter().min().unwrap(), sizes[35..].iter().max().unwrap());
+    // The least of some: on a busy machine a version may still be there when the next one answers.
+    let (early, late) = (sizes[..5].iter().min().unwrap(), sizes[35..].iter().min().unwrap());
     assert!(late * 10 <= early * 11, "{sizes:?} MiB");
     #[cfg(target_env = "gnu")]
-    assert!(server.arenas() < std::thread::available_parallelism().unwrap().get().div_ceil(4));
+    {
+        let (arenas, cores) = (server.arenas(), std::thread::available_parallelism().unwrap().get());
+        assert!(arenas < cores.div_ceil(4), "{arenas} arenas beside the main one, {cores} cores");
+    }
 }
 
 #[test]

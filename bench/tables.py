@@ -238,6 +238,14 @@ def turnover():
     return f"{about}, {result['rows'][0]['keys']} keys a cell.\n\n" + table(head, *lines)
 
 
+def turnover_demo():
+    """What the prefix cache remembers of thousands of people."""
+    result = read("turnover-demo")
+    lines = [(r["mib"], share(r["remembered"], 0), number(r["positions_a_key"])) for r in result["rows"]]
+    about = f"`bench/results/turnover-demo.json`: commit `{result['machine']['commit']}`, {result['rows'][0]['keys']:,} keys a cell"
+    return f"{about}, `{result['command']}`.\n\n" + table(("MiB", "remembered", "positions computed for a key"), *lines)
+
+
 def day():
     """The simulated day, and what a million keys cost on what was measured."""
     result, measured = load("day"), load("peers-typeahead-gpt2")
@@ -383,6 +391,7 @@ def gpu_requests(found):
 TABLES = {
     "balance": balance,
     "turnover": turnover,
+    "turnover-demo": turnover_demo,
     "gpu-steps": lambda: gpu(gpu_steps),
     "gpu-requests": lambda: gpu(gpu_requests),
     "day": day,

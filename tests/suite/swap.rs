@@ -151,8 +151,7 @@ fn the_process_has_the_memory_that_it_had_after_many_swaps() {
         sizes.push(server.resident_mib());
     }
     println!("{sizes:?} MiB");
-    // The least of some: on a busy machine a version may still be there when the next one answers.
-    let (early, late) = (sizes[..5].iter().min().unwrap(), sizes[35..].iter().min().unwrap());
+    let (early, late) = (sizes[..5].iter().min().unwrap(), sizes[35..].iter().max().unwrap());
     assert!(late * 10 <= early * 11, "{sizes:?} MiB");
     #[cfg(target_env = "gnu")]
     {

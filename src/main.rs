@@ -4,6 +4,9 @@ use std::io::Write;
 
 use foretype::cli::{Cli, telemetry};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     scheduler::share_arenas();
     let cli = Cli::read();

@@ -38,10 +38,11 @@ fuzz_target() {
     local log=$target_dir/$1.log times=$target_dir/$1.times minutes executions
     mkdir -p "$corpus" "fuzz/artifacts/$target"
     if [ "$target" = tokenizer_input ]; then dictionary=(); fi
-    # A text for the tokenizer is cut at 200 characters; nothing else needs long inputs to be broken. The program is started without
-    # cargo, which would build it anew when a source changes meanwhile.
+    # A text for the tokenizer is cut at 200 characters; nothing else needs long inputs to be broken. A timeout is in
+    # seconds of the wall clock, so it has room for a busy machine. The program is started without cargo, which would build it anew when a
+    # source changes meanwhile.
     { time ASAN_OPTIONS=detect_odr_violation=0 "$target_dir/$host/release/$target" "$corpus" "fuzz/corpus/$target" "${dictionary[@]}" \
-        -artifact_prefix="fuzz/artifacts/$target/" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 \
+        -artifact_prefix="fuzz/artifacts/$target/" -max_total_time="$seconds" -max_len=8192 -timeout=30 -rss_limit_mb=2048 \
         -print_final_stats=1 >"$log" 2>&1; } 2>"$times" || outcome="FAILED, see $target.log"
     minutes=$(awk -v before="$(before "$target" 2)" 'END { printf "%.1f", before + ($1 + $2) / 60 }' "$times")
     executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")

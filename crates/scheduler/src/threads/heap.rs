@@ -1,7 +1,7 @@
-//! What is freed, back to the operating system.
+//! What native libraries free, back to the operating system.
 //!
-//! The GNU C library keeps what a thread frees for later, in up to eight arenas a core. Other allocators return memory
-//! by themselves.
+//! The GNU C library keeps what a thread frees for later, in up to eight arenas a core. ONNX Runtime allocates there.
+//! The command's own allocator returns memory by itself, and so do other C libraries.
 
 /// Lets threads share arenas: one for every four cores. Each arena keeps what its threads had at most.
 ///

@@ -183,7 +183,8 @@ fn a_model_that_cannot_wake_says_why() {
     let (engine, _) = engine(0, 1, &metrics, 1);
     wait_for(&metrics, 0);
     let completion = Completion { input: "heat".into(), ..Completion::default() };
-    let error = block_on(engine.complete(&completion)).unwrap_err();
+    // The replica that is leaving may answer once more.
+    let error = (0..10).find_map(|_| block_on(engine.complete(&completion)).err()).expect("nothing is loaded");
     assert!(error.kind == Kind::NotReady && error.message.contains("it can't be loaded"), "{error:?}");
     assert!(matches!(engine.health(), Health::Failed(_)), "the platform may start another server");
 }

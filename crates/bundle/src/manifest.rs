@@ -28,7 +28,7 @@ pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// The format that this version reads and writes.
 pub const FORMAT: u32 = 7;
 /// Stands for a manifest's own checksum while that is computed.
-pub(crate) const NO_CHECKSUM: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+const NO_CHECKSUM: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// Precision of a graph's matrices, attention and KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -387,18 +387,18 @@ impl Manifest {
     }
 }
 
-/// A manifest's text with its checksum put right. `None` if the text has no place for one, or several.
+/// A manifest's text with its checksum put right. `None` if the text has no place for one.
 pub fn seal(json: &[u8]) -> Option<Vec<u8>> {
     #[derive(Deserialize)]
-    struct Sealed {
-        checksum: String,
+    struct Sealed<'a> {
+        /// Borrowed, so that its place in the text is known.
+        checksum: &'a str,
     }
     let Sealed { checksum } = serde_json::from_slice(json).ok()?;
-    if !is_sha256(&checksum) {
+    if !is_sha256(checksum) {
         return None;
     }
-    let mut places = json.windows(checksum.len()).enumerate().filter(|(_, text)| *text == checksum.as_bytes());
-    let ((at, _), None) = (places.next()?, places.next()) else { return None };
+    let at = checksum.as_ptr().addr() - json.as_ptr().addr();
     let place = at..at + checksum.len();
     let mut sealed = json.to_vec();
     sealed[place.clone()].copy_from_slice(NO_CHECKSUM.as_bytes());

@@ -39,12 +39,17 @@ impl Run {
     }
 }
 
+/// Which characters leave a state behind them: any, or those at some places of the typed text.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Next {
+    places: u64,
+    pub(super) any: bool,
+}
+
 /// The automaton. See the module's documentation.
 pub(super) struct EditAutomaton {
     /// By class: the places of the typed characters of this class.
     places: [u64; CLASSES],
-    /// By place: the class of its character, as a bit.
-    classes: [u64; WINDOW],
     /// The state in which all that was typed is used up: what follows is new.
     end: u64,
     /// Typed characters before the first state.
@@ -72,14 +77,12 @@ impl EditAutomaton {
         let start = Run { states: states(&mut alignment.reached(typed)), swappable: [none, left_out | other] };
         let characters = &typed.folded.characters[base..];
         let window = &characters[..characters.len().min(WINDOW)];
-        let (mut places, mut classes) = ([0; CLASSES], [0; WINDOW]);
+        let mut places = [0; CLASSES];
         for (place, &character) in window.iter().enumerate() {
-            let class = class_of(character);
-            places[usize::from(class)] |= 1 << place;
-            classes[place] = 1 << class;
+            places[usize::from(class_of(character))] |= 1 << place;
         }
         let end = if window.len() == characters.len() { 1 << window.len() } else { 0 };
-        Self { places, classes, end, base, start, costs }
+        Self { places, end, base, start, costs }
     }
 
     /// The states before a token's first character.
@@ -113,29 +116,29 @@ impl EditAutomaton {
         (states != States::default()).then_some(Run { states, swappable })
     }
 
-    /// The classes of the characters behind which an `affordable` state is left, as bits.
-    pub(super) fn next_classes(&self, run: &Run, affordable: &States) -> u64 {
+    /// What leaves an `affordable` state behind one more character: see [`Self::may_push`].
+    pub(super) fn next(&self, run: &Run, affordable: &States) -> Next {
         let [none, left_out, other, two] = run.states;
         let one = left_out | other;
         let within_one = affordable[1] | affordable[2];
         let kept = none | (left_out & affordable[1]) | (other & affordable[2]) | (two & affordable[3]);
-        if ((none & within_one) | (one & affordable[3])) & !self.end | (kept & self.end) != 0 {
-            return u64::MAX;
-        }
         let swapped = (run.swappable[0] & affordable[2]) | (run.swappable[1] & affordable[3]);
-        let (mut places, mut classes) = (kept | swapped, 0);
-        while places != 0 {
-            classes |= self.classes.get(places.trailing_zeros() as usize).copied().unwrap_or(0);
-            places &= places - 1;
-        }
-        classes
+        let any = ((none & within_one) | (one & affordable[3])) & !self.end | (kept & self.end) != 0;
+        Next { places: kept | swapped, any }
+    }
+
+    /// Whether a character of the class leaves a state.
+    #[inline]
+    pub(super) fn may_push(&self, next: Next, class: u8) -> bool {
+        next.any || next.places & self.places[usize::from(class)] != 0
     }
 
     /// Whether all that was typed is used up, and no way that has not done so is cheaper: then no longer text has a
     /// cheaper way.
     pub(super) fn has_ended(&self, states: &States) -> bool {
-        let alive = states.iter().zip(&self.costs).filter(|(states, _)| **states != 0);
-        alive.min_by(|a, b| a.1.total_cmp(b.1)).is_some_and(|(states, _)| states & self.end != 0)
+        let alive = || states.iter().zip(&self.costs).filter(|(states, _)| **states != 0);
+        let ended = alive().any(|(states, _)| states & self.end != 0);
+        ended && alive().min_by(|a, b| a.1.total_cmp(b.1)).is_some_and(|(states, _)| states & self.end != 0)
     }
 
     /// What each kind of states costs at least, in nats.
@@ -158,7 +161,7 @@ mod tests {
     use crate::typing::channel::Channel;
 
     #[test]
-    fn the_next_classes_are_those_that_leave_a_state() {
+    fn the_next_characters_are_those_that_leave_a_state() {
         let costs = Arc::new(Channel::default().costs());
         let (mut some, mut all) = (0, 0);
         for typed in ["wirless char", "aab", "w", "7é日 z"] {
@@ -171,12 +174,12 @@ mod tests {
                 let affordable = std::array::from_fn(|kind| if kind < kinds { u64::MAX } else { 0 });
                 let mut run = *automaton.start();
                 for character in token.chars() {
-                    let classes = automaton.next_classes(&run, &affordable);
+                    let next = automaton.next(&run, &affordable);
                     for class in 0..CLASSES as u8 {
                         let leaves = automaton.push(&run, class, &affordable).is_some();
-                        assert_eq!(classes >> class & 1 == 1, leaves, "{token} {kinds} {class}");
+                        assert_eq!(automaton.may_push(next, class), leaves, "{token} {kinds} {class}");
                     }
-                    if classes == u64::MAX {
+                    if next.any {
                         all += 1
                     } else {
                         some += 1

@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::edit_automaton::{EditAutomaton, LONGEST, Run, States};
+use super::edit_automaton::{EditAutomaton, LONGEST, Next, Run, States};
 use super::levels::Levels;
 use crate::text::TokenId;
 use crate::text::folded_tokens::{FoldedTokens, class_of};
@@ -121,11 +121,10 @@ impl<'a> TokenFilter<'a> {
             lowest = lowest.min(floor);
             self.automaton.affordable(self.score + f64::from(probable.end) - lowest)
         });
-        // The states behind each character on the way to a node, and the classes that may follow.
-        let mut way = [(Run::default(), 0); LONGEST + 1];
-        let space = if self.skips_space { 1 << class_of(' ') } else { 0 };
+        // The states behind each character on the way to a node, and what may follow.
+        let mut way = [(Run::default(), Next::default()); LONGEST + 1];
         let start = self.automaton.start();
-        way[0] = (*start, self.automaton.next_classes(start, &affordable[LENGTHS - 1]) | space);
+        way[0] = (*start, self.automaton.next(start, &affordable[LENGTHS - 1]));
         let mut index = 0;
         while let Some(node) = tree.node(index) {
             let (depth, end) = (usize::from(node.depth), node.end as usize);
@@ -134,9 +133,9 @@ impl<'a> TokenFilter<'a> {
                 index = end;
                 continue;
             }
-            let (before, classes) = &way[depth - 1];
+            let (before, following) = &way[depth - 1];
             // Most nodes are passed over here, before the states behind them are computed.
-            if classes >> node.class & 1 == 0 {
+            if !self.automaton.may_push(*following, node.class) && !self.is_added_space(depth == 1, node.class) {
                 index = end;
                 continue;
             }
@@ -148,7 +147,7 @@ impl<'a> TokenFilter<'a> {
             // A token that uses up all that was typed may go on with anything.
             let next = if self.automaton.has_ended(&run.states) { end } else { index + 1 };
             if next < end {
-                way[depth] = (run, self.automaton.next_classes(&run, affordable));
+                way[depth] = (run, self.automaton.next(&run, affordable));
             }
             let tokens = tree.tokens(index, next);
             if !tokens.is_empty() {
@@ -164,10 +163,15 @@ impl<'a> TokenFilter<'a> {
     fn push(&self, run: &Run, class: u8, is_first: bool, affordable: &States) -> Option<Run> {
         let next = self.automaton.push(run, class, affordable);
         // The class is that of some other characters, too.
-        if self.skips_space && is_first && class == class_of(' ') {
+        if self.is_added_space(is_first, class) {
             return Some(next.map_or(*run, |next| next.or(run)));
         }
         next
+    }
+
+    /// Whether a character may be the space that the tokenizer put before the text.
+    fn is_added_space(&self, is_first: bool, class: u8) -> bool {
+        self.skips_space && is_first && class == class_of(' ')
     }
 
     /// Whether a token may lead to a step that reaches the floor. Tokens that need no edit may be among them.

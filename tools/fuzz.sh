@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for a while, from the corpus in fuzz/corpus, and adds its processor time and its inputs to those of earlier runs
-# in bench/results/fuzz.txt. What the fuzzer adds to the corpus stays in TARGET_DIR. Ends with an error if a target found something; the
-# input is in fuzz/artifacts then. If it is interrupted, the targets that have ended are added.
+# Runs every fuzz target for a while, from the seeds in fuzz/corpus and the inputs of earlier runs in fuzz/corpus.tar.gz, and adds its
+# processor time and its inputs to those of earlier runs in bench/results/fuzz.txt. What the fuzzer adds to the corpus stays in TARGET_DIR.
+# Ends with an error if a target found something; the input is in fuzz/artifacts then. If it is interrupted, the targets that have ended
+# are added.
 #
 # usage: [FUZZ_JOBS=N] tools/fuzz.sh SECONDS TARGET_DIR     N targets at a time, as many as cores if not said
+#        tools/fuzz.sh pack TARGET_DIR                      packs the inputs that reach all that was reached into fuzz/corpus.tar.gz
 #
 # With a nightly toolchain the address sanitizer watches, too; stable needs none and fuzzes without it.
 set -euo pipefail
-seconds=${1:?usage: tools/fuzz.sh SECONDS TARGET_DIR}
-mkdir -p "${2:?usage: tools/fuzz.sh SECONDS TARGET_DIR}/fuzz"
+seconds=${1:?usage: tools/fuzz.sh SECONDS|pack TARGET_DIR}
+mkdir -p "${2:?usage: tools/fuzz.sh SECONDS|pack TARGET_DIR}/fuzz"
 target_dir=$(cd "$2/fuzz" && pwd)
 cd "$(dirname "$0")/.."
 
@@ -24,6 +26,10 @@ else
 fi
 options+=(--target-dir "$target_dir" --fuzz-dir fuzz)
 
+if [ ! -d "$target_dir/corpus" ] && [ -e fuzz/corpus.tar.gz ]; then
+    mkdir "$target_dir/corpus"
+    tar -C "$target_dir/corpus" -xzf fuzz/corpus.tar.gz
+fi
 "${fuzz[@]}" build "${options[@]}"
 host=$(rustc -vV | sed -n 's/^host: //p')
 report=bench/results/fuzz.txt
@@ -50,6 +56,18 @@ fuzz_target() {
         "$(find "$corpus" -type f | wc -l)" "$outcome" >"$target_dir/$target.row"
 }
 
+# Packs the fewest inputs of each target that reach all that its corpus reaches.
+pack_corpus() {
+    local kept=$target_dir/kept target
+    rm -rf "$kept"
+    for target in "${targets[@]}"; do
+        mkdir -p "$kept/$target"
+        ASAN_OPTIONS=detect_odr_violation=0 "$target_dir/$host/release/$target" -set_cover_merge=1 -timeout=30 -rss_limit_mb=2048 \
+            "$kept/$target" "fuzz/corpus/$target" "$target_dir/corpus/$target" >"$target_dir/$target.log" 2>&1
+    done
+    tar -C "$kept" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - . | gzip -9n >fuzz/corpus.tar.gz
+}
+
 # Writes the report: the rows of the targets that have ended, and the earlier rows of the others.
 write_report() {
     {
@@ -66,6 +84,10 @@ write_report() {
 commit=$(git rev-parse --short=12 HEAD)
 mapfile -t targets < <("${fuzz[@]}" list --fuzz-dir fuzz)
 for target in "${targets[@]}"; do rm -f "$target_dir/$target.row"; done
+if [ "$seconds" = pack ]; then
+    pack_corpus
+    exit
+fi
 trap write_report EXIT
 jobs=${FUZZ_JOBS:-$(nproc)}
 running=0

@@ -43,7 +43,7 @@ impl Run {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Next {
     places: u64,
-    pub(super) any: bool,
+    any: bool,
 }
 
 /// The automaton. See the module's documentation.
@@ -136,9 +136,11 @@ impl EditAutomaton {
     /// Whether all that was typed is used up, and no way that has not done so is cheaper: then no longer text has a
     /// cheaper way.
     pub(super) fn has_ended(&self, states: &States) -> bool {
-        let alive = || states.iter().zip(&self.costs).filter(|(states, _)| **states != 0);
-        let ended = alive().any(|(states, _)| states & self.end != 0);
-        ended && alive().min_by(|a, b| a.1.total_cmp(b.1)).is_some_and(|(states, _)| states & self.end != 0)
+        if states.iter().all(|states| states & self.end == 0) {
+            return false;
+        }
+        let alive = states.iter().zip(&self.costs).filter(|(states, _)| **states != 0);
+        alive.min_by(|a, b| a.1.total_cmp(b.1)).is_some_and(|(states, _)| states & self.end != 0)
     }
 
     /// What each kind of states costs at least, in nats.

@@ -63,7 +63,7 @@ pack_corpus() {
     for target in "${targets[@]}"; do
         mkdir -p "$kept/$target"
         ASAN_OPTIONS=detect_odr_violation=0 "$target_dir/$host/release/$target" -set_cover_merge=1 -timeout=30 -rss_limit_mb=2048 \
-            "$kept/$target" "fuzz/corpus/$target" "$target_dir/corpus/$target" >"$target_dir/$target.log" 2>&1
+            "$kept/$target" "fuzz/corpus/$target" "$target_dir/corpus/$target" >"$target_dir/$target.pack.log" 2>&1
     done
     tar -C "$kept" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - . | gzip -9n >fuzz/corpus.tar.gz
 }
@@ -83,11 +83,11 @@ write_report() {
 
 commit=$(git rev-parse --short=12 HEAD)
 mapfile -t targets < <("${fuzz[@]}" list --fuzz-dir fuzz)
-for target in "${targets[@]}"; do rm -f "$target_dir/$target.row"; done
 if [ "$seconds" = pack ]; then
     pack_corpus
     exit
 fi
+for target in "${targets[@]}"; do rm -f "$target_dir/$target.row"; done
 trap write_report EXIT
 jobs=${FUZZ_JOBS:-$(nproc)}
 running=0

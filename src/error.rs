@@ -79,8 +79,11 @@ impl Error {
     }
 }
 
-/// Most characters of a message.
-const MAX_MESSAGE_CHARACTERS: usize = 1000;
+/// Most characters of a message, as it is shown.
+pub const MAX_MESSAGE_CHARACTERS: usize = 1000;
+
+/// Characters of an escape, such as `\u007f`: whatever is escaped has at most four digits.
+const ESCAPE: usize = 6;
 
 /// A text as it may stand in an answer or a log line. Characters that end a line, control a terminal or change the
 /// direction of writing are escaped. A text that is too long loses its middle, because its end says what would be
@@ -91,13 +94,21 @@ pub fn shown(text: String) -> String {
         return text;
     }
     let escape = |c: char| if is_safe(c) { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) };
-    let (begin, end) = (MAX_MESSAGE_CHARACTERS / 4, MAX_MESSAGE_CHARACTERS / 2);
-    let characters = text.chars().count();
-    if characters <= MAX_MESSAGE_CHARACTERS {
+    let width = |c: char| if is_safe(c) { 1 } else { ESCAPE };
+    if text.chars().map(width).sum::<usize>() <= MAX_MESSAGE_CHARACTERS {
         return text.chars().map(escape).collect();
     }
+    let fitting = |characters: &mut dyn Iterator<Item = char>, most: usize| {
+        let widths = characters.scan(0, |sum, c| {
+            *sum += width(c);
+            Some(*sum)
+        });
+        widths.take_while(|&sum| sum <= most).count()
+    };
+    let begin = fitting(&mut text.chars(), MAX_MESSAGE_CHARACTERS / 4);
+    let end = fitting(&mut text.chars().rev(), MAX_MESSAGE_CHARACTERS / 2);
     let head = text.chars().take(begin).map(escape);
-    let tail = text.chars().skip(characters - end).map(escape);
+    let tail = text.chars().skip(text.chars().count() - end).map(escape);
     head.chain([" ... ".to_owned()]).chain(tail).collect()
 }
 
@@ -140,7 +151,7 @@ mod tests {
         assert_eq!(error.message, "unknown field `a\\u000a\\u001b[31m\\u202eb\\u2028`");
         let long = format!("unknown field `{}`, expected `input`", "\u{7}".repeat(1 << 20));
         let message = Error::new(Kind::InvalidField, long).message;
-        assert!(message.len() < 6 * MAX_MESSAGE_CHARACTERS, "{} bytes", message.len());
+        assert!(message.chars().count() <= MAX_MESSAGE_CHARACTERS, "{} bytes", message.len());
         assert!(message.starts_with("unknown field `\\u0007") && message.ends_with("`, expected `input`"), "{message}");
         assert_eq!(shown("é, \"ü\"".to_owned()), "é, \"ü\"");
     }

@@ -20,7 +20,7 @@ use completion::typing::{Tolerance, Typed};
 use engine_build::{BuildOptions, build, check_weights};
 use foretype::access::Keys;
 use foretype::engine::Completion;
-use foretype::error::Error;
+use foretype::error::{Error, MAX_MESSAGE_CHARACTERS};
 use foretype::http::conventions::UnknownFields;
 use foretype::http::openai::CompletionRequest;
 use foretype::http::suggest::Invocation;
@@ -97,7 +97,8 @@ fn invocation(body: &[u8]) -> Result<(), Error> {
 pub fn request_body(data: &[u8]) {
     for parser in PARSERS {
         if let Err(error) = parser(data) {
-            assert!(!error.message.is_empty() && error.message.len() < 1000 + 4 * data.len(), "{error:?}");
+            let characters = error.message.chars().count();
+            assert!((1..=MAX_MESSAGE_CHARACTERS).contains(&characters), "{error:?}");
             serde_json::to_string(&error.message).expect("any string is JSON");
         }
     }

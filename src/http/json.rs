@@ -9,7 +9,7 @@ use serde_json::error::Category;
 use utoipa::ToSchema;
 
 use super::conventions::UnknownFields;
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, shown};
 
 /// A string or a list of them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
@@ -165,11 +165,12 @@ fn expect_object(text: &str) -> Result<(), Error> {
 /// What editors of one system put in front of UTF-8 files.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Most characters of a field's path in a message.
+/// Most characters of a field's path in a message, as they are shown.
 const MAX_PATH_CHARACTERS: usize = 100;
 
 /// The beginning of a field's path.
 fn cut(path: &str) -> String {
+    let path = shown(path.to_owned());
     let mut cut: String = path.chars().take(MAX_PATH_CHARACTERS).collect();
     if cut.len() < path.len() {
         cut.push_str("...");

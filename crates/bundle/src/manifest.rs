@@ -28,7 +28,7 @@ pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// The format that this version reads and writes.
 pub const FORMAT: u32 = 7;
 /// Stands for a manifest's own checksum while that is computed.
-const NO_CHECKSUM: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+pub(crate) const NO_CHECKSUM: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// Precision of a graph's matrices, attention and KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

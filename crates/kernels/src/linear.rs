@@ -18,8 +18,8 @@ use crate::workers::Workers;
 /// Panels that a thread takes at a time: enough to read memory in order, few enough to share the work evenly.
 const PART: usize = 2 * MAX_PANELS;
 
-/// Most tiles that are multiplied with one panel after the other: with more, reading their rows again for each panel
-/// costs more than the shared fetching saves.
+/// Most tiles that take turns with a few panels: with more, reading their rows again for each turn costs more than the
+/// shared fetching saves.
 const MAX_TURNS: usize = 4;
 
 /// A linear map, without its arguments.
@@ -132,7 +132,10 @@ impl Op for Panels<'_> {
         // SAFETY: rows are only prepared for AMX where the machine has it, and in tiles of its heights.
         let amx = self.rows.amx.then(|| unsafe { Tiles::new(self.rows.height) });
         // Panels outside, rows inside: the weights are most of the memory, and are read once.
-        let at_once = if self.shares_panels::<S>() { 1 } else { MAX_PANELS };
+        let at_once = match self.turn::<S>() {
+            0 => MAX_PANELS,
+            panels => panels,
+        };
         for first in self.range.clone().step_by(at_once) {
             let panels = at_once.min(self.range.end - first);
             let together = if amx.is_some() { amx::MAX_TILES } else { 1 };
@@ -153,12 +156,17 @@ impl Op for Panels<'_> {
 }
 
 impl Panels<'_> {
-    /// Whether all tiles are multiplied with a panel before the next one, which they fetch meanwhile.
+    /// The panels that all tiles are multiplied with before the next ones, which they fetch meanwhile: as many as a tile
+    /// takes together.
     ///
-    /// Otherwise a tile takes several panels, and the first tile alone waits for them. That wait is short against the
-    /// rest where there are many tiles, or where registers allow high ones.
-    fn shares_panels<S: Isa>(&self) -> bool {
-        S::REGISTERS < 32 && (2..=MAX_TURNS).contains(&self.rows.tiles)
+    /// 0 if a tile takes more panels and fetches them itself. Then the first tile alone waits for memory. That wait is
+    /// short against the rest where there are many tiles. AMX's tiles fetch in their own way.
+    fn turn<S: Isa>(&self) -> usize {
+        match () {
+            () if self.rows.amx || !(2..=MAX_TURNS).contains(&self.rows.tiles) => 0,
+            () if S::REGISTERS < 32 => 1,
+            () => 2,
+        }
     }
 
     /// Computes the sums of one tile, or with AMX of up to [`amx::MAX_TILES`], `[tiles, 4 panels, height, 16]`.
@@ -170,7 +178,7 @@ impl Panels<'_> {
         let (rows, inputs) = (self.rows, self.linear.inputs);
         let (tile, first, panels) = (tiles.start, panels.start, panels.len());
         let quads = quads(inputs);
-        let order = TileOrder { index: tile, count: rows.tiles, shares_panels: self.shares_panels::<S>() };
+        let order = TileOrder { index: tile, count: rows.tiles, turn: self.turn::<S>() };
         // SAFETY: `Rows::prepare` made `tiles` of these stretches, and the matrix has the panels: `multiply` checked
         // its length.
         unsafe {

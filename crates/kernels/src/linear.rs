@@ -156,8 +156,8 @@ impl Op for Panels<'_> {
 }
 
 impl Panels<'_> {
-    /// The panels that all tiles are multiplied with before the next ones, which they fetch meanwhile: as many as a tile
-    /// takes together.
+    /// The panels that all tiles are multiplied with before the next ones, which they fetch meanwhile: as many as a
+    /// tile takes together.
     ///
     /// 0 if a tile takes more panels and fetches them itself. Then the first tile alone waits for memory. That wait is
     /// short against the rest where there are many tiles. AMX's tiles fetch in their own way.

@@ -12,8 +12,8 @@ use crate::vector::{LANES, Vector};
 pub(crate) struct TileOrder {
     pub(crate) index: usize,
     pub(crate) count: usize,
-    /// So many panels are multiplied with all tiles before the next ones, which the tiles fetch meanwhile, each a share.
-    /// 0 if a tile fetches what it reads itself.
+    /// So many panels are multiplied with all tiles before the next ones, which the tiles fetch meanwhile, each a
+    /// share. 0 if a tile fetches what it reads itself.
     pub(crate) turn: usize,
 }
 

@@ -132,10 +132,7 @@ impl Op for Panels<'_> {
         // SAFETY: rows are only prepared for AMX where the machine has it, and in tiles of its heights.
         let amx = self.rows.amx.then(|| unsafe { Tiles::new(self.rows.height) });
         // Panels outside, rows inside: the weights are most of the memory, and are read once.
-        let at_once = match self.turn::<S>() {
-            0 => MAX_PANELS,
-            panels => panels,
-        };
+        let at_once = self.turn::<S>().unwrap_or(MAX_PANELS);
         for first in self.range.clone().step_by(at_once) {
             let panels = at_once.min(self.range.end - first);
             let together = if amx.is_some() { amx::MAX_TILES } else { 1 };
@@ -159,14 +156,11 @@ impl Panels<'_> {
     /// The panels that all tiles are multiplied with before the next ones, which they fetch meanwhile: as many as a
     /// tile takes together.
     ///
-    /// 0 if a tile takes more panels and fetches them itself. Then the first tile alone waits for memory. That wait is
-    /// short against the rest where there are many tiles. AMX's tiles fetch in their own way.
-    fn turn<S: Isa>(&self) -> usize {
-        match () {
-            () if self.rows.amx || !(2..=MAX_TURNS).contains(&self.rows.tiles) => 0,
-            () if S::REGISTERS < 32 => 1,
-            () => 2,
-        }
+    /// `None` if a tile takes more panels and fetches them itself. Then the first tile alone waits for memory. That
+    /// wait is short against the rest where there are many tiles. AMX's tiles fetch in their own way.
+    fn turn<S: Isa>(&self) -> Option<usize> {
+        let takes_turns = !self.rows.amx && (2..=MAX_TURNS).contains(&self.rows.tiles);
+        takes_turns.then_some(if S::REGISTERS < 32 { 1 } else { 2 })
     }
 
     /// Computes the sums of one tile, or with AMX of up to [`amx::MAX_TILES`], `[tiles, 4 panels, height, 16]`.

@@ -13,19 +13,17 @@ pub(crate) struct TileOrder {
     pub(crate) index: usize,
     pub(crate) count: usize,
     /// So many panels are multiplied with all tiles before the next ones, which the tiles fetch meanwhile, each a
-    /// share. 0 if a tile fetches what it reads itself.
-    pub(crate) turn: usize,
+    /// share. `None` if a tile fetches what it reads itself.
+    pub(crate) turn: Option<usize>,
 }
 
 impl TileOrder {
     /// The cache line that the tile prefetches while it reads panels of `lines` cache lines.
     pub(crate) fn fetch(self, lines: usize) -> Fetch {
-        if self.turn == 0 {
-            return Fetch { ahead: PREFETCH, shift: 0 };
-        }
+        let Some(turn) = self.turn else { return Fetch { ahead: PREFETCH, shift: 0 } };
         // Rounded up from its share: the surplus of the last tile belongs to the panel behind.
         let shift = self.count.ilog2();
-        Fetch { ahead: (self.turn * lines + self.index * (lines >> shift)) * CACHE_LINE, shift }
+        Fetch { ahead: (turn * lines + self.index * (lines >> shift)) * CACHE_LINE, shift }
     }
 }
 
@@ -157,7 +155,7 @@ pub(crate) unsafe fn int8_tile<S: Vector, const R: usize, const P: usize>(tile: 
                 let start = |r: usize| S::splat_i(*corrections.add(r));
                 let mut products: [[S::I; R]; P] = [std::array::from_fn(start); P];
                 // Behind the end of these panels the next ones begin, not the one beside.
-                let is_inside = tile.order.turn > 0 || group * GROUP * PANEL + PREFETCH < panel;
+                let is_inside = tile.order.turn.is_some() || group * GROUP * PANEL + PREFETCH < panel;
                 let skip = if is_inside { 0 } else { (P - 1) * panel };
                 for quad in group * GROUP_QUADS..tile.quads.min((group + 1) * GROUP_QUADS) {
                     let rows = tile.rows.add(quad * S::WORDS * R);

@@ -232,7 +232,8 @@ impl Replay<'_> {
         let Some((Task::Search(search), usage)) = self.scheduler.take(job) else {
             unreachable!("the job was added above as a search")
         };
-        let next = if self.options.lookahead { search.lookahead() } else { None };
+        let first = self.options.lookahead.then(|| search.next_characters().first().copied()).flatten();
+        let next = first.and_then(|next| search.lookahead(next));
         Ok((search.completions(), usage, next))
     }
 }

@@ -20,6 +20,7 @@ mod corrections;
 mod edit_automaton;
 mod expansion;
 mod levels;
+mod next_key;
 mod preview;
 mod readings;
 mod speculation;
@@ -176,6 +177,8 @@ pub struct Search {
     best_dropped: f64,
     speculation: SpeculationCounts,
     stats: SearchStats,
+    /// See [`Search::next_characters`]; known once the distributions were given back.
+    next_characters: Option<Vec<char>>,
     /// For tests: always this order.
     #[cfg(test)]
     fixed_order: Option<Order>,
@@ -216,6 +219,7 @@ impl Search {
             best_dropped: f64::NEG_INFINITY,
             speculation: SpeculationCounts::default(),
             stats: SearchStats::default(),
+            next_characters: None,
             #[cfg(test)]
             fixed_order: None,
         }
@@ -300,22 +304,6 @@ impl Search {
     /// Suggestions that were asked for.
     pub fn suggestions_wanted(&self) -> usize {
         self.options.suggestions
-    }
-
-    /// The lookahead search: the typed text plus the top suggestion's next character.
-    pub fn lookahead(&self) -> Option<Self> {
-        let next = self.completions().suggestions.first()?.next_character()?;
-        let mut search = Self::new(Arc::clone(&self.text), format!("{}{next}", self.typed()), self.options.clone());
-        search.paths.set_partition(self.paths.partition());
-        // One position must be left for a token that is not typed yet.
-        (search.paths.prompt().len() + search.typed_tokens() < search.options.context).then_some(search)
-    }
-
-    /// Whether both searches have the same answer: they ask the same of the same model.
-    pub fn asks_the_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.text, &other.text)
-            && (self.typed(), self.is_respelled, &self.options) == (other.typed(), other.is_respelled, &other.options)
-            && self.paths.has_same_prompt(&other.paths)
     }
 
     /// Log-probability that a query begins with the typed bytes; `None` before the first step.

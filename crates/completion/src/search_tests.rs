@@ -314,7 +314,7 @@ fn a_truncated_search_says_so_and_shows_truncated_texts() {
     let search = run(Search::new(Arc::clone(&text), "a".into(), limits), model);
     let outcome = search.completions();
     assert!(!outcome.proven && !outcome.suggestions.is_empty());
-    let next = search.lookahead().expect("a first suggestion to go on along");
+    let next = search.lookahead(search.next_characters()[0]).unwrap();
     assert_eq!(next.typed().len(), 2);
     assert!(outcome.suggestions[0].text.starts_with(next.typed()));
     for suggestion in &outcome.suggestions {

@@ -106,8 +106,7 @@ impl Scheduler {
         self.take_on(flow, task.into(), false)
     }
 
-    /// Adds a task that no request waits for yet. Its steps are kept short, so that a request which arrives meanwhile
-    /// waits little.
+    /// Adds a task that no request waits for yet. Bulk work need not give way to it.
     pub fn add_ahead(&mut self, task: impl Into<Task>) -> JobId {
         self.take_on(Flow::default(), task.into(), true)
     }

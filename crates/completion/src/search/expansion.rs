@@ -16,8 +16,11 @@ pub(super) struct Children {
 impl Search {
     /// Expands a beam by its distribution: into candidates, and a completion if the query may end there.
     pub(super) fn expand(&mut self, beam_index: usize) {
-        let Some(next) = self.paths.take_next(self.beams[beam_index].node) else { return };
-        let prefix = &self.beams[beam_index].prefix;
+        let Beam { node, ref prefix, .. } = self.beams[beam_index];
+        // What comes behind the typed text tells which key comes next.
+        let is_opening = prefix.new_tokens == 0;
+        let next = if is_opening { self.paths.next(node).cloned() } else { self.paths.take_next(node) };
+        let Some(next) = next else { return };
         // Every extension is new: a beam's text covers what was typed.
         let (level, reading) = (prefix.new_tokens + 1, prefix.reading);
         // What is no more probable than this can't be expanded, or changes nothing.

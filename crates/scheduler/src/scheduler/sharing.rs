@@ -61,7 +61,7 @@ impl Scheduler {
             *jobs.entry(job.flow.client).or_default() += 1;
         }
         let (lanes, clients) = (self.backend.limits().lanes, jobs.len());
-        for job in self.jobs.iter_mut().filter(|job| !job.ahead && takes_part(job)) {
+        for job in self.jobs.iter_mut().filter(|job| takes_part(job)) {
             let sharing = clients * jobs.get(&job.flow.client).copied().unwrap_or(1);
             // The more share a step, the less of it each saves.
             let worth = rows_worth_filling(job.task.speculation_hit_rate(), self.forward_cost / sharing as f64);

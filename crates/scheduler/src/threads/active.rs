@@ -1,6 +1,7 @@
 //! A request that a replica works on, and how it ends.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
@@ -9,6 +10,31 @@ use crate::client::{Class, Flow};
 use crate::job::JobId;
 use crate::request::{Answer, Event, Finish, Payer, Refusal, Superseded};
 use completion::{SequenceFinish, Task, TaskOutput};
+
+/// Requests that replicas of this process work on, whatever their model: they share its cores.
+static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+
+/// One of the requests that a replica works on, as long as it does.
+pub(super) struct AtWork;
+
+impl AtWork {
+    pub(super) fn begin() -> Self {
+        // Nothing else is published with it.
+        AT_WORK.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+
+    /// Whether any replica of this process works on a request.
+    pub(super) fn is_anyone() -> bool {
+        AT_WORK.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        AT_WORK.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// A request that was taken on.
 pub(super) struct Active {
@@ -26,6 +52,7 @@ pub(super) struct Active {
     pub(super) stream: Option<Stream>,
     /// Whether something final is known.
     pub(super) has_first: bool,
+    pub(super) _at_work: AtWork,
     pub(super) reply: oneshot::Sender<Result<Answer<TaskOutput>, Refusal>>,
 }
 
@@ -44,6 +71,10 @@ pub(super) struct Stream {
 }
 
 impl Stream {
+    pub(super) fn new(events: mpsc::Sender<Event>, sequences: usize) -> Self {
+        Self { events, sent: vec![0; sequences] }
+    }
+
     /// Sends what is new. The channel has room for all of it; a closed one has nobody behind it.
     pub(super) fn send(&mut self, task: &Task) {
         match task {

@@ -1,11 +1,14 @@
-//! Lookahead of a replica for which nobody waits at a keyboard: the search for the typed text plus the next character
-//! of its first suggestion. A person who types that character gets the finished search. Bulk work shares its steps.
+//! Lookahead of a replica for which nobody waits at a keyboard: the searches for the typed text plus the character that
+//! probably comes next, one after the other. A person who types one of those gets the finished search. The first is
+//! prepared beside bulk work, too, the others only while the process has no request to work on.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use completion::{Search, Task};
 
+use super::prepared::Prepared;
 use crate::job::JobId;
 use crate::scheduler::Scheduler;
 
@@ -13,19 +16,22 @@ use crate::scheduler::Scheduler;
 /// write the answer would wait for one.
 const REST: Duration = Duration::from_millis(2);
 
-/// Finished searches that are kept: one for each of as many people who type at once.
-const MAX_PREPARED: usize = 32;
-
 /// The lookahead of one replica.
 pub(super) struct Lookahead {
-    enabled: bool,
-    /// The last search that was answered, until its lookahead begins.
-    answered: Option<Box<Search>>,
-    answered_at: Instant,
+    /// The finished searches, and the last one that was answered, until its lookahead begins.
+    prepared: Arc<Prepared>,
+    ahead: Option<Ahead>,
     /// The search under way.
     job: Option<JobId>,
-    /// Finished searches, oldest first.
-    prepared: VecDeque<Box<Search>>,
+}
+
+/// A typed text whose next keys are prepared.
+struct Ahead {
+    of: Box<Search>,
+    /// The characters that are left, the most probable first.
+    next: VecDeque<char>,
+    /// Whether the first one has begun.
+    has_begun: bool,
 }
 
 /// The lookahead of a replica without requests.
@@ -35,35 +41,44 @@ pub(super) enum Pending {
     Nothing,
     /// A lookahead may start at this instant.
     From(Instant),
-    /// A lookahead is running.
+    /// A lookahead is running, or may start.
     Running,
 }
 
 impl Lookahead {
-    pub(super) fn new(enabled: bool) -> Self {
-        Self { enabled, answered: None, answered_at: Instant::now(), job: None, prepared: VecDeque::new() }
+    pub(super) fn new(prepared: Arc<Prepared>) -> Self {
+        Self { prepared, ahead: None, job: None }
     }
 
     /// The state of the lookahead, for a replica without requests.
     pub(super) fn pending(&self) -> Pending {
-        match (&self.answered, self.job) {
-            (Some(_), _) => Pending::From(self.answered_at + REST),
-            (None, Some(_)) => Pending::Running,
-            (None, None) => Pending::Nothing,
+        match self.prepared.answered_at() {
+            Some(at) => Pending::From(at + REST),
+            None if self.job.is_some() || self.ahead.is_some() => Pending::Running,
+            None => Pending::Nothing,
         }
     }
 
-    /// A search was answered: the key after it may be prepared.
-    pub(super) fn answered(&mut self, search: Box<Search>) {
-        if self.enabled {
-            (self.answered, self.answered_at) = (Some(search), Instant::now());
-        }
+    /// A search was answered: the keys after it may be prepared.
+    pub(super) fn answered(&self, search: Box<Search>) {
+        self.prepared.answered(search);
     }
 
-    /// Begins what is pending.
-    pub(super) fn begin(&mut self, scheduler: &mut Scheduler) {
-        let next = self.answered.take().and_then(|search| search.lookahead());
-        self.job = next.map(|next| scheduler.add_ahead(next)).or(self.job);
+    /// Begins what is pending. Unless the process `is_idle`, that is the most probable key only.
+    pub(super) fn begin(&mut self, scheduler: &mut Scheduler, is_idle: bool) {
+        if let Some(of) = self.prepared.take_answered() {
+            self.cancel(scheduler);
+            self.ahead = Some(Ahead { next: of.next_characters().into(), of, has_begun: false });
+        }
+        if self.job.is_some() {
+            return;
+        }
+        // Nobody says when the process becomes idle.
+        let Some(mut ahead) = self.ahead.take().filter(|ahead| is_idle || !ahead.has_begun) else { return };
+        let mut searches = std::iter::from_fn(|| ahead.next.pop_front()).filter_map(|next| ahead.of.lookahead(next));
+        self.job = searches.next().map(|search| scheduler.add_ahead(search));
+        ahead.has_begun = true;
+        self.ahead = self.job.map(|_| ahead);
     }
 
     /// Whether a job is the search under way.
@@ -73,7 +88,12 @@ impl Lookahead {
 
     /// Stops. What was computed stays in the prefix cache.
     pub(super) fn stop(&mut self, scheduler: &mut Scheduler) {
-        self.answered = None;
+        self.prepared.take_answered();
+        self.cancel(scheduler);
+    }
+
+    fn cancel(&mut self, scheduler: &mut Scheduler) {
+        self.ahead = None;
         if let Some(job) = self.job.take() {
             scheduler.take(job);
         }
@@ -82,33 +102,26 @@ impl Lookahead {
     /// Keeps the search under way, which is done.
     pub(super) fn finish(&mut self, scheduler: &mut Scheduler) {
         let done = self.job.take().and_then(|job| scheduler.take(job));
-        let Some((Task::Search(mut search), _)) = done else { return };
-        // Only its answer is wanted.
-        search.paths_mut().release();
-        if self.prepared.len() == MAX_PREPARED {
-            self.prepared.pop_front();
+        if let Some((Task::Search(search), _)) = done {
+            self.prepared.keep(search);
         }
-        self.prepared.push_back(search);
     }
 
     /// The finished search in the place of one that asks the same; else the task itself.
-    pub(super) fn prepared(&mut self, task: Task) -> Task {
-        let Task::Search(search) = &task else { return task };
-        let place = self.prepared.iter().rposition(|prepared| prepared.asks_the_same(search));
-        place.and_then(|place| self.prepared.remove(place)).map_or(task, Task::Search)
+    pub(super) fn prepared(&self, task: Task) -> Task {
+        self.prepared.instead_of(task)
     }
 
     /// Stops without the scheduler, and forgets what was prepared; returns the job that the scheduler still has.
     pub(super) fn abandon(&mut self) -> Option<JobId> {
         self.prepared.clear();
+        self.ahead = None;
         self.job.take()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use completion::text::Text;
     use completion::text::testing::tiny;
     use completion::{SearchOptions, TaskOutput};
@@ -146,12 +159,12 @@ mod tests {
     fn a_person_who_agrees_gets_the_finished_search_and_nobody_else_does() {
         let text = Arc::new(tiny("ab ", &[("a", "b"), (" ", "a"), ("a", "a"), (" a", "b"), ("b", "b")]));
         let mut scheduler = scheduler(&text);
-        let mut lookahead = Lookahead::new(true);
+        let mut lookahead = Lookahead::new(Arc::new(Prepared::new(true)));
         let (Task::Search(first), _) = answer(&mut scheduler, search(&text, "a", 5)) else { panic!() };
         let next = first.completions().suggestions[0].next_character().unwrap();
         let typed = format!("a{next}");
         lookahead.answered(first);
-        lookahead.begin(&mut scheduler);
+        lookahead.begin(&mut scheduler, true);
         let job = lookahead.job.unwrap();
         run(&mut scheduler, job);
         lookahead.finish(&mut scheduler);
@@ -171,15 +184,45 @@ mod tests {
     }
 
     #[test]
+    fn other_probable_characters_follow_the_first_while_the_process_is_idle() {
+        let text = Arc::new(tiny("ab ", &[("a", "b"), (" ", "a"), ("a", "a"), (" a", "b"), ("b", "b")]));
+        let of = |typed: &str| match answer(&mut scheduler(&text), search(&text, typed, 5)) {
+            (Task::Search(search), _) => search,
+            _ => panic!(),
+        };
+        let next = |typed: &str| of(typed).next_characters();
+        let typed = ["a", "b", "ab", "ba", "aab"].into_iter().find(|typed| next(typed).len() > 2).unwrap();
+        let characters = next(typed);
+        for (is_idle, expected) in [(false, 1), (true, characters.len())] {
+            let mut scheduler = scheduler(&text);
+            let mut lookahead = Lookahead::new(Arc::new(Prepared::new(true)));
+            lookahead.answered(of(typed));
+            for _ in 0..=characters.len() {
+                lookahead.begin(&mut scheduler, is_idle);
+                lookahead.job.into_iter().for_each(|job| run(&mut scheduler, job));
+                lookahead.finish(&mut scheduler);
+            }
+            assert_eq!(lookahead.pending(), Pending::Nothing);
+            let longer = characters.iter().map(|next| search(&text, &format!("{typed}{next}"), 5));
+            let prepared = longer.map(|longer| lookahead.prepared(longer.into())).filter(Task::is_done).count();
+            assert_eq!(prepared, expected);
+        }
+    }
+
+    #[test]
     fn nothing_is_prepared_once_the_engine_has_failed() {
         let text = Arc::new(tiny("ab ", &[("a", "b"), (" ", "a")]));
         let mut scheduler = scheduler(&text);
-        let mut lookahead = Lookahead::new(true);
+        let mut lookahead = Lookahead::new(Arc::new(Prepared::new(true)));
         let job = scheduler.add_ahead(search(&text, "a", 3));
         lookahead.job = Some(job);
         run(&mut scheduler, job);
         lookahead.finish(&mut scheduler);
-        assert_eq!(lookahead.prepared.len(), 1);
+        assert!(lookahead.prepared(search(&text, "a", 3).into()).is_done());
+        let job = scheduler.add_ahead(search(&text, "a", 3));
+        lookahead.job = Some(job);
+        run(&mut scheduler, job);
+        lookahead.finish(&mut scheduler);
         lookahead.abandon();
         assert!(!lookahead.prepared(search(&text, "a", 3).into()).is_done());
     }

@@ -22,7 +22,7 @@ pub struct PoolOptions {
     pub in_background: bool,
     /// Positions of one step, padding included.
     pub step_tokens: usize,
-    /// Whether an idle engine prepares for the character that the first suggestion has next.
+    /// Whether an idle engine prepares for the characters that are probably typed next.
     pub lookahead: bool,
     /// Bound of each replica's prefix cache, in bytes; pages of keys and values are the engine's.
     pub prefix_cache_bytes: usize,

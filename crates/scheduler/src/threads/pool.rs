@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::admission::Admission;
 use super::health::{Board, Health, Watchdog};
 use super::options::PoolOptions;
+use super::prepared::Prepared;
 use super::queue::Queue;
 use super::replica::Launcher;
 use super::scaler::{Occupied, Room, Scaler};
@@ -68,6 +69,7 @@ impl Pool {
             options,
             queue: Arc::clone(&queue),
             parking: (0..replicas.most).map(|_| Arc::default()).collect(),
+            prepared: (0..replicas.most).map(|_| Arc::new(Prepared::new(options.lookahead))).collect(),
             board: Arc::clone(&board),
             observer: Arc::clone(observer),
             threads: Mutex::new((0..replicas.most).map(|_| None).collect()),
@@ -121,8 +123,8 @@ impl Pool {
         Admission::new(&self.queue)
     }
 
-    /// Queues a part of an accepted request. If its preferred replica is parked and has all of its nodes cached, this
-    /// thread answers it instead.
+    /// Queues a part of an accepted request. If its preferred replica is parked and has all of its nodes cached, or has
+    /// prepared it, this thread answers it instead.
     ///
     /// # Errors
     /// [`Refusal::Unhealthy`] if no engine is running. A full queue is reported through the channel of the request that
@@ -130,7 +132,7 @@ impl Pool {
     pub fn submit(&self, _accepted: &Admission, request: Request) -> Result<(), Refusal> {
         match self.health() {
             Health::Ready => {
-                if let Some(request) = self.visit(request) {
+                if let Some(request) = self.visit(request).and_then(|request| self.answer(request)) {
                     self.queue.submit(request);
                     self.scaler.iter().for_each(Scaler::asked);
                 }
@@ -150,6 +152,17 @@ impl Pool {
         self.launcher.parking[replica]
             .visit(|parked| request.take().into_iter().for_each(|request| parked.visit(request)));
         request
+    }
+
+    /// Answers a search that its preferred replica has prepared. Returns a request that has to be queued.
+    fn answer(&self, request: Request) -> Option<Request> {
+        let replica = request.preferred_replica;
+        let left = self.launcher.prepared[replica].answer(request, || self.launcher.observer.replica(replica));
+        if left.is_none() {
+            // The key after it is to be prepared.
+            self.queue.call(replica);
+        }
+        left
     }
 
     /// The engines' state.

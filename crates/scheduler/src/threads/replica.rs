@@ -15,6 +15,7 @@ use super::health::Board;
 use super::heap;
 use super::options::PoolOptions;
 use super::parking::Parking;
+use super::prepared::Prepared;
 use super::queue::Queue;
 use super::scaler::Told;
 use super::worker::{End, Loop, Worker};
@@ -32,6 +33,8 @@ pub(super) struct Launcher {
     pub(super) queue: Arc<Queue>,
     /// The parking place of each replica's loop, by replica.
     pub(super) parking: Vec<Arc<Parking<Loop>>>,
+    /// The finished searches of each replica's lookahead, by replica.
+    pub(super) prepared: Vec<Arc<Prepared>>,
     pub(super) board: Arc<Board>,
     pub(super) observer: Arc<dyn Observer>,
     /// The threads that were started, by replica.
@@ -161,7 +164,7 @@ impl Replica {
             board: Arc::clone(&self.of.board),
             observer: self.of.observer.replica(self.replica),
             places: Places::new(self.of.options.max_batch),
-            lookahead: self.of.options.lookahead,
+            prepared: Arc::clone(&self.of.prepared[self.replica]),
             probe: self.of.probe,
         })
     }

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use completion::Task;
 use completion::text::TokenId;
 
-use super::active::{Active, Stream};
+use super::active::{Active, AtWork, Stream};
 use super::background::give_way;
 use super::health::Board;
 use super::lookahead::{Lookahead, Pending};
 use super::parking::Parking;
+use super::prepared::Prepared;
 use super::queue::{Queue, Taken};
 use crate::client::{Class, Flow};
 use crate::job::JobId;
@@ -45,7 +46,7 @@ pub(super) struct Worker {
     pub(super) observer: Box<dyn ReplicaObserver>,
     /// Requests that may share steps.
     pub(super) places: Places,
-    pub(super) lookahead: bool,
+    pub(super) prepared: Arc<Prepared>,
     /// The token of a step that proves the engine works.
     pub(super) probe: TokenId,
 }
@@ -56,7 +57,7 @@ impl Worker {
     pub(super) fn into_loop(self, in_background: bool) -> Box<Loop> {
         Box::new(Loop {
             in_background,
-            lookahead: Lookahead::new(self.lookahead),
+            lookahead: Lookahead::new(Arc::clone(&self.prepared)),
             worker: self,
             active: Vec::new(),
             waits_forever: false,
@@ -102,7 +103,7 @@ impl Loop {
             self.drop_unwanted();
             if self.active.iter().all(Active::is_bulk) {
                 // Making the next search takes time: only now, when nobody waits at a keyboard.
-                self.lookahead.begin(&mut self.worker.scheduler);
+                self.lookahead.begin(&mut self.worker.scheduler, !AtWork::is_anyone());
             }
             if let Err(failure) = self.step() {
                 return End::Failed(failure);
@@ -119,6 +120,7 @@ impl Loop {
                 (Taken::Closed, _) if self.active.is_empty() => {
                     // What was remembered goes with the engine. Nobody waits for that.
                     give_way();
+                    self.lookahead.abandon();
                     self.worker.observer.prefix_cache(&PrefixCacheStats::default(), 0);
                     return Err(End::Closed);
                 }
@@ -167,7 +169,7 @@ impl Loop {
         }
         let Request { task, flow, payer, deadline, received, superseded, events, reply, .. } = request;
         let sequences = if let Task::Sampling(sampling) = &task { sampling.sequences() } else { 1 };
-        let stream = events.map(|events| Stream { events, sent: vec![0; sequences] });
+        let stream = events.map(|events| Stream::new(events, sequences));
         let job = self.worker.scheduler.add_of(flow, self.lookahead.prepared(task));
         let started = Instant::now();
         self.worker.observer.dequeued(started - received);
@@ -183,6 +185,7 @@ impl Loop {
             superseded,
             stream,
             has_first: false,
+            _at_work: AtWork::begin(),
             reply,
         });
         self.worker.observer.active(self.active.len());

@@ -238,6 +238,52 @@ fn an_idle_engine_prepares_for_the_key_that_agrees() {
 }
 
 #[test]
+fn a_key_that_was_foreseen_is_answered_while_the_engine_works_for_another() {
+    let (is_held, held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let gates = (Arc::clone(&is_held), Arc::clone(&held));
+    let faults = move || -> scheduler::fake::FaultFn {
+        let (is_held, held) = gates.clone();
+        Box::new(move |_| {
+            while is_held.load(Ordering::Relaxed) {
+                held.store(1, Ordering::Relaxed);
+                std::thread::yield_now();
+            }
+            None
+        })
+    };
+    let metrics = Metrics::new();
+    let mut options = request_options();
+    options.pool.hang_after = Duration::from_secs(60);
+    let engine = faulty_engine(faults, options, &metrics);
+    // The model thread may not get to the next key in time, so one try is enough.
+    let until = Instant::now() + Duration::from_secs(60);
+    for number in 0.. {
+        assert!(Instant::now() < until, "{number} keys had to wait");
+        let salt = Some(number.to_string());
+        let salted = |input: &str| Completion {
+            caller: Caller { salt: salt.clone(), ..Caller::default() },
+            ..completion(input)
+        };
+        let answer = block_on(engine.complete(&salted("heat e"))).unwrap();
+        let next = answer.result.suggestions[0].next_character().unwrap();
+        wait_for_idleness(&metrics);
+        held.store(0, Ordering::Relaxed);
+        is_held.store(true, Ordering::Relaxed);
+        let other = engine.start_completion(&salted("zinc c")).unwrap();
+        while held.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let foreseen = engine.start_completion(&salted(&format!("heat e{next}"))).unwrap().finish().now_or_never();
+        is_held.store(false, Ordering::Relaxed);
+        assert!(block_on(other.finish()).unwrap().usage.forwards > 0);
+        if let Some(foreseen) = foreseen {
+            assert_eq!(foreseen.unwrap().usage.forwards, 0);
+            return;
+        }
+    }
+}
+
+#[test]
 fn an_engine_that_is_never_without_bulk_work_prepares_for_the_key_that_agrees() {
     let texts = ["heat e", "water a", "zinc c", "a me"];
     let (plain, _) = engine_with_lookahead(false);

@@ -211,9 +211,9 @@ def main():
     peak, bound = needed(model, day)
     policies = {
         "as many as the highest spike needs, all day": peak,
-        "wait in the queue and CPU, as the manifests have it": Autoscaler(("wait", "cpu"), options.start),
-        "the same with at least 10 instances": Autoscaler(("wait", "cpu"), options.start, least=10),
-        "wait in the queue only": Autoscaler(("wait",), options.start),
+        "wait in the queue, as the manifests have it": Autoscaler(("wait",), options.start),
+        "the same with at least 10 instances": Autoscaler(("wait",), options.start, least=10),
+        "wait in the queue and CPU": Autoscaler(("wait", "cpu"), options.start),
         "CPU only": Autoscaler(("cpu",), options.start),
     }
     prices = json.loads((Path(__file__).parent / "prices.json").read_text())

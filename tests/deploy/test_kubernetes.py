@@ -98,18 +98,18 @@ def test_metrics_are_those_of_the_server(overlays):
     adapter = KUBERNETES / "components/autoscaling-adapter"
     values = yaml.safe_load((adapter / "adapter-values.yaml").read_text())
     autoscaler = manifest.only(overlays["cpu-adapter"], "HorizontalPodAutoscaler")["spec"]
-    metric = autoscaler["metrics"][0]["object"]
+    # The cores are busy with lookahead whenever somebody types.
+    (metric,) = (metric["object"] for metric in autoscaler["metrics"])
     assert metric["metric"]["name"] == values["rules"]["custom"][0]["name"]["as"]
     services = [found["metadata"]["name"] for found in overlays["cpu-adapter"] if found["kind"] == "Service"]
     assert metric["describedObject"]["name"] in services
     # Both ways to scale have the same bounds and the same thresholds, and they are what bench/day.py simulates.
     keda = manifest.only(overlays["cpu-keda"], "ScaledObject")["spec"]
-    assert metric["target"]["value"] == f"{float(keda['triggers'][0]['metadata']['threshold']) * 1000:.0f}m"
+    (trigger,) = keda["triggers"]
+    seconds = float(trigger["metadata"]["threshold"])
+    assert metric["target"]["value"] == f"{seconds * 1000:.0f}m"
     assert (autoscaler["minReplicas"], autoscaler["maxReplicas"]) == (keda["minReplicaCount"], keda["maxReplicaCount"])
-    seconds = float(keda["triggers"][0]["metadata"]["threshold"])
-    percent = int(keda["triggers"][1]["metadata"]["value"])
-    assert percent == autoscaler["metrics"][1]["resource"]["target"]["averageUtilization"]
-    assert (seconds, percent / 100, keda["minReplicaCount"]) == (day.WAIT_P90_S, day.UTILISATION, day.LEAST)
+    assert (seconds, keda["minReplicaCount"]) == (day.WAIT_P90_S, day.LEAST)
     down = autoscaler["behavior"]["scaleDown"]
     assert (down["stabilizationWindowSeconds"], down["policies"][0]["periodSeconds"]) == (day.QUIET_S, day.DOWN_EVERY_S)
     assert autoscaler["behavior"] == keda["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]

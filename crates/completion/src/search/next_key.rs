@@ -119,7 +119,6 @@ mod tests {
             let mut shares: Vec<(char, f64)> = "abc ".chars().map(|next| (next, share(next))).collect();
             shares.retain(|&(next, _)| next != first);
             shares.sort_by(|a, b| b.1.total_cmp(&a.1));
-            // Between the two are paths that no text is spelled by.
             let probable: Vec<char> = shares.iter().filter(|(_, share)| *share >= LEAST_SHARE).map(|s| s.0).collect();
             assert_eq!(&found[1..], probable, "{typed} {seed} {shares:?}");
             (others, improbable) = (others + probable.len(), improbable + shares.len() - probable.len());

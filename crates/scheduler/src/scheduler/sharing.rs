@@ -64,7 +64,11 @@ impl Scheduler {
         for job in self.jobs.iter_mut().filter(|job| takes_part(job)) {
             let sharing = clients * jobs.get(&job.flow.client).copied().unwrap_or(1);
             // The more share a step, the less of it each saves.
-            let worth = rows_worth_filling(job.task.speculation_hit_rate(), self.forward_cost / sharing as f64);
+            let mut worth = rows_worth_filling(job.task.speculation_hit_rate(), self.forward_cost / sharing as f64);
+            if job.ahead {
+                // A request that comes meanwhile waits for this step: half as long again as the shortest, at most.
+                worth = worth.min(1 + (self.forward_cost / 2.0) as usize);
+            }
             job.speculate(&mut self.cache, worth.min(lanes / sharing));
         }
     }

@@ -29,6 +29,15 @@ pub struct Usage {
     pub positions_saved: usize,
 }
 
+impl Usage {
+    /// Of a task that no step has worked on for the request. One that a lookahead has done saves what it was supplied
+    /// with.
+    pub(crate) fn of(task: &Task) -> Self {
+        let (typed_tokens, positions_saved) = (task.typed_tokens(), task.paths().supplied());
+        Self { typed_tokens, positions_saved, ..Self::default() }
+    }
+}
+
 /// A task and what belongs to it.
 pub(super) struct Job {
     pub(super) id: JobId,

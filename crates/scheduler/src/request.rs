@@ -165,7 +165,7 @@ impl Request {
         let answer = Answer {
             result: self.task.output(),
             finish,
-            usage: Usage { typed_tokens: self.task.typed_tokens(), ..Usage::default() },
+            usage: Usage::of(&self.task),
             queued: self.received.elapsed(),
             searched: Duration::ZERO,
         };

@@ -118,9 +118,7 @@ impl Scheduler {
         }
         let id = JobId(self.next_id);
         self.next_id += 1;
-        // A task that a lookahead has done already saves what it was supplied with.
-        let (typed_tokens, positions_saved) = (task.typed_tokens(), task.paths().supplied());
-        let usage = Usage { typed_tokens, positions_saved, ..Usage::default() };
+        let usage = Usage::of(&task);
         self.jobs.push(Job { id, flow, task, source: None, places: Vec::new(), usage, served: self.forwards, ahead });
         id
     }

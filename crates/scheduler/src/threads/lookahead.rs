@@ -59,11 +59,6 @@ impl Lookahead {
         }
     }
 
-    /// A search was answered: the keys after it may be prepared.
-    pub(super) fn answered(&self, search: Box<Search>) {
-        self.prepared.answered(search);
-    }
-
     /// Begins what is pending. Unless the process `is_idle`, that is the most probable key only.
     pub(super) fn begin(&mut self, scheduler: &mut Scheduler, is_idle: bool) {
         if let Some(of) = self.prepared.take_answered() {
@@ -105,11 +100,6 @@ impl Lookahead {
         if let Some((Task::Search(search), _)) = done {
             self.prepared.keep(search);
         }
-    }
-
-    /// The finished search in the place of one that asks the same; else the task itself.
-    pub(super) fn prepared(&self, task: Task) -> Task {
-        self.prepared.instead_of(task)
     }
 
     /// Stops without the scheduler, and forgets what was prepared; returns the job that the scheduler still has.
@@ -163,15 +153,15 @@ mod tests {
         let (Task::Search(first), _) = answer(&mut scheduler, search(&text, "a", 5)) else { panic!() };
         let next = first.completions().suggestions[0].next_character().unwrap();
         let typed = format!("a{next}");
-        lookahead.answered(first);
+        lookahead.prepared.answered(first);
         lookahead.begin(&mut scheduler, true);
         let job = lookahead.job.unwrap();
         run(&mut scheduler, job);
         lookahead.finish(&mut scheduler);
 
         let others = [search(&text, &typed, 4), search(&text, &format!("{typed}a"), 5), search(&text, "a", 5)];
-        assert!(others.into_iter().all(|other| !lookahead.prepared(other.into()).is_done()));
-        let prepared = lookahead.prepared(search(&text, &typed, 5).into());
+        assert!(others.into_iter().all(|other| !lookahead.prepared.instead_of(other.into()).is_done()));
+        let prepared = lookahead.prepared.instead_of(search(&text, &typed, 5).into());
         assert!(prepared.is_done());
         let computed = scheduler.positions_computed();
         let (task, usage) = answer(&mut scheduler, prepared);
@@ -180,7 +170,7 @@ mod tests {
         let mut cold = self::scheduler(&text);
         assert_eq!(task.output(), answer(&mut cold, search(&text, &typed, 5)).0.output());
         assert!(matches!(task.output(), TaskOutput::Suggestions(found) if found.suggestions.len() == 5));
-        assert!(!lookahead.prepared(search(&text, &typed, 5).into()).is_done(), "it was handed out");
+        assert!(!lookahead.prepared.instead_of(search(&text, &typed, 5).into()).is_done(), "it was handed out");
     }
 
     #[test]
@@ -196,7 +186,7 @@ mod tests {
         for (is_idle, expected) in [(false, 1), (true, characters.len())] {
             let mut scheduler = scheduler(&text);
             let mut lookahead = Lookahead::new(Arc::new(Prepared::new(true)));
-            lookahead.answered(of(typed));
+            lookahead.prepared.answered(of(typed));
             for _ in 0..=characters.len() {
                 lookahead.begin(&mut scheduler, is_idle);
                 lookahead.job.into_iter().for_each(|job| run(&mut scheduler, job));
@@ -204,7 +194,8 @@ mod tests {
             }
             assert_eq!(lookahead.pending(), Pending::Nothing);
             let longer = characters.iter().map(|next| search(&text, &format!("{typed}{next}"), 5));
-            let prepared = longer.map(|longer| lookahead.prepared(longer.into())).filter(Task::is_done).count();
+            let prepared =
+                longer.map(|longer| lookahead.prepared.instead_of(longer.into())).filter(Task::is_done).count();
             assert_eq!(prepared, expected);
         }
     }
@@ -218,12 +209,12 @@ mod tests {
         lookahead.job = Some(job);
         run(&mut scheduler, job);
         lookahead.finish(&mut scheduler);
-        assert!(lookahead.prepared(search(&text, "a", 3).into()).is_done());
+        assert!(lookahead.prepared.instead_of(search(&text, "a", 3).into()).is_done());
         let job = scheduler.add_ahead(search(&text, "a", 3));
         lookahead.job = Some(job);
         run(&mut scheduler, job);
         lookahead.finish(&mut scheduler);
         lookahead.abandon();
-        assert!(!lookahead.prepared(search(&text, "a", 3).into()).is_done());
+        assert!(!lookahead.prepared.instead_of(search(&text, "a", 3).into()).is_done());
     }
 }

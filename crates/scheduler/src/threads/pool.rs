@@ -157,7 +157,7 @@ impl Pool {
     /// Answers a search that its preferred replica has prepared. Returns a request that has to be queued.
     fn answer(&self, request: Request) -> Option<Request> {
         let replica = request.preferred_replica;
-        let left = self.launcher.prepared[replica].answer(request, || self.launcher.observer.replica(replica));
+        let left = self.launcher.prepared[replica].answer(request);
         if left.is_none() {
             // The key after it is to be prepared.
             self.queue.call(replica);

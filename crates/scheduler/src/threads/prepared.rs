@@ -22,6 +22,8 @@ struct State {
     searches: VecDeque<Box<Search>>,
     /// The last search that was answered, until its lookahead begins.
     answered: Option<(Box<Search>, Instant)>,
+    /// Who counts what is answered; nobody before the replica works.
+    observer: Option<Box<dyn ReplicaObserver>>,
 }
 
 /// The finished searches of one replica. See the module's documentation.
@@ -34,6 +36,11 @@ pub(super) struct Prepared {
 impl Prepared {
     pub(super) fn new(enabled: bool) -> Self {
         Self { enabled, state: Mutex::default() }
+    }
+
+    /// A replica begins to work, and has nothing prepared.
+    pub(super) fn begin(&self, observer: Box<dyn ReplicaObserver>) {
+        *self.lock() = State { observer: Some(observer), ..State::default() };
     }
 
     /// Keeps a search that is done. Only its answer and its next characters are wanted.
@@ -53,26 +60,17 @@ impl Prepared {
     }
 
     /// Answers a request if its search is finished; else returns it.
-    pub(super) fn answer(
-        &self,
-        request: Request,
-        observer: impl FnOnce() -> Box<dyn ReplicaObserver>,
-    ) -> Option<Request> {
+    pub(super) fn answer(&self, request: Request) -> Option<Request> {
         let Task::Search(asked) = &request.task else { return Some(request) };
         if request.flow.class != Class::Interactive {
             return Some(request);
         }
         let Some(search) = self.lock().take(asked) else { return Some(request) };
         let queued = request.received.elapsed();
-        let (typed_tokens, positions_saved) = (search.typed_tokens(), search.paths().supplied());
-        let usage = Usage { typed_tokens, positions_saved, ..Usage::default() };
-        let observer = observer();
-        observer.dequeued(queued);
-        if search.has_settled() {
-            observer.first_result(queued);
-        }
-        observer.ended(positions_saved, 0);
+        let has_first = search.has_settled();
         let task = Task::Search(search);
+        let usage = Usage::of(&task);
+        self.count(queued, has_first, usage);
         if let Some(events) = request.events {
             Stream::new(events, 1).send(&task);
         }
@@ -103,9 +101,22 @@ impl Prepared {
         self.lock().answered.take().map(|(search, _)| search)
     }
 
-    /// Forgets what was prepared.
+    /// Forgets what was prepared, and what was to be.
     pub(super) fn clear(&self) {
-        self.lock().searches.clear();
+        let mut state = self.lock();
+        state.searches.clear();
+        state.answered = None;
+    }
+
+    /// Reports an answer.
+    fn count(&self, queued: Duration, has_first: bool, usage: Usage) {
+        if let Some(observer) = &self.lock().observer {
+            observer.dequeued(queued);
+            if has_first {
+                observer.first_result(queued);
+            }
+            observer.ended(usage.positions_saved, 0);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -162,6 +173,7 @@ mod tests {
     fn a_finished_search_answers_one_interactive_request_for_it_and_its_next_keys_are_pending() {
         let text = Arc::new(tiny("ab ", &[("a", "b"), (" ", "a"), ("a", "a"), (" a", "b"), ("b", "b")]));
         let prepared = Prepared::new(true);
+        prepared.begin(Box::new(Unobserved));
         let ask = |typed: &str, class: Class| {
             let (reply, answer) = oneshot::channel();
             let (events, streamed) = mpsc::channel(10);
@@ -177,7 +189,7 @@ mod tests {
                 events: Some(events),
                 reply,
             };
-            let is_answered = prepared.answer(request, || Box::new(Unobserved)).is_none();
+            let is_answered = prepared.answer(request).is_none();
             is_answered.then(|| (answer.blocking_recv().unwrap().unwrap(), streamed))
         };
         prepared.keep(finished(&text, "ab"));

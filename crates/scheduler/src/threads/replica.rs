@@ -156,6 +156,8 @@ impl Replica {
         }));
         let scheduler = made.unwrap_or(Err(LoadError::Panicked))?;
         heap::give_back();
+        let prepared = Arc::clone(&self.of.prepared[self.replica]);
+        prepared.begin(self.of.observer.replica(self.replica));
         Ok(Worker {
             replica: self.replica,
             scheduler,
@@ -164,7 +166,7 @@ impl Replica {
             board: Arc::clone(&self.of.board),
             observer: self.of.observer.replica(self.replica),
             places: Places::new(self.of.options.max_batch),
-            prepared: Arc::clone(&self.of.prepared[self.replica]),
+            prepared,
             probe: self.of.probe,
         })
     }

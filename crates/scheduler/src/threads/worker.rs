@@ -170,7 +170,7 @@ impl Loop {
         let Request { task, flow, payer, deadline, received, superseded, events, reply, .. } = request;
         let sequences = if let Task::Sampling(sampling) = &task { sampling.sequences() } else { 1 };
         let stream = events.map(|events| Stream::new(events, sequences));
-        let job = self.worker.scheduler.add_of(flow, self.lookahead.prepared(task));
+        let job = self.worker.scheduler.add_of(flow, self.worker.prepared.instead_of(task));
         let started = Instant::now();
         self.worker.observer.dequeued(started - received);
         self.active.push(Active {

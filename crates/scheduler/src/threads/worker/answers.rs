@@ -38,7 +38,7 @@ impl Loop {
         }
         let is_bulk = self.active.iter().any(|active| active.job == job && active.is_bulk());
         if let (Some(Task::Search(search)), false) = (self.answer(job, None), is_bulk) {
-            self.lookahead.answered(search);
+            self.worker.prepared.answered(search);
         }
     }
 

@@ -64,7 +64,7 @@ pub use self::beam_search::{BeamSearch, Beams, EarlyStopping};
 pub use self::distribution::{Distribution, Logits};
 pub use self::paths::{NodeIndex, Partition, Paths, Prompt, Wanted};
 pub use self::sampling::{Generated, OtherToken, SampledToken, Sampling, SamplingOptions, Sequence, SequenceFinish};
-pub use self::search::{Search, SearchOptions, SearchStats};
+pub use self::search::{Search, SearchOptions};
 pub use self::suggestion::{Completions, Meaning, Readings, Suggestion};
 pub use self::task::{Task, TaskOutput};
 use self::text::TokenId;

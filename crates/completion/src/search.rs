@@ -24,7 +24,6 @@ mod next_key;
 mod preview;
 mod readings;
 mod speculation;
-mod stats;
 mod token_filter;
 mod token_walk;
 
@@ -37,8 +36,6 @@ use super::paths::{NodeIndex, Paths, Wanted};
 use super::top_completions::TopCompletions;
 use crate::text::{Method, PathRule, Text};
 use crate::typing::{Tolerance, Typed};
-pub use stats::SearchStats;
-use stats::SpeculationCounts;
 
 /// The search expands level by level below one completion per this many expanded beams.
 const MAX_BEAMS_PER_COMPLETION: usize = 16;
@@ -175,8 +172,8 @@ pub struct Search {
     readings_log_prob: f64,
     /// The most probable beam that was dropped unexpanded.
     best_dropped: f64,
-    speculation: SpeculationCounts,
-    stats: SearchStats,
+    /// See [`Search::expect_no_ends`].
+    expects_no_ends: bool,
     /// See [`Search::next_characters`]; known once the distributions were given back.
     next_characters: Option<Vec<char>>,
     /// For tests: always this order.
@@ -217,8 +214,7 @@ impl Search {
             truncated: Vec::new(),
             typed_log_prob: None,
             best_dropped: f64::NEG_INFINITY,
-            speculation: SpeculationCounts::default(),
-            stats: SearchStats::default(),
+            expects_no_ends: false,
             next_characters: None,
             #[cfg(test)]
             fixed_order: None,
@@ -288,17 +284,16 @@ impl Search {
         }
     }
 
-    /// Sets what earlier searches of this model were like: see [`Search::stats`].
-    pub fn set_stats(&mut self, stats: SearchStats) {
-        self.stats = stats;
+    /// Says that earlier searches of this model rarely ended: hardly any expanded beam did, and suggestions were
+    /// truncated at a length limit. Then this one expands level by level from the start, which saves the forwards that
+    /// would show the same again. The answer doesn't change.
+    pub fn expect_no_ends(&mut self) {
+        self.expects_no_ends = true;
     }
 
-    /// What this search and the earlier ones were like.
-    pub fn stats(&self) -> SearchStats {
-        SearchStats {
-            rarely_ends: self.order() == Order::LevelByLevel,
-            speculation_hit_rate: self.speculation.updated_hit_rate(self.stats.speculation_hit_rate),
-        }
+    /// Whether this search rarely ended; see [`Search::expect_no_ends`].
+    pub fn rarely_ended(&self) -> bool {
+        self.order() == Order::LevelByLevel
     }
 
     /// Suggestions that were asked for.
@@ -321,7 +316,7 @@ impl Search {
             return order;
         }
         let selected: usize = self.selected.iter().map(Selected::exact).sum();
-        let is_early = selected < self.options.beams && !self.stats.rarely_ends;
+        let is_early = selected < self.options.beams && !self.expects_no_ends;
         let ends = self.completed.len() * MAX_BEAMS_PER_COMPLETION > selected || is_early;
         if ends { Order::BestFirst } else { Order::LevelByLevel }
     }
@@ -363,7 +358,6 @@ impl Search {
                 continue;
             }
             let node = self.node(&candidate);
-            self.speculation.record_wanted(node);
             self.beams.push(Beam { node, joint, prefix });
             return Some(self.beams.len() - 1);
         }

@@ -1,7 +1,7 @@
 //! A search, a sampling or a beam search, which a scheduler treats alike.
 
 use super::paths::Paths;
-use super::{BeamSearch, Completions, Generated, Sampling, Search, SearchStats};
+use super::{BeamSearch, Completions, Generated, Sampling, Search};
 
 /// A state machine that asks for distributions until it is done.
 pub enum Task {
@@ -72,26 +72,17 @@ impl Task {
         }
     }
 
-    /// The estimated share of speculative requests that will be wanted.
-    pub fn speculation_hit_rate(&self) -> f64 {
-        match self {
-            Self::Search(search) => search.speculation_hit_rate(),
-            Self::Sampling(_) | Self::Beams(_) => 0.0,
+    /// Says what earlier searches of this model were like; see [`Search::expect_no_ends`].
+    pub fn expect_no_ends(&mut self) {
+        if let Self::Search(search) = self {
+            search.expect_no_ends();
         }
     }
 
-    /// Sets what earlier searches of this model were like.
-    pub fn set_stats(&mut self, stats: SearchStats) {
+    /// Whether a search that is done rarely ended; see [`Search::expect_no_ends`].
+    pub fn rarely_ended(&self) -> Option<bool> {
         match self {
-            Self::Search(search) => search.set_stats(stats),
-            Self::Sampling(_) | Self::Beams(_) => {}
-        }
-    }
-
-    /// What a search that is done, and the earlier ones, were like.
-    pub fn stats(&self) -> Option<SearchStats> {
-        match self {
-            Self::Search(search) => search.is_done().then(|| search.stats()),
+            Self::Search(search) => search.is_done().then(|| search.rarely_ended()),
             Self::Sampling(_) | Self::Beams(_) => None,
         }
     }

@@ -18,7 +18,7 @@ use super::plan::Plan;
 use super::prefix_cache::{NodeId, PrefixCache, PrefixCacheStats, Serial};
 use super::sources::Sources;
 use crate::backend::{Backend, BackendError, Batch, KvCopy, Lane, Outputs, Selected, SourceSlot};
-use completion::{Distribution, Logits, Partition, SearchStats, Task, TaskOutput};
+use completion::{Distribution, Logits, Partition, Task, TaskOutput};
 
 /// Up to this vocabulary, in tokens, every computed distribution is kept whole: it is smaller than the pages of a few
 /// positions. Any node can then be the context of a half-typed token later without being computed again.
@@ -53,8 +53,8 @@ pub struct Scheduler {
     positions: u64,
     /// Whether the last step's rows were long.
     was_long: bool,
-    /// Statistics of earlier searches, given to each new task.
-    search_stats: SearchStats,
+    /// Whether the latest search rarely ended: the next ones expect the same.
+    rarely_ended: bool,
     /// The fixed cost of a step, in rows.
     forward_cost: f64,
     /// Positions of one step, padding included.
@@ -86,7 +86,7 @@ impl Scheduler {
             forwards: 0,
             positions: 0,
             was_long: false,
-            search_stats: SearchStats::default(),
+            rarely_ended: false,
             forward_cost: DEFAULT_FORWARD_COST,
             step_tokens: usize::MAX,
             batch: Batch::default(),
@@ -113,8 +113,8 @@ impl Scheduler {
 
     fn take_on(&mut self, flow: Flow, mut task: Task, ahead: bool) -> JobId {
         // What others' searches were like would show in what a search of a partition costs.
-        if task.paths().partition() == Partition::default() {
-            task.set_stats(self.search_stats);
+        if self.rarely_ended && task.paths().partition() == Partition::default() {
+            task.expect_no_ends();
         }
         let id = JobId(self.next_id);
         self.next_id += 1;
@@ -138,8 +138,10 @@ impl Scheduler {
         if let Some(source) = job.source {
             self.sources.release(source.slot);
         }
-        if let Some(stats) = job.task.stats().filter(|_| job.task.paths().partition() == Partition::default()) {
-            self.search_stats = stats;
+        if let Some(rarely_ended) =
+            job.task.rarely_ended().filter(|_| job.task.paths().partition() == Partition::default())
+        {
+            self.rarely_ended = rarely_ended;
         }
         Some((job.task, job.usage))
     }

@@ -371,10 +371,8 @@ fn dear_requests_end_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn expensive_forwards_and_high_hit_rates_fill_more_rows() {
-    assert_eq!(sharing::rows_worth_filling(0.0, 10.0), 1);
-    assert_eq!(sharing::rows_worth_filling(0.5, 0.3), 1, "a tiny model on a CPU: every row costs the same");
-    assert_eq!(sharing::rows_worth_filling(0.5, 10.0), 11);
-    assert_eq!(sharing::rows_worth_filling(0.9, 10.0), 91);
-    assert!(sharing::rows_worth_filling(1.0, 2.0) > 190);
+fn expensive_forwards_fill_more_rows() {
+    assert_eq!(sharing::rows_worth_filling(0.0), 1);
+    assert_eq!(sharing::rows_worth_filling(0.3), 1, "a tiny model on a CPU: every row costs the same");
+    assert_eq!(sharing::rows_worth_filling(10.0), 24);
 }

@@ -195,7 +195,6 @@ impl Search {
             if score < worst || corrections.expanded == beams || depth > self.options.context {
                 self.best_dropped = self.best_dropped.max(score);
             } else {
-                self.speculation.record_wanted(step.node);
                 corrections.expanded += 1;
                 corrections.selected.push(step);
             }

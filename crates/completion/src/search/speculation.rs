@@ -26,17 +26,12 @@ struct Extension {
 impl Search {
     /// Requests up to `count` more distributions: of what comes next if nothing better turns up.
     pub fn speculate(&mut self, count: usize) {
-        let before = self.paths.wanted().len();
         if let Some(&first) = self.waiting.first() {
             self.speculate_on_beams(count, first);
         } else if self.typed_log_prob.is_none() {
             self.speculate_on_openings(count);
         } else if self.corrections.is_some() {
             self.speculate_beside_corrections(count);
-        }
-        // The last one counts for the hit rate: one more row would do no better.
-        if let Some(last) = self.paths.wanted()[before..].last() {
-            self.speculation.record_request(last.node);
         }
     }
 
@@ -71,11 +66,6 @@ impl Search {
         let likely = |_, candidate: &Candidate| candidate.joint >= best - MAX_NATS_BELOW_BEST;
         let beams = self.likely_nodes(Order::BestFirst, count - steps.len(), likely);
         self.request(&beams, false);
-    }
-
-    /// The estimated share of speculative requests that will be wanted.
-    pub fn speculation_hit_rate(&self) -> f64 {
-        self.stats.speculation_hit_rate
     }
 
     /// Requests the distributions of nodes, or their whole rows.

@@ -11,6 +11,10 @@ use crate::plan::{Plan, PlanLimits, Wants};
 /// Beside interactive work, bulk work has one of so many rows, in the steps that it has a part in.
 const BULK_SHARE: usize = 4;
 
+/// The share of speculative requests that are wanted in the end: of the last ones of a step, with the demo model and
+/// SmolLM2-135M.
+const HIT_RATE: f64 = 0.7;
+
 impl Scheduler {
     /// Rows of this step that bulk work may have: all of them, or beside interactive work a few of every so many.
     pub(super) fn bulk_rows(&self, turn: Turn) -> usize {
@@ -64,7 +68,7 @@ impl Scheduler {
         for job in self.jobs.iter_mut().filter(|job| takes_part(job)) {
             let sharing = clients * jobs.get(&job.flow.client).copied().unwrap_or(1);
             // The more share a step, the less of it each saves.
-            let mut worth = rows_worth_filling(job.task.speculation_hit_rate(), self.forward_cost / sharing as f64);
+            let mut worth = rows_worth_filling(self.forward_cost / sharing as f64);
             if job.ahead {
                 // A request that comes meanwhile waits for this step: half as long again as the shortest, at most.
                 worth = worth.min(1 + (self.forward_cost / 2.0) as usize);
@@ -99,12 +103,11 @@ impl Scheduler {
     }
 }
 
-/// How many rows of a step are worth filling for one task.
+/// How many rows of a step are worth filling for one task. `forward_cost` is the task's share of a step's fixed cost, in
+/// rows.
 ///
-/// Each speculative row costs a row. With the probability `hit_rate` it saves a row of a later forward and that
-/// forward's fixed cost, spread over its n rows. It pays while hit_rate * (1 + forward_cost / n) > 1.
-pub(super) fn rows_worth_filling(hit_rate: f64, forward_cost: f64) -> usize {
-    // At most 99 %, so that the division stays finite.
-    let odds = hit_rate.min(0.99) / (1.0 - hit_rate.min(0.99));
-    1 + (odds * forward_cost) as usize
+/// Each speculative row costs a row. If it is wanted, it saves a row of a later forward and that forward's fixed cost,
+/// spread over its n rows. It pays while HIT_RATE * (1 + forward_cost / n) > 1.
+pub(super) fn rows_worth_filling(forward_cost: f64) -> usize {
+    1 + (HIT_RATE / (1.0 - HIT_RATE) * forward_cost) as usize
 }

@@ -481,12 +481,16 @@ fn likely_ends_of_a_half_typed_word_are_requested_while_it_is_read() {
     let before = text.prompt().iter().map(|token| token.0).collect::<Vec<_>>();
     search.paths_mut().supply(Paths::ROOT, endless(&before, text.vocab()));
     search.speculate(3);
-    let requested: Vec<_> = search.paths().wanted().iter().filter(|wanted| wanted.speculative).collect();
+    let wanted = search.paths().wanted().iter().filter(|wanted| wanted.speculative);
+    let requested: Vec<_> = wanted.map(|wanted| wanted.node).collect();
     assert!(!requested.is_empty() && requested.len() <= 3, "{requested:?}");
-    for wanted in requested {
-        let (parent, token) = search.paths().step_to(wanted.node).unwrap();
+    for &node in &requested {
+        let (parent, token) = search.paths().step_to(node).unwrap();
         assert_eq!(parent, Paths::ROOT);
         let bytes = text.first_bytes(token, false).unwrap();
         assert!(bytes.starts_with(b"a") && bytes.len() > 1, "{bytes:?} finishes nothing");
     }
+    let done = run(search, |path| endless(path, text.vocab()));
+    let is_wanted = |node| done.beams.iter().any(|beam| beam.node == node);
+    assert!(requested.into_iter().all(is_wanted), "what was requested was wanted");
 }

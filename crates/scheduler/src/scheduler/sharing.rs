@@ -103,8 +103,7 @@ impl Scheduler {
     }
 }
 
-/// How many rows of a step are worth filling for one task. `forward_cost` is the task's share of a step's fixed cost, in
-/// rows.
+/// How many rows of a step are worth filling for a task. `forward_cost` is its share of a step's fixed cost, in rows.
 ///
 /// Each speculative row costs a row. If it is wanted, it saves a row of a later forward and that forward's fixed cost,
 /// spread over its n rows. It pays while HIT_RATE * (1 + forward_cost / n) > 1.

@@ -79,7 +79,7 @@ def source(name):
     machine = result["machine"]
     return (
         f"`bench/results/{name}.json`: {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, "
-        f"commit `{machine['commit']}`, `{result['command']}`.\n\n"
+        f"commit `{machine['commit']}`. Command: `{result['command']}`.\n\n"
     )
 
 
@@ -200,8 +200,8 @@ def mistyped(group):
     lines = [(METHODS.get(method, method), *(cell(method, style) for style in styles)) for method in methods]
     absent = "".join(f" {name} is absent: {reason}." for name, reason in result["absent"].items())
     return (
-        f"`bench/results/mistyped.json`: {min(counted)} to {max(counted)} queries, commit `{result['machine']['commit']}`, "
-        f"`{result['command']}`.{absent}\n\n" + table(("typed", *styles), *lines)
+        f"`bench/results/mistyped.json`: {min(counted)} to {max(counted)} queries, commit `{result['machine']['commit']}`. "
+        f"Command: `{result['command']}`.{absent}\n\n" + table(("typed", *styles), *lines)
     )
 
 
@@ -213,7 +213,7 @@ def balance():
     lines = [(names[r["balancer"]], *(share(r[key], 0) for key in shares), r["keys_while_killed"]) for r in result["rows"]]
     head = ("balancer", "positions saved", "... with round robin", "positions computed", "... with round robin")
     head += ("people moved by a killed server", "... by an added one", "keys meanwhile, none failed")
-    return table(head, *lines) + f"\n`bench/results/balance.json`, commit `{result['machine']['commit']}`, `{result['command']}`.\n"
+    return table(head, *lines) + f"\n`bench/results/balance.json`, commit `{result['machine']['commit']}`. Command: `{result['command']}`.\n"
 
 
 def turnover():
@@ -243,7 +243,7 @@ def turnover_demo():
     result = read("turnover-demo")
     lines = [(r["mib"], share(r["remembered"], 0), number(r["positions_a_key"])) for r in result["rows"]]
     about = f"`bench/results/turnover-demo.json`: commit `{result['machine']['commit']}`, {result['rows'][0]['keys']:,} keys a cell"
-    return f"{about}, `{result['command']}`.\n\n" + table(("MiB", "remembered", "positions computed for a key"), *lines)
+    return f"{about}. Command: `{result['command']}`.\n\n" + table(("MiB", "remembered", "positions computed for a key"), *lines)
 
 
 def day():

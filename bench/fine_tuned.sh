@@ -41,7 +41,9 @@ for set in heldout_unseen seen; do
 done
 # The losses of the others are in what the fine-tuning measured. Without a minute of training this measures only.
 if [ ! -s "$folder/demo/measured.json" ]; then
-    "${FORETYPE_TORCH_VENV:-$target/fine-tuning/venv}/bin/python" tools/fine_tune.py models/demo /dev/null "$folder/demo" \
+    # shellcheck source=tools/venv.sh
+    . tools/venv.sh
+    "$(torch_venv "$target/fine-tuning")/bin/python" tools/fine_tune.py models/demo /dev/null "$folder/demo" \
         --minutes 0 --threads "$threads" --measure "$queries/heldout_unseen.txt" --measure "$queries/seen.txt"
 fi
 python3 bench/fine_tuned.py "$folder" "$target/fine-tuned-model/measured.json" bench/results/fine-tuned.json "$command"

@@ -21,10 +21,9 @@ if [ ! -s "$dir/fine-tuned-model/model.safetensors" ]; then
     model=$(tools/real_model.sh "$dir/real-model")
     work=$dir/fine-tuning
     mkdir -p "$work"
-    venv=${FORETYPE_TORCH_VENV:-$work/venv}
     # shellcheck source=tools/venv.sh
     . tools/venv.sh
-    [ -n "${FORETYPE_TORCH_VENV:-}" ] || requirements_venv "$venv" models/demo/training/requirements.txt >&2
+    venv=$(torch_venv "$work")
     models/demo/training/corpus.sh "$work" >&2
     # The corpus decides which queries are held out: another WordNet would mix them.
     cmp "$work/queries/heldout_unseen.txt" models/demo/queries/heldout_unseen.txt >&2

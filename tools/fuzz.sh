@@ -31,6 +31,8 @@ if [ ! -d "$target_dir/corpus" ] && [ -e fuzz/corpus.tar.gz ]; then
     tar -C "$target_dir/corpus" -xzf fuzz/corpus.tar.gz
 fi
 "${fuzz[@]}" build "${options[@]}"
+# A timeout is in seconds of the wall clock, so it has room for a busy machine.
+limits=(-timeout=30 -rss_limit_mb=2048)
 host=$(rustc -vV | sed -n 's/^host: //p')
 report=bench/results/fuzz.txt
 [ -e "$report" ] || touch "$report"
@@ -44,11 +46,10 @@ fuzz_target() {
     local log=$target_dir/$1.log times=$target_dir/$1.times minutes executions
     mkdir -p "$corpus" "fuzz/artifacts/$target"
     if [ "$target" = tokenizer_input ]; then dictionary=(); fi
-    # A text for the tokenizer is cut at 200 characters; nothing else needs long inputs to be broken. A timeout is in
-    # seconds of the wall clock, so it has room for a busy machine. The program is started without cargo, which would build it anew when a
-    # source changes meanwhile.
+    # A text for the tokenizer is cut at 200 characters; nothing else needs long inputs to be broken. The program is started without cargo,
+    # which would build it anew when a source changes meanwhile.
     { time ASAN_OPTIONS=detect_odr_violation=0 "$target_dir/$host/release/$target" "$corpus" "fuzz/corpus/$target" "${dictionary[@]}" \
-        -artifact_prefix="fuzz/artifacts/$target/" -max_total_time="$seconds" -max_len=8192 -timeout=30 -rss_limit_mb=2048 \
+        -artifact_prefix="fuzz/artifacts/$target/" -max_total_time="$seconds" -max_len=8192 "${limits[@]}" \
         -print_final_stats=1 >"$log" 2>&1; } 2>"$times" || outcome="FAILED, see $target.log"
     minutes=$(awk -v before="$(before "$target" 2)" 'END { printf "%.1f", before + ($1 + $2) / 60 }' "$times")
     executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
@@ -62,7 +63,7 @@ pack_corpus() {
     rm -rf "$kept"
     for target in "${targets[@]}"; do
         mkdir -p "$kept/$target"
-        ASAN_OPTIONS=detect_odr_violation=0 "$target_dir/$host/release/$target" -set_cover_merge=1 -timeout=30 -rss_limit_mb=2048 \
+        ASAN_OPTIONS=detect_odr_violation=0 "$target_dir/$host/release/$target" -set_cover_merge=1 "${limits[@]}" \
             "$kept/$target" "fuzz/corpus/$target" "$target_dir/corpus/$target" >"$target_dir/$target.pack.log" 2>&1
     done
     tar -C "$kept" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - . | gzip -9n >fuzz/corpus.tar.gz

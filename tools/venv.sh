@@ -19,3 +19,10 @@ requirements_venv() {
         cat "$@" >"$venv/installed.txt"
     ) 9>"$venv.lock"
 }
+
+# torch_venv FOLDER: prints an environment with PyTorch and transformers: the lent one, or FOLDER/venv as locked.
+torch_venv() {
+    local venv=${FORETYPE_TORCH_VENV:-$1/venv}
+    [ -n "${FORETYPE_TORCH_VENV:-}" ] || requirements_venv "$venv" models/demo/training/requirements.txt >&2
+    echo "$venv"
+}

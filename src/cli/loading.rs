@@ -21,6 +21,8 @@ use crate::models::{Intake, LoadError, ModelError, ModelState, Models, Opened, S
 
 /// Time until a build that met a full disk is tried again; it doubles up to the last.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
+/// Time that what comes before the first key may take.
+const FIRST_KEYS_WITHIN: Duration = Duration::from_secs(2);
 /// See [`FIRST_RETRY`].
 const LAST_RETRY: Duration = Duration::from_secs(120);
 
@@ -190,6 +192,7 @@ impl Loading {
         if let Some(from) = &self.beside.warm_from {
             warm(&engine, from);
         }
+        engine.expect_first_keys(FIRST_KEYS_WITHIN);
         self.intake.adopt(&mut engine, &url, memory(&bundle.path, &bundle.manifest, &bundle.options));
         Ok(engine)
     }

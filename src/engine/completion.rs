@@ -45,7 +45,11 @@ impl Model {
                            {\"inputs\": TEXT}, or use /v1/completions";
             return Err(Error::new(Kind::InvalidInput, message));
         }
-        let query = Query::new(&completion.input, self.options.max_characters)?;
+        self.search_for(&Query::new(&completion.input, self.options.max_characters)?, completion)
+    }
+
+    /// The search for a typed text, with the options of a request. The model completes typed texts.
+    pub(super) fn search_for(&self, query: &Query, completion: &Completion) -> Result<Search, Error> {
         let suggestions = completion.suggestions.unwrap_or(DEFAULT_SUGGESTIONS);
         let max_new_tokens = completion.max_new_tokens.unwrap_or(DEFAULT_MAX_NEW_TOKENS.min(self.context));
         in_range("suggestions", suggestions as u64, MAX_SUGGESTIONS as u64)?;

@@ -1,9 +1,10 @@
-//! What a new engine computes before it is asked: the texts that people type most.
+//! What a new engine computes before it is asked: the first keys of queries, and the texts that people type most.
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use completion::TaskOutput;
+use completion::text::query::Query;
 use rustc_hash::FxHashSet;
 use scheduler::{Answer, Flow, Refusal, Request, Superseded};
 use tokio::sync::oneshot;
@@ -66,16 +67,28 @@ impl Engine {
         self.hot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a text as a client's would be, but counts no request. Each replica gets it: those who type it are spread
-    /// over all of them.
-    fn ask(&self, text: &str, deadline: Instant) -> Vec<Reply> {
-        (0..self.pool.working_replicas()).filter_map(|replica| self.ask_replica(text, replica, deadline)).collect()
+    /// Computes what is typed before the first key: nothing. The lookahead of each replica then prepares the keys that
+    /// begin queries, as it does behind every typed text. Ends when `within` has passed. Blocks.
+    pub fn expect_first_keys(&self, within: Duration) {
+        if !self.own.options.pool.lookahead {
+            return;
+        }
+        let until = Instant::now() + within;
+        self.ask(&Query::before_first_key(), until).into_iter().for_each(|reply| drop(wait(reply, until)));
     }
 
-    fn ask_replica(&self, text: &str, replica: usize, deadline: Instant) -> Option<Reply> {
+    /// Queues a text as a client's would be, but counts no request. Each replica gets it: those who type it are spread
+    /// over all of them. A model that can't complete gets none.
+    fn ask(&self, query: &Query, deadline: Instant) -> Vec<Reply> {
+        if self.is_encoder_decoder() {
+            return Vec::new();
+        }
+        (0..self.pool.working_replicas()).filter_map(|replica| self.ask_replica(query, replica, deadline)).collect()
+    }
+
+    fn ask_replica(&self, query: &Query, replica: usize, deadline: Instant) -> Option<Reply> {
         let admission = self.pool.admit().ok()?;
-        let completion = Completion { input: text.to_owned(), ..Completion::default() };
-        let search = self.model().search(&completion).ok()?;
+        let search = self.model().search_for(query, &Completion::default()).ok()?;
         let (reply, answer) = oneshot::channel();
         let request = Request {
             task: search.into(),
@@ -114,6 +127,12 @@ impl<'a> Warming<'a> {
         self.answers(next);
     }
 
+    /// Nobody answers a text that can't be completed.
+    fn ask(&self, text: &str) -> Vec<Reply> {
+        let query = Query::new(text, self.engine.own.options.max_characters);
+        query.map_or_else(|_| Vec::new(), |query| self.engine.ask(&query, self.until))
+    }
+
     /// Computes the texts that weren't asked for yet. Returns each with the next character of its first suggestion.
     fn answers(&mut self, mut texts: Vec<String>) -> Vec<String> {
         texts.retain(|text| self.asked.insert(text.clone()));
@@ -122,7 +141,7 @@ impl<'a> Warming<'a> {
             if Instant::now() >= self.until {
                 break;
             }
-            let replies: Vec<Vec<Reply>> = texts.iter().map(|text| self.engine.ask(text, self.until)).collect();
+            let replies: Vec<Vec<Reply>> = texts.iter().map(|text| self.ask(text)).collect();
             for (text, replies) in texts.iter().zip(replies) {
                 let mut answers: Vec<_> = replies.into_iter().filter_map(|reply| wait(reply, self.until)).collect();
                 let Some(answer) = answers.pop() else { continue };

@@ -1,6 +1,7 @@
 //! A new server computes what people type at another one before it says that it is ready.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -73,6 +74,42 @@ fn the_first_keys_of_a_warm_server_compute_nothing() {
             let is_known = |&(computed, saved): &(u64, u64)| computed == 0 && saved > 0;
             assert!(found.concat().iter().all(is_known), "from {from}: {person} {found:?}");
         }
+    }
+}
+
+#[test]
+fn a_new_server_prepares_the_keys_that_begin_queries() {
+    let folder = tempfile::tempdir().unwrap();
+    let letters: Vec<String> = ('a'..='z').map(String::from).collect();
+    let known = |arguments: &str| {
+        let arguments = format!("--replicas 1 --cache {} {arguments}", folder.path().display());
+        let server = WithOperators::start(&repository("models/demo"), &arguments);
+        wait_until_nothing_is_computed(&server);
+        let metrics = send(server.operators, "GET", "/metrics", &[], "").text;
+        assert!(!metrics.contains("foretype_requests_total{"), "nobody has asked yet: {metrics}");
+        usage(&server, &letters, PEOPLE[0]).iter().filter(|&&(computed, saved)| computed == 0 && saved > 0).count()
+    };
+    assert_eq!(known("--no-lookahead"), 0);
+    let prepared = known("");
+    assert!((8..26).contains(&prepared), "{prepared} letters are prepared, not those that begin no query");
+}
+
+/// Waits until lookahead is done.
+fn wait_until_nothing_is_computed(server: &WithOperators) {
+    let computed = || {
+        let metrics = send(server.operators, "GET", "/metrics", &[], "").text;
+        let lines = metrics.lines().filter(|line| line.starts_with("foretype_positions_"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (mut before, until) = (computed(), Instant::now() + Duration::from_secs(60));
+    loop {
+        std::thread::sleep(Duration::from_millis(500));
+        let now = computed();
+        if now == before {
+            return;
+        }
+        assert!(Instant::now() < until, "{now:?}");
+        before = now;
     }
 }
 

@@ -10,7 +10,7 @@ use crate::paths::Paths;
 use crate::text::{Opening, Role, TokenId};
 
 /// Of all that may be typed next, a probable character has at least this share.
-const LEAST_SHARE: f64 = 0.05;
+const LEAST_SHARE: f64 = 0.02;
 /// Tokens that a probable character is probable by, at most.
 const MOST_TOKENS: f64 = 100.0;
 

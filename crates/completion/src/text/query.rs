@@ -66,6 +66,11 @@ impl Query {
         }
     }
 
+    /// What is typed before the first key: nothing. Nobody may ask for its completions, but the first keys follow it.
+    pub fn before_first_key() -> Self {
+        Self(String::new())
+    }
+
     /// The text, exactly as typed but for tabs and a line break at its end.
     pub fn as_str(&self) -> &str {
         &self.0

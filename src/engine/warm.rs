@@ -67,8 +67,8 @@ impl Engine {
         self.hot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Computes what is typed before the first key: nothing. The lookahead of each replica then prepares the keys that
-    /// begin queries, as it does behind every typed text. Ends when `within` has passed. Blocks.
+    /// Searches for the empty text, which precedes the first key. The lookahead of each replica then prepares the keys
+    /// that begin queries, as it does behind every typed text. Ends when `within` has passed. Blocks.
     pub fn expect_first_keys(&self, within: Duration) {
         if !self.own.options.pool.lookahead {
             return;

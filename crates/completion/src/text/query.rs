@@ -66,7 +66,7 @@ impl Query {
         }
     }
 
-    /// What is typed before the first key: nothing. Nobody may ask for its completions, but the first keys follow it.
+    /// The empty text, which precedes the first key. A request may not have it.
     pub fn before_first_key() -> Self {
         Self(String::new())
     }

@@ -29,7 +29,7 @@ if [ ! -s "$model/model.safetensors" ]; then
     echo "$sha256  $archive" | sha256sum --check --quiet
     tar -xzf "$archive" -C "$folder" package/data/communes.json
     python3 bench/accents/corpus.py "$folder/package/data/communes.json" "$folder"
-    venv=$(torch_venv "$target/fine-tuning")
+    torch_venv "$target/fine-tuning"
     "$venv/bin/python" models/demo/training/train.py --corpus "$folder/corpus" --unseen "$folder/queries/unseen.txt" --epochs 3 \
         --threads 1 --out "$model"
 fi

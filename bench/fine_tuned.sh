@@ -43,7 +43,8 @@ done
 if [ ! -s "$folder/demo/measured.json" ]; then
     # shellcheck source=tools/venv.sh
     . tools/venv.sh
-    "$(torch_venv "$target/fine-tuning")/bin/python" tools/fine_tune.py models/demo /dev/null "$folder/demo" \
+    torch_venv "$target/fine-tuning"
+    "$venv/bin/python" tools/fine_tune.py models/demo /dev/null "$folder/demo" \
         --minutes 0 --threads "$threads" --measure "$queries/heldout_unseen.txt" --measure "$queries/seen.txt"
 fi
 python3 bench/fine_tuned.py "$folder" "$target/fine-tuned-model/measured.json" bench/results/fine-tuned.json "$command"

@@ -23,7 +23,7 @@ if [ ! -s "$dir/fine-tuned-model/model.safetensors" ]; then
     mkdir -p "$work"
     # shellcheck source=tools/venv.sh
     . tools/venv.sh
-    venv=$(torch_venv "$work")
+    torch_venv "$work"
     models/demo/training/corpus.sh "$work" >&2
     # The corpus decides which queries are held out: another WordNet would mix them.
     cmp "$work/queries/heldout_unseen.txt" models/demo/queries/heldout_unseen.txt >&2

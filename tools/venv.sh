@@ -20,9 +20,9 @@ requirements_venv() {
     ) 9>"$venv.lock"
 }
 
-# torch_venv FOLDER: prints an environment with PyTorch and transformers: the lent one, or FOLDER/venv as locked.
+# torch_venv FOLDER: names an environment with PyTorch and transformers in `venv`: the lent one, or FOLDER/venv as locked. It prints
+# nothing, because in $(...) a failure would not end the caller.
 torch_venv() {
-    local venv=${FORETYPE_TORCH_VENV:-$1/venv}
+    venv=${FORETYPE_TORCH_VENV:-$1/venv}
     [ -n "${FORETYPE_TORCH_VENV:-}" ] || requirements_venv "$venv" models/demo/training/requirements.txt >&2
-    echo "$venv"
 }

@@ -21,10 +21,10 @@ use crate::models::{Intake, LoadError, ModelError, ModelState, Models, Opened, S
 
 /// Time until a build that met a full disk is tried again; it doubles up to the last.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
-/// Time that what comes before the first key may take.
-const FIRST_KEYS_WITHIN: Duration = Duration::from_secs(2);
 /// See [`FIRST_RETRY`].
 const LAST_RETRY: Duration = Duration::from_secs(120);
+/// Time that the search for the empty text may take before the server is ready.
+const FIRST_KEYS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Opens a folder that a client named, to be served by the name that the client gave.
 pub(super) fn open_folder(

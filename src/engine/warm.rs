@@ -51,6 +51,16 @@ impl Engine {
         warming.computed
     }
 
+    /// Searches for the empty text, which precedes the first key. The lookahead of each replica then prepares the keys
+    /// that begin queries, as it does behind every typed text. Ends when `within` has passed. Blocks.
+    pub fn expect_first_keys(&self, within: Duration) {
+        if !self.own.options.pool.lookahead {
+            return;
+        }
+        let until = Instant::now() + within;
+        self.ask(&Query::before_first_key(), until).into_iter().for_each(|reply| drop(wait(reply, until)));
+    }
+
     /// Makes this the version of that number beside `old`, with whose counts of typed texts and changed extras it goes
     /// on.
     ///
@@ -65,16 +75,6 @@ impl Engine {
     pub(super) fn hot(&self) -> MutexGuard<'_, Hot> {
         // Nobody panics with the lock held.
         self.hot.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Searches for the empty text, which precedes the first key. The lookahead of each replica then prepares the keys
-    /// that begin queries, as it does behind every typed text. Ends when `within` has passed. Blocks.
-    pub fn expect_first_keys(&self, within: Duration) {
-        if !self.own.options.pool.lookahead {
-            return;
-        }
-        let until = Instant::now() + within;
-        self.ask(&Query::before_first_key(), until).into_iter().for_each(|reply| drop(wait(reply, until)));
     }
 
     /// Queues a text as a client's would be, but counts no request. Each replica gets it: those who type it are spread

@@ -15,7 +15,10 @@ use foretype::error::Kind;
 use foretype::metrics::Metrics;
 use scheduler::{Answer, Client, Event, Finish};
 
-use crate::support::{fake_engine, faulty_engine, request_options};
+use crate::support::{fake_engine, faulty_engine, request_options, wait_for_rest};
+
+/// An engine that computes nothing for so long is at rest.
+const QUIET: Duration = Duration::from_millis(100);
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -185,24 +188,6 @@ fn what_the_tree_has_is_answered_by_the_thread_that_asks() {
     assert!(block_on(engine.complete(&completion("zinc"))).unwrap().usage.forwards > 0);
 }
 
-/// Waits until the engine has made no step for a while: most likely it has prepared what it will prepare.
-fn wait_for_idleness(metrics: &Metrics) {
-    let steps = || {
-        let text = metrics.render();
-        text.lines().find(|line| line.starts_with("foretype_step_seconds_count")).map(str::to_owned)
-    };
-    let (mut before, until) = (None, Instant::now() + Duration::from_secs(60));
-    loop {
-        assert!(Instant::now() < until, "the engine never comes to rest: {before:?}");
-        std::thread::sleep(Duration::from_millis(100));
-        let now = steps();
-        if now.is_some() && now == before {
-            return;
-        }
-        before = now;
-    }
-}
-
 /// Types the text and then three times what its first suggestion has next, with a pause behind each key. Returns the
 /// forwards that those three needed.
 fn agree(engine: &Engine, caller: &Caller, text: &str, pause: impl Fn()) -> usize {
@@ -223,7 +208,7 @@ fn an_idle_engine_prepares_for_the_key_that_agrees() {
     let texts = ["heat e", "water a", "zinc c", "a me"];
     let forwards = |lookahead| {
         let (engine, metrics) = engine_with_lookahead(lookahead);
-        texts.map(|text| agree(&engine, &Caller::default(), text, || wait_for_idleness(&metrics)))
+        texts.map(|text| agree(&engine, &Caller::default(), text, || wait_for_rest(|| metrics.render(), QUIET)))
     };
     let (plain, until) = (forwards(false), Instant::now() + Duration::from_secs(60));
     // The second and third key are answered by this thread; the model thread has to prepare for the key after them too.
@@ -266,7 +251,7 @@ fn a_key_that_was_foreseen_is_answered_while_the_engine_works_for_another() {
         };
         let answer = block_on(engine.complete(&salted("heat e"))).unwrap();
         let next = answer.result.suggestions[0].next_character().unwrap();
-        wait_for_idleness(&metrics);
+        wait_for_rest(|| metrics.render(), QUIET);
         held.store(0, Ordering::Relaxed);
         is_held.store(true, Ordering::Relaxed);
         let other = engine.start_completion(&salted("zinc c")).unwrap();

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use backends::onnxruntime::{self, CpuLevel, Options};
 use bundle::Manifest;
@@ -94,6 +94,22 @@ pub fn load(bundle: &Path, manifest: &Manifest) -> Box<dyn Backend> {
 pub fn demo_engine() -> Engine {
     let (_folder, bundle, manifest) = build(&repository("models/demo"), None);
     Engine::load(&bundle, &manifest, &engine_options(), &Metrics::new()).unwrap()
+}
+
+/// Waits until an engine with these metrics has made no step for some time: most likely it has prepared what it will
+/// prepare.
+pub fn wait_for_rest(metrics: impl Fn() -> String, quiet: Duration) {
+    let steps = || metrics().lines().find(|line| line.starts_with("foretype_step_seconds_count")).map(str::to_owned);
+    let (mut before, until) = (None, Instant::now() + Duration::from_secs(60));
+    loop {
+        assert!(Instant::now() < until, "the engine never comes to rest: {before:?}");
+        std::thread::sleep(quiet);
+        let now = steps();
+        if now.is_some() && now == before {
+            return;
+        }
+        before = now;
+    }
 }
 
 /// Computes one row in lane 0 and returns the whole logits row of each of its positions.

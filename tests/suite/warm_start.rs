@@ -1,12 +1,12 @@
-//! A new server computes what people type at another one before it says that it is ready.
+//! A new server computes what people type at another one before it says that it is ready, and prepares first keys.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::http_client::{JSON, error, post, send};
-use crate::support::repository;
+use crate::support::{repository, wait_for_rest};
 use crate::swap::WithOperators;
 
 const TYPED: [&str; 6] = ["w", "wi", "wireless char", "heat ex", "s", "solar pan"];
@@ -85,33 +85,14 @@ fn a_new_server_prepares_the_keys_that_begin_queries() {
     let known = |arguments: &str| {
         let arguments = format!("--replicas 1 --cache {} {arguments}", folder.path().display());
         let server = WithOperators::start(&repository("models/demo"), &arguments);
-        wait_until_nothing_is_computed(&server);
-        let metrics = send(server.operators, "GET", "/metrics", &[], "").text;
-        assert!(!metrics.contains("foretype_requests_total{"), "nobody has asked yet: {metrics}");
+        let metrics = || send(server.operators, "GET", "/metrics", &[], "").text;
+        wait_for_rest(metrics, Duration::from_millis(500));
+        assert!(!metrics().contains("foretype_requests_total{"), "nobody has asked yet: {}", metrics());
         usage(&server, &keys, PEOPLE[0]).iter().filter(|&&(computed, saved)| computed == 0 && saved > 0).count()
     };
     assert_eq!(known("--no-lookahead"), 0);
     let prepared = known("");
     assert!((4..20).contains(&prepared), "{prepared} keys are prepared, and not those that begin no query");
-}
-
-/// Waits until lookahead is done.
-fn wait_until_nothing_is_computed(server: &WithOperators) {
-    let computed = || {
-        let metrics = send(server.operators, "GET", "/metrics", &[], "").text;
-        let lines = metrics.lines().filter(|line| line.starts_with("foretype_positions_"));
-        lines.map(str::to_owned).collect::<Vec<_>>()
-    };
-    let (mut before, until) = (computed(), Instant::now() + Duration::from_secs(60));
-    loop {
-        std::thread::sleep(Duration::from_millis(500));
-        let now = computed();
-        if now == before {
-            return;
-        }
-        assert!(Instant::now() < until, "{now:?}");
-        before = now;
-    }
 }
 
 #[test]

@@ -2,11 +2,14 @@
 //!
 //! A code is typed as it is meant: `$PRE3`, `US10123456`, `H04L`. Codes look like typing errors to a language model,
 //! and a wrong code is worse than none. So signs and words with digits have no edits, and no edit brings a sign or a
-//! digit into a text. Neither has a word in capitals among others that are not, and its case is meant.
+//! digit into a text. Neither has a word in capitals among others that are not, nor a field name (`TTL:`) nor an
+//! operator behind its sign (`$P`), and their case is meant.
 //!
 //! A text may be typed in another style as a whole: in capitals, in Title Case, in full width. Its plain form is in
 //! small letters of the usual width. In a query with field names (`TTL:`) or other operators (`$PRE3`), these, codes
 //! and `AND`, `OR` and `NOT` keep their case in the plain form, too: `TTL:(SOLAR AND WIND` is `TTL:(solar AND wind`.
+//! So does the beginning of such a word at the end of the text: `TTL:(Solar) A` is `TTL:(solar) A`. It may also begin a
+//! word in the text's style, so it isn't a code, and its case isn't known to be meant.
 
 use std::ops::Range;
 
@@ -56,48 +59,54 @@ pub fn classify(text: &str) -> Words {
     let all_capitals = !all.iter().any(|c| c.is_lowercase());
     let mut characters = Vec::with_capacity(all.len());
     let mut has_style = true;
-    let same_kind = |a: &char, b: &char| a.is_alphanumeric() == b.is_alphanumeric();
-    for run in all.chunk_by(same_kind) {
+    for place in runs(&all) {
+        let run = &all[place.clone()];
         let is_word = run[0].is_alphanumeric();
         let capitals = run.iter().filter(|c| c.is_uppercase()).count();
-        let is_cased = is_word && capitals >= 2 && !all_capitals;
+        let is_cased = is_word && ((capitals >= 2 && !all_capitals) || is_operator(&all, &place));
         let is_code = is_cased || run.iter().any(|c| c.is_numeric());
         characters.extend(run.iter().map(|&c| Character { is_code: is_code || !may_be_edited(c), is_cased, plain: c }));
         let is_small_or_title = run.iter().skip(1).all(|c| !c.is_uppercase());
         has_style &= is_cased || all_capitals || is_small_or_title;
     }
     // A capital here and there is no style: all words have one, or none has.
-    let words = || {
-        all.chunk_by(same_kind).filter(|run| run[0].is_alphabetic() && run.iter().skip(1).all(|c| !c.is_uppercase()))
-    };
-    let titled = words().filter(|word| word[0].is_uppercase()).count();
-    let small = words().filter(|word| word[0].is_lowercase()).count();
-    has_style &= all_capitals || titled == 0 || small == 0;
+    let is_other = |place: &Range<usize>| all[place.start].is_alphabetic() && !characters[place.start].is_cased;
+    let firsts = || runs(&all).filter(is_other).map(|place| all[place.start]);
+    has_style &= all_capitals || !firsts().any(char::is_uppercase) || !firsts().any(char::is_lowercase);
     if has_style && all.iter().any(|c| c.is_uppercase()) {
         make_plain(&all, &mut characters);
     }
     Words { characters, has_style }
 }
 
+/// Where words are, and where the characters between them are.
+fn runs(all: &[char]) -> impl Iterator<Item = Range<usize>> {
+    let mut end = 0;
+    all.chunk_by(|a, b| a.is_alphanumeric() == b.is_alphanumeric()).map(move |run| {
+        end += run.len();
+        end - run.len()..end
+    })
+}
+
+/// Whether a word in capitals is a field name or stands behind an operator's sign.
+fn is_operator(all: &[char], word: &Range<usize>) -> bool {
+    let is_capital = all[word.start].is_uppercase() && all[word.clone()].iter().all(|c| !c.is_lowercase());
+    let before = word.start.checked_sub(1).map(|before| all[before]);
+    is_capital && (all.get(word.end) == Some(&BEHIND_FIELD) || before == Some(BEFORE_OPERATOR))
+}
+
 /// Writes the plain form of a text with a style in small letters, where case isn't meant.
 fn make_plain(all: &[char], characters: &mut [Character]) {
-    let mut words = Vec::new();
-    let mut start = 0;
-    for run in all.chunk_by(|a, b| a.is_alphanumeric() == b.is_alphanumeric()) {
-        words.extend(run[0].is_alphanumeric().then(|| start..start + run.len()));
-        start += run.len();
-    }
-    let is_operator = |word: &Range<usize>| {
-        let is_capital = all[word.clone()].iter().all(|c| !c.is_lowercase()) && all[word.start].is_alphabetic();
-        let before = word.start.checked_sub(1).map(|before| all[before]);
-        is_capital && (all.get(word.end) == Some(&BEHIND_FIELD) || before == Some(BEFORE_OPERATOR))
-    };
-    let has_operators = words.iter().any(is_operator);
+    let words: Vec<_> = runs(all).filter(|place| all[place.start].is_alphanumeric()).collect();
+    let has_operators = words.iter().any(|word| is_operator(all, word));
     for word in words {
         let text = &all[word.clone()];
+        if has_operators && word.end == all.len() && begins_operator(text) {
+            continue;
+        }
         let is_meant = || {
             let is_known = OPERATORS.iter().any(|operator| operator.chars().eq(text.iter().copied()));
-            is_operator(&word) || is_known || text.iter().any(|c| c.is_numeric())
+            is_known || text.iter().any(|c| c.is_numeric())
         };
         let is_cased = characters[word.start].is_cased || (has_operators && is_meant());
         for character in &mut characters[word] {
@@ -108,6 +117,12 @@ fn make_plain(all: &[char], characters: &mut [Character]) {
             }
         }
     }
+}
+
+/// Whether a word and at least one more letter are an operator.
+fn begins_operator(word: &[char]) -> bool {
+    let begins = |operator: &str| operator.len() > word.len() && operator.chars().zip(word).all(|(a, &b)| a == b);
+    OPERATORS.into_iter().any(begins)
 }
 
 /// A character's small letter, if that is the same letter by itself.
@@ -131,6 +146,7 @@ mod tests {
     #[test]
     fn codes_are_found() {
         assert_eq!(codes("heat $PRE3 pump"), "_____$PRE3_____");
+        assert_eq!(codes("heat $P"), "_____$P");
         assert_eq!(codes("TTL:(heta exch"), "TTL:(_________");
         assert_eq!(codes("lithium-ion 18650"), "____________18650");
         assert_eq!(codes("SOLAR PAN"), "_________");
@@ -140,8 +156,16 @@ mod tests {
 
     #[test]
     fn capitals_are_a_style_or_are_meant() {
-        for styled in ["heat pump", "HEAT PUMP 7", "Heat Pump", "TTL:(Heat Pump", "heat AND pump", "ｈｅａｔ", "日本"]
-        {
+        for styled in [
+            "heat pump",
+            "HEAT PUMP 7",
+            "Heat Pump",
+            "TTL:(Heat Pump",
+            "heat AND pump",
+            "heat $W3 pump",
+            "ｈｅａｔ",
+            "日本",
+        ] {
             assert!(classify(styled).has_style, "{styled}");
         }
         for meant in ["pH meter", "Heat pump", "the Ångström unit"] {
@@ -159,6 +183,10 @@ mod tests {
             ("ROCK AND ROLL", "rock and roll"),
             ("TTL:(HEAT AND PUMP", "TTL:(heat AND pump"),
             ("TTL:(Heat AND Pump", "TTL:(heat AND pump"),
+            ("TTL:(Heat Pump) N", "TTL:(heat pump) N"),
+            ("TTL:(HEAT PUMP) NO", "TTL:(heat pump) NO"),
+            ("TTL:(HEAT PUMP) NOZ", "TTL:(heat pump) noz"),
+            ("Heat Pump N", "heat pump n"),
             ("\"AIR FILTER\" $PRE3 \"HEPA", "\"air filter\" $PRE3 \"hepa"),
             ("IPC:H04L9/08 NOT TTL:(CLOUD", "IPC:H04L9/08 NOT TTL:(cloud"),
             ("ｈｅａｔ Ｐｕｍｐ", "heat Pump"),

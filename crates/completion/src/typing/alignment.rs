@@ -50,11 +50,11 @@ struct Row {
     /// The cells one character before, for characters that were swapped.
     before: [f32; CELLS],
     /// The last character of the text.
-    last: char,
+    last: Read,
 }
 
 /// A character of the text, in the form that a row compares, and as it is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Read {
     c: char,
     raw: char,
@@ -85,7 +85,8 @@ pub struct Alignment {
 
 impl Row {
     fn start(typed: &Line, cost: f32, max_edits: usize, costs: &Costs) -> Self {
-        let mut row = Self { read: 0, cells: [f32::INFINITY; CELLS], before: [f32::INFINITY; CELLS], last: '\0' };
+        let last = Read { c: '\0', raw: '\0' };
+        let mut row = Self { read: 0, cells: [f32::INFINITY; CELLS], before: [f32::INFINITY; CELLS], last };
         row.cells[0] = cost;
         row.add_extras(typed, Limits { max_edits, budget: f32::INFINITY, costs });
         row
@@ -108,8 +109,9 @@ impl Row {
     }
 
     /// Adds a character of the text. Ways that cost more than `budget` are dropped.
-    fn push(&mut self, typed: &Line, Read { c, raw }: Read, limits: Limits<'_>) {
+    fn push(&mut self, typed: &Line, read: Read, limits: Limits<'_>) {
         let Limits { max_edits, budget, costs } = limits;
+        let (Read { c, raw }, last) = (read, self.last);
         let is_editable = may_be_edited(raw);
         let mut next = [f32::INFINITY; CELLS];
         let mut keep = |edits: usize, offset: isize, cost: f32| {
@@ -129,25 +131,29 @@ impl Row {
                         keep(edits, offset, cost);
                     }
                     if edits < max_edits && is_editable {
-                        if typed.may_lack_before(at) {
+                        if typed.may_lack_before(at, raw) {
                             keep(edits + 1, offset - 1, cost + costs.omitted);
                         }
-                        if let Some(key) = typed.editable(at).filter(|_| !matches) {
+                        if let Some(key) = typed.substitute(at, raw).filter(|_| !matches) {
                             keep(edits + 1, offset, cost + costs.substitution(c, key));
                         }
                     }
                 }
                 let cost = self.before[index];
-                let swapped = is_editable && cost.is_finite() && edits < max_edits && self.last != c;
-                let is_pair = || typed.editable(at - 1) == Some(c) && typed.editable(at) == Some(self.last);
-                if swapped && at >= 1 && is_pair() {
+                let is_pair = |first| typed.matches(first, c, raw) && typed.matches(first + 1, last.c, last.raw);
+                if cost.is_finite()
+                    && edits < max_edits
+                    && last.c != c
+                    && let Some(first) = at.checked_sub(1).filter(|&first| is_pair(first))
+                    && typed.may_be_swapped(first, [last.raw, raw])
+                {
                     keep(edits + 1, offset, cost + costs.swapped);
                 }
             }
         }
         self.before = self.cells;
         self.cells = next;
-        self.last = c;
+        self.last = read;
         self.read += 1;
         self.add_extras(typed, limits);
     }
@@ -158,7 +164,7 @@ impl Row {
             for offset in -(edits as isize)..=edits as isize {
                 let cost = self.cells[cell(edits, offset)];
                 let at = self.read.checked_add_signed(offset).filter(|_| cost.is_finite());
-                let Some((at, key)) = at.and_then(|at| Some((at, typed.editable(at)?))) else { continue };
+                let Some((at, key)) = at.and_then(|at| Some((at, typed.extra(at)?))) else { continue };
                 let doubled = at > 0 && typed.characters[at - 1] == key;
                 let cost = cost + if doubled { costs.doubled } else { costs.extra };
                 let cell = &mut self.cells[cell(edits + 1, offset + 1)];
@@ -210,7 +216,7 @@ impl Row {
             let (cost, before) = (self.before[cell(edits, offset)], self.read.checked_sub(1)?);
             Some((before.checked_add_signed(offset).filter(|_| cost.is_finite())?, cost))
         });
-        ways.filter(|&(at, _)| typed.characters.get(at + 1) == Some(&self.last))
+        ways.filter(|&(at, _)| typed.characters.get(at + 1) == Some(&self.last.c))
     }
 
     /// The cheapest way that goes on, with the typed characters it has used up.

@@ -6,8 +6,8 @@ use rand::{Rng, SeedableRng};
 use rustc_hash::FxHashMap;
 
 use super::*;
-use crate::typing::Tolerance;
 use crate::typing::channel::Channel;
+use crate::typing::{Errors, Tolerance};
 
 fn typed(text: &str) -> Typed {
     static COSTS: LazyLock<Arc<Costs>> = LazyLock::new(|| Arc::new(Channel::default().costs()));
@@ -39,23 +39,29 @@ impl Brute<'_> {
             least = least.min(self.least(i + 1, j + 1, left));
         }
         if left > 0 {
+            let errors = |at: usize| typed.errors.get(at).copied();
             let doubled = i > 0 && typed.characters[i - 1] == typed.characters[i];
             let extra = if doubled { costs.doubled } else { costs.extra };
-            if typed.editable(i).is_some() {
+            if errors(i) != Some(Errors::None) {
                 least = least.min(extra + self.least(i + 1, j, left - 1));
             }
-            if let Some(&(c, _)) = text.get(j).filter(|(_, raw)| may_be_edited(*raw)) {
-                if typed.may_lack_before(i) {
+            if let Some(&(c, raw)) = text.get(j) {
+                let is_space = raw == ' ';
+                let is_code = |at: usize| errors(at).is_some_and(|errors| errors != Errors::All);
+                if is_space || (may_be_edited(raw) && !is_code(i) && (i == 0 || !is_code(i - 1))) {
                     least = least.min(costs.omitted + self.least(i, j + 1, left - 1));
                 }
-                if let Some(key) = typed.editable(i).filter(|_| !is_same) {
+                let is_hit = may_be_edited(raw) && errors(i) == Some(Errors::All);
+                if !is_same && (is_hit || (is_space && errors(i) == Some(Errors::Stray))) {
+                    let key = typed.characters[i];
                     least = least.min(costs.substitution(c, key) + self.least(i + 1, j + 1, left - 1));
                 }
-                let (first, second) = (typed.editable(i), typed.editable(i + 1));
-                if first.is_some()
-                    && text.get(j + 1).filter(|next| may_be_edited(next.1)).map(|next| next.0) == first
-                    && second == Some(c)
-                    && first != second
+                if let Some(&(next, next_raw)) = text.get(j + 1).filter(|next| next.0 != c)
+                    && typed.matches(i, next, next_raw)
+                    && typed.matches(i + 1, c, raw)
+                    && (is_space
+                        || next_raw == ' '
+                        || !is_code(i) && !is_code(i + 1) && may_be_edited(raw) && may_be_edited(next_raw))
                 {
                     least = least.min(costs.swapped + self.least(i + 2, j + 2, left - 1));
                 }
@@ -84,7 +90,7 @@ fn brute(typed: &Typed, text: &str) -> Option<f32> {
 #[test]
 fn costs_are_those_of_brute_force() {
     let mut rng = rand::rngs::StdRng::seed_from_u64(11);
-    let letters = ['a', 'b', 's', 'A', 'é', 'ß', ' ', '7'];
+    let letters = ['a', 'b', 's', 'A', 'B', 'é', 'ß', ' ', '7'];
     let mut draw = |most: usize| -> String {
         (0..rng.random_range(1..=most)).map(|_| letters[rng.random_range(0..letters.len())]).collect()
     };
@@ -126,6 +132,12 @@ fn edits_and_what_was_meant() {
     assert_eq!(finished("heat $PRE3 pupm", "heat $PRE3 pump"), Some((1, "heat $PRE3 pump")));
     assert_eq!(finished("heat $PRE3 pump", "heat $PR3 pump"), None);
     assert_eq!(finished("TTL:(heta exch", "TTL:(heat exchanger)"), Some((1, "TTL:(heat exch")));
+    // The spaces beside them are typed like any others.
+    for typed in ["H04L9/08NOT TTL:(key", "H04L9/08 N OTTTL:(key", "H04L9/08kNOT TTL:(key", "H04L9/08 NOTi TTL:(key"] {
+        let errors = 1 + u8::from(typed.contains("N OTTTL"));
+        assert_eq!(finished(typed, "H04L9/08 NOT TTL:(key"), Some((errors, "H04L9/08 NOT TTL:(key")), "{typed}");
+    }
+    assert_eq!(finished("3d printer", "3 printer"), None);
 }
 
 #[test]

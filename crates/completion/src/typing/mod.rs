@@ -49,13 +49,34 @@ const ONE_EDIT_FROM: usize = 3;
 /// Characters from which two edits are allowed.
 const TWO_EDITS_FROM: usize = 5;
 
+/// What may be wrong with a typed character: see [`words`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errors {
+    /// All edits.
+    All,
+    /// It may be one too many, or stand for a space.
+    Stray,
+    /// Only the spaces beside it.
+    None,
+}
+
+impl Errors {
+    fn of(word: &words::Character) -> Self {
+        match (word.is_code, word.is_stray) {
+            (_, true) => Self::Stray,
+            (true, false) => Self::None,
+            (false, false) => Self::All,
+        }
+    }
+}
+
 /// The characters of a typed text as one of the rows of an alignment compares them.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
     /// The characters, folded as this row of an alignment compares them.
     pub characters: Vec<char>,
-    /// By character: whether it belongs to a code, which has no edits: see [`words`].
-    pub is_code: Vec<bool>,
+    /// By character: what may be wrong with it.
+    pub errors: Vec<Errors>,
     /// By character: the one that it must be, case included, if its case is meant.
     pub cased: Vec<Option<char>>,
 }
@@ -69,20 +90,42 @@ impl Line {
         }
     }
 
-    /// The character at a place, if it may be wrong.
-    pub fn editable(&self, at: usize) -> Option<char> {
-        self.characters.get(at).copied().filter(|_| !self.is_code[at])
+    /// What may be wrong at a place; nothing behind the text.
+    fn errors(&self, at: usize) -> Errors {
+        self.errors.get(at).copied().unwrap_or(Errors::None)
     }
 
-    /// Whether a character may be missing before a place.
-    pub fn may_lack_before(&self, at: usize) -> bool {
-        let is_code = |at: usize| self.is_code.get(at).copied().unwrap_or(false);
-        !is_code(at) && !at.checked_sub(1).is_some_and(is_code)
+    /// The character at a place, if it may be one too many.
+    pub fn extra(&self, at: usize) -> Option<char> {
+        self.characters.get(at).copied().filter(|_| self.errors(at) != Errors::None)
     }
 
-    fn push(&mut self, character: char, is_code: bool, cased: Option<char>) {
+    /// The character at a place, if it may have been typed instead of `meant`.
+    pub fn substitute(&self, at: usize, meant: char) -> Option<char> {
+        let is_possible = match self.errors(at) {
+            Errors::All => true,
+            Errors::Stray => meant.is_whitespace(),
+            Errors::None => false,
+        };
+        self.characters.get(at).copied().filter(|_| is_possible)
+    }
+
+    /// Whether the characters at a place and behind it may have been swapped. `meant` are those of the text.
+    pub fn may_be_swapped(&self, at: usize, meant: [char; 2]) -> bool {
+        let is_editable = |at: usize| self.errors(at) == Errors::All;
+        let has_space = meant.iter().any(|c| c.is_whitespace());
+        has_space || (is_editable(at) && is_editable(at + 1) && meant.iter().copied().all(words::may_be_edited))
+    }
+
+    /// Whether the character `meant` may be missing before a place.
+    pub fn may_lack_before(&self, at: usize, meant: char) -> bool {
+        let is_code = |at: usize| self.errors.get(at).is_some_and(|&errors| errors != Errors::All);
+        meant.is_whitespace() || (!is_code(at) && !at.checked_sub(1).is_some_and(is_code))
+    }
+
+    fn push(&mut self, character: char, errors: Errors, cased: Option<char>) {
         self.characters.push(character);
-        self.is_code.push(is_code);
+        self.errors.push(errors);
         self.cased.push(cased);
     }
 
@@ -133,10 +176,11 @@ impl Typed {
         let mut folded_before = vec![0];
         let words = words::classify(text);
         for (character, word) in text.chars().zip(&words.characters) {
-            raw.push(character, word.is_code, None);
-            plain.push(word.plain, word.is_code, None);
+            let errors = Errors::of(word);
+            raw.push(character, errors, None);
+            plain.push(word.plain, errors, None);
             for folded in folded(character) {
-                line.push(folded, word.is_code, word.is_cased.then(|| narrow(character)));
+                line.push(folded, errors, word.is_cased.then(|| narrow(character)));
             }
             folded_before.push(line.len());
         }

@@ -5,6 +5,9 @@
 //! digit into a text. Neither has a word in capitals among others that are not, nor a field name (`TTL:`) nor an
 //! operator behind its sign (`$P`), and their case is meant.
 //!
+//! The space beside a code is typed like any other. It may be missing (`H04LNOT`), or swapped with a code's character
+//! (`N OT`). A small letter in a word with capitals may be one too many (`NOTi`), or stand for a space (`NOTkTTL`).
+//!
 //! A text may be typed in another style as a whole: in capitals, in Title Case, in full width. Its plain form is in
 //! small letters of the usual width. In a query with field names (`TTL:`) or other operators (`$PRE3`), these, codes
 //! and `AND`, `OR` and `NOT` keep their case in the plain form, too: `TTL:(SOLAR AND WIND` is `TTL:(solar AND wind`.
@@ -27,6 +30,8 @@ const BEFORE_OPERATOR: char = '$';
 pub struct Character {
     /// Whether it belongs to a code.
     pub is_code: bool,
+    /// Whether it is a small letter in a code with capitals.
+    pub is_stray: bool,
     /// Whether its case is meant.
     pub is_cased: bool,
     /// What it is in the text's plain form.
@@ -65,7 +70,10 @@ pub fn classify(text: &str) -> Words {
         let capitals = run.iter().filter(|c| c.is_uppercase()).count();
         let is_cased = is_word && ((capitals >= 2 && !all_capitals) || is_operator(&all, &place));
         let is_code = is_cased || run.iter().any(|c| c.is_numeric());
-        characters.extend(run.iter().map(|&c| Character { is_code: is_code || !may_be_edited(c), is_cased, plain: c }));
+        characters.extend(run.iter().map(|&plain| {
+            let is_code = is_code || !may_be_edited(plain);
+            Character { is_code, is_stray: is_cased && plain.is_lowercase(), is_cased, plain }
+        }));
         let is_small_or_title = run.iter().skip(1).all(|c| !c.is_uppercase());
         has_style &= is_cased || all_capitals || is_small_or_title;
     }

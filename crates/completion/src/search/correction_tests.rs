@@ -11,7 +11,7 @@ use crate::text::TokenId;
 use crate::text::testing::tiny;
 use crate::typing::alignment::Alignment;
 use crate::typing::channel::Channel;
-use crate::typing::exact_reading::ExactReading;
+use crate::typing::exact_reading::{ExactReading, UnknownWord, WordStart};
 use crate::typing::fold::keep_first_of_each;
 
 const ALPHABET: &str = "ab ";
@@ -98,20 +98,38 @@ impl World {
             })
             .collect();
         let masses: Vec<f64> = readings.iter().map(|reading| mass(reading.0)).collect();
-        // How much a text is raised up to the last token at which it was the beginning of a reading.
+        // How much a text is raised. Up to the last token at which it is the beginning of a reading, it is raised as that
+        // is. Behind an edit, words are raised that have none.
+        let typed_words = {
+            let read = readings[readings.len() - 1].0;
+            let sums = text.unknown_words().log_probs(read);
+            let places = read.char_indices().map(|(at, _)| at).chain([read.len()]);
+            UnknownWord::new(places.map(|at| sums[at]).collect(), text.channel().unknown)
+        };
         let lift = |whole: &str| {
-            let is_begun = |at: usize, index: usize| {
-                let beginning = &whole.as_bytes()[..at];
-                readings[index].0.as_bytes().starts_with(beginning) && (index > 0 || typing.raw_has_edits)
+            let begun = |at: usize| {
+                let begins = |index: usize| readings[index].0.as_bytes().starts_with(&whole.as_bytes()[..at]);
+                (0..readings.len()).find(|&index| begins(index) && (index > 0 || typing.raw_has_edits))
             };
-            if text.channel().unknown == 0.0 || (0..readings.len()).all(|index| !is_begun(1, index)) {
-                return 0.0;
+            let mut alignment = Alignment::start(&typing);
+            let (mut lift, mut before, mut joint_before) = (0.0, 0, 0.0);
+            let mut word = (WordStart::default(), alignment.cheapest(&typing).0);
+            for (at, joint) in joints(whole) {
+                if before > 0 && whole[before..].starts_with(' ') {
+                    let (cost, level) = alignment.cheapest(&typing);
+                    word = (WordStart::new(level, joint_before, lift), cost);
+                }
+                whole[before..at].chars().for_each(|c| alignment.push(&typing, c, f32::INFINITY));
+                let (cost, level) = alignment.cheapest(&typing);
+                let is_behind = level == typing.len() && alignment.finished().is_some_and(|end| end.meant < at);
+                match begun(at) {
+                    Some(index) => lift = exact[index].lift(at, joint),
+                    None if cost == word.1 && !is_behind => lift = typed_words.lift(&word.0, level, joint),
+                    None => {}
+                }
+                (before, joint_before) = (at, joint);
             }
-            let begun = |&(at, joint): &(usize, f64)| {
-                let index = (0..readings.len()).find(|&index| is_begun(at, index))?;
-                Some(exact[index].lift(at, joint))
-            };
-            joints(whole).iter().map_while(begun).last().unwrap_or(0.0)
+            lift
         };
         let weigh = |whole: &str, joint: f64| {
             if let Some(index) = readings.iter().position(|reading| whole.starts_with(reading.0)) {

@@ -23,7 +23,7 @@ use crate::paths::{NodeIndex, Paths, Wanted};
 use crate::text::{Role, TokenId};
 use crate::typing::Typed;
 use crate::typing::alignment::Alignment;
-use crate::typing::exact_reading::ExactReading;
+use crate::typing::exact_reading::{ExactReading, UnknownWord, WordStart};
 
 /// A path whose text may be what was meant.
 #[derive(Clone, Debug)]
@@ -31,13 +31,17 @@ struct Step {
     node: NodeIndex,
     /// Log-probability of the path's tokens.
     joint: f64,
-    /// How much that is raised because the text has words that the model doesn't know: see [`ExactReading`].
+    /// How much that is raised because the text has words that the model doesn't know: see [`UnknownWord`].
     lift: f64,
+    /// The word that the text ends in, by levels, and what the ways before that word cost at least.
+    word: (WordStart, f32),
     prefix: Prefix,
     alignment: Alignment,
     /// Bytes of the text that are aligned: all but those of an unfinished character.
     aligned: usize,
-    /// Log-probability of the path and of the cheapest way in which it was typed so far.
+    /// The cost of the cheapest way in which it was typed so far, and the level that this way has reached.
+    cheapest: (f32, usize),
+    /// Log-probability of the path and of its cheapest way.
     score: f64,
     /// The levels that its ways have reached.
     reach: RangeInclusive<usize>,
@@ -60,12 +64,37 @@ pub(super) struct Corrections {
     repeated: Vec<f64>,
     /// The readings without an edit. `[readings]`
     exact: Vec<ExactReading>,
+    /// Words that were typed right, and that the model doesn't know, of the others. By levels.
+    unknown: UnknownWord,
+}
+
+impl Step {
+    /// The log-probability of the path, raised.
+    fn raised(&self) -> f64 {
+        self.joint + self.lift
+    }
+
+    /// The word that a token's last character is in, and the cost before it. `bytes` are the token's.
+    fn word_behind(&self, bytes: &[u8]) -> (WordStart, f32) {
+        match bytes.first() {
+            Some(b' ') => (WordStart::new(self.cheapest.1, self.joint, self.lift), self.cheapest.0),
+            _ => self.word,
+        }
+    }
 }
 
 impl Corrections {
     /// What the tokens behind a step must reach.
     fn floor(&self, step: &Step) -> Floor {
         Floor::new(&self.levels, self.level, &step.reach)
+    }
+
+    /// A bound on the raised log-probability of what is typed right behind a step, if it is in an unknown word.
+    fn raised_bound(&self, step: &Step) -> f64 {
+        let next = (step.cheapest.1 + 1).min(self.levels.last());
+        let words = [step.word.0, step.word_behind(b" ").0];
+        let unknown = words.map(|word| self.unknown.log_prob(&word, next));
+        unknown[0].max(unknown[1]) + std::f64::consts::LN_2
     }
 
     /// Nodes of the steps that wait at later levels, as far as they will be expanded if nothing better turns up. Those
@@ -95,6 +124,8 @@ struct Extensions<'a> {
     tokens: Vec<(TokenId, f32)>,
     /// Whether they may go on with the text as it stands.
     is_exact: bool,
+    /// A bound on the raised log-probability of those that are in an unknown word.
+    raised: f64,
     floor: &'a Floor,
 }
 
@@ -136,13 +167,28 @@ impl Search {
         let levels = Levels::new(best, self.text.channel().beams, self.text.channel().range_nats);
         let alignment = Alignment::start(&typing);
         let mut steps = vec![Vec::new(); typing.len() + 1];
-        let score = -f64::from(alignment.cheapest(&typing).0);
+        let cheapest = alignment.cheapest(&typing);
+        let (score, word) = (-f64::from(cheapest.0), (WordStart::default(), cheapest.0));
         let reach = alignment.reach(&typing).unwrap_or(0..=0);
-        steps[0].push(Step { node: Paths::ROOT, joint: 0.0, lift: 0.0, prefix, alignment, aligned: 0, score, reach });
+        let (node, joint, lift, aligned) = (Paths::ROOT, 0.0, 0.0, 0);
+        steps[0].push(Step { node, joint, lift, word, prefix, alignment, aligned, cheapest, score, reach });
         let (selected, repeated) = (Vec::new(), Vec::new());
+        let unknown = self.unknown_word(&typing);
         self.typing = Some(typing);
         self.corrections =
-            Some(Corrections { steps, levels, level: 0, expanded: 0, selected, readings, repeated, exact });
+            Some(Corrections { steps, levels, level: 0, expanded: 0, selected, readings, repeated, exact, unknown });
+    }
+
+    /// What was typed, as words that the model doesn't know. By levels.
+    fn unknown_word(&self, typing: &Typed) -> UnknownWord {
+        let plain = self.readings.last().map_or("", |reading| &reading.text);
+        let by_bytes = self.text.unknown_words().log_probs(plain);
+        let mut by_levels = vec![0.0; typing.len() + 1];
+        let places = plain.char_indices().map(|(at, _)| at).chain([plain.len()]);
+        for (characters, at) in places.enumerate() {
+            by_levels[typing.level(characters)..].fill(by_bytes[at]);
+        }
+        UnknownWord::new(by_levels, self.text.channel().unknown)
     }
 
     /// Goes on until a distribution is missing, or to the end: `true` at the end.
@@ -229,17 +275,26 @@ impl Search {
     fn extend_by_fitting(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step) -> Vec<TokenId> {
         let Some(next) = self.paths.next(step.node).cloned() else { return Vec::new() };
         self.end_step(step, &next);
-        let start = step.joint + step.lift;
+        let start = step.raised();
         let is_exact = step.alignment.is_as_typed() || step.alignment.is_plain();
         let floor = corrections.floor(step);
-        let lowest = f64::from(step.alignment.cheapest(typing).0) + floor.least - start;
+        let (cost, level) = step.cheapest;
+        let lowest = f64::from(cost) + floor.least - start;
+        // In an unknown word, the model's probability of a token says little. Such a word ends where the typed text ends.
+        let raised = corrections.raised_bound(step);
+        let longest = if raised - f64::from(cost) >= floor.least { typing.len() - level } else { 0 };
+        let may_be_unknown = |token: TokenId| {
+            let bytes = self.text.bytes(token).unwrap_or_default();
+            bytes.iter().filter(|&&byte| byte & 0xc0 != 0x80).count() <= longest
+        };
         let fitting = self.fitting_tokens(typing, step, start - floor.least);
         let known = fitting.into_iter().filter_map(|token| Some((token, next.log_prob(token.0)?)));
-        let mut tokens: Vec<_> = known.filter(|&(_, log_prob)| f64::from(log_prob) >= lowest).collect();
+        let is_near = |&(token, log_prob): &(_, f32)| f64::from(log_prob) >= lowest || may_be_unknown(token);
+        let mut tokens: Vec<_> = known.filter(is_near).collect();
         tokens.sort_unstable_by_key(|&(token, _)| token);
         tokens.dedup_by_key(|&mut (token, _)| token);
         let fitting = tokens.iter().map(|&(token, _)| token).collect();
-        self.extend_by(typing, corrections, step, Extensions { tokens, is_exact, floor: &floor });
+        self.extend_by(typing, corrections, step, Extensions { tokens, is_exact, raised, floor: &floor });
         fitting
     }
 
@@ -278,7 +333,12 @@ impl Search {
         let best = next.best().map(|(token, log_prob)| (TokenId(token), log_prob));
         let near = best.filter(|&(token, log_prob)| filter.may_reach(&floor, token, log_prob));
         let tokens = near.filter(|(token, _)| is_new(token)).collect();
-        self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
+        self.extend_by(
+            typing,
+            corrections,
+            step,
+            Extensions { tokens, is_exact: false, raised: f64::NEG_INFINITY, floor: &floor },
+        );
         let Some(bound) = next.unlisted_bound() else { return };
         let floor = corrections.floor(step);
         let highest = start + f64::from(bound);
@@ -290,7 +350,12 @@ impl Search {
         let least = (floor.least - start) as f32;
         let mut tokens = filter.find(&floor, row, least..=bound);
         tokens.retain(|(token, _)| is_new(token) && !next.lists(token.0));
-        self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
+        self.extend_by(
+            typing,
+            corrections,
+            step,
+            Extensions { tokens, is_exact: false, raised: f64::NEG_INFINITY, floor: &floor },
+        );
     }
 
     /// The tokens that go on with what was typed without one more edit, from any place that the step's alignment has
@@ -332,14 +397,19 @@ impl Search {
         let near = next.known().filter(|&(_, log_prob)| start + f64::from(log_prob) >= floor.least);
         let near = near.map(|(token, log_prob)| (TokenId(token), log_prob));
         let tokens = near.filter(|(token, _)| fitting.binary_search(token).is_err()).collect();
-        self.extend_by(typing, corrections, step, Extensions { tokens, is_exact: false, floor: &floor });
+        self.extend_by(
+            typing,
+            corrections,
+            step,
+            Extensions { tokens, is_exact: false, raised: f64::NEG_INFINITY, floor: &floor },
+        );
     }
 
     /// Adds the steps that tokens lead to.
     fn extend_by(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step, extensions: Extensions<'_>) {
-        let Extensions { mut tokens, is_exact, floor } = extensions;
+        let Extensions { mut tokens, is_exact, raised, floor } = extensions;
         let most = tokens.iter().map(|token| token.1).fold(f32::NEG_INFINITY, f32::max);
-        let budget = (step.joint + step.lift + f64::from(most) - floor.least) as f32;
+        let budget = ((step.raised() + f64::from(most)).max(raised) - floor.least) as f32;
         let text = Arc::clone(&self.text);
         let is_whole = step.aligned == step.prefix.text.len();
         tokens.sort_unstable_by_key(|&(token, _)| text.place(token));
@@ -378,7 +448,7 @@ impl Search {
             && let Some(text) = self.presentable(&step.prefix.text, None)
         {
             let text = text.to_owned();
-            self.completed.add(text, step.joint + step.lift + ending - f64::from(finished.cost));
+            self.completed.add(text, step.raised() + ending - f64::from(finished.cost));
         }
     }
 
@@ -408,13 +478,17 @@ impl Search {
         }
         let joint = step.joint + f64::from(log_prob);
         let is_repeated = longer.finished().is_some() && self.has_reading(&prefix.text, bytes);
+        let (word, cost_before) = step.word_behind(bytes);
+        let cheapest @ (cost, level) = longer.cheapest(typing);
+        let is_beyond = level == typing.len() && longer.finished().is_some_and(|finished| finished.meant < aligned);
         let lift = match exact {
             Some(exact) if !is_repeated && self.goes_on(exact, &prefix.text, bytes) => {
                 corrections.exact[exact].lift(prefix.text.len() + bytes.len(), joint)
             }
+            // The word has no edit so far.
+            _ if cost == cost_before && !is_beyond => corrections.unknown.lift(&word, level, joint),
             _ => step.lift,
         };
-        let (cost, level) = longer.cheapest(typing);
         let score = joint + lift - f64::from(cost);
         let level = level.max(corrections.level);
         let is_low = score < corrections.levels.floor(level);
@@ -442,6 +516,8 @@ impl Search {
         let node = self.paths.child(step.node, token);
         let reach = longer.reach(typing).unwrap_or(level..=level);
         let prefix = Prefix { rule, text, new_tokens: 0, reading: None };
-        corrections.steps[level].push(Step { node, joint, lift, prefix, alignment: *longer, aligned, score, reach });
+        let (word, alignment) = ((word, cost_before), *longer);
+        let step = Step { node, joint, lift, word, prefix, alignment, aligned, cheapest, score, reach };
+        corrections.steps[level].push(step);
     }
 }

@@ -7,25 +7,57 @@
 use super::unknown_words::UnknownWords;
 use crate::distribution::log_add;
 
-/// The beginning of a word of the typed text.
-#[derive(Clone, Copy, Debug)]
-struct WordStart {
-    /// Bytes of the typed text before the word.
-    at: usize,
-    /// How much the mixture raises the model's log-probability of these bytes, in nats.
-    lift: f64,
-    /// The mixture's log-probability of these bytes.
-    mixed: f64,
+/// The beginning of a word, in a text that was read so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WordStart {
+    /// What was typed before the word: see [`UnknownWord`].
+    pub at: usize,
+    /// How much the mixture raises the model's log-probability of the text before the word, in nats.
+    pub lift: f64,
+    /// The mixture's log-probability of that text.
+    pub mixed: f64,
 }
 
-/// The typed text, read as it stands.
+impl WordStart {
+    /// Behind a text whose log-probability `joint` is raised by `lift`.
+    pub fn new(at: usize, joint: f64, lift: f64) -> Self {
+        Self { at, lift, mixed: joint + lift }
+    }
+}
+
+/// The probability that a word is one that the model doesn't know, and is spelled as it was typed.
+#[derive(Clone, Debug)]
+pub struct UnknownWord {
+    /// By place in the typed text: log-probability of the characters up to there if the model doesn't know them.
+    spelled: Vec<f64>,
+    /// Log-probability that a word is unknown.
+    log_prob: f64,
+}
+
+impl UnknownWord {
+    /// `spelled` are the log-probabilities that [`UnknownWords`] gives the typed text, and `probability` that of a word
+    /// to be unknown.
+    pub fn new(spelled: Vec<f64>, probability: f64) -> Self {
+        Self { spelled, log_prob: probability.ln() }
+    }
+
+    /// Log-probability of the text up to `at` if the word that begins at `word` is unknown.
+    pub fn log_prob(&self, word: &WordStart, at: usize) -> f64 {
+        word.mixed + self.log_prob + self.spelled[at] - self.spelled[word.at]
+    }
+
+    /// How much the mixture raises the model's log-probability `joint` of the text up to `at`, in nats. `word` is the
+    /// last word that begins before `at`.
+    pub fn lift(&self, word: &WordStart, at: usize, joint: f64) -> f64 {
+        if joint == f64::NEG_INFINITY { 0.0 } else { log_add(joint + word.lift, self.log_prob(word, at)) - joint }
+    }
+}
+
+/// The typed text, read as it stands. Its places are numbers of bytes.
 #[derive(Clone, Debug)]
 pub struct ExactReading {
     words: Vec<WordStart>,
-    /// By bytes of the typed text: log-probability of its characters if the model doesn't know them. `[typed + 1]`
-    unknown: Vec<f64>,
-    /// Log-probability that a word is unknown.
-    unknown_word: f64,
+    unknown: UnknownWord,
 }
 
 impl ExactReading {
@@ -33,13 +65,11 @@ impl ExactReading {
     /// know, and `words` how such words are spelled. `joint` gives the model's log-probability of the text's first
     /// bytes, where a token ends there.
     pub fn new(typed: &str, unknown_word: f64, words: &UnknownWords, joint: impl Fn(usize) -> Option<f64>) -> Self {
-        let first = WordStart { at: 0, lift: 0.0, mixed: 0.0 };
-        let unknown = words.log_probs(typed);
-        let mut reading = Self { words: vec![first], unknown, unknown_word: unknown_word.ln() };
+        let unknown = UnknownWord::new(words.log_probs(typed), unknown_word);
+        let mut reading = Self { words: vec![WordStart::default()], unknown };
         for (at, _) in typed.match_indices(' ').filter(|&(at, _)| at > 0) {
             if let Some(joint) = joint(at) {
-                let lift = reading.lift(at, joint);
-                reading.words.push(WordStart { at, lift, mixed: joint + lift });
+                reading.words.push(WordStart::new(at, joint, reading.lift(at, joint)));
             }
         }
         reading
@@ -48,9 +78,8 @@ impl ExactReading {
     /// How much the mixture raises the model's log-probability `joint` of the text's first `at` bytes, in nats.
     pub fn lift(&self, at: usize, joint: f64) -> f64 {
         let words = self.words.partition_point(|word| word.at < at);
-        let Some(word) = words.checked_sub(1).map(|last| self.words[last]) else { return 0.0 };
-        let unknown = word.mixed + self.unknown_word + self.unknown[at] - self.unknown[word.at];
-        if joint == f64::NEG_INFINITY { 0.0 } else { log_add(joint + word.lift, unknown) - joint }
+        let word = words.checked_sub(1).map(|last| self.words[last]);
+        word.map_or(0.0, |word| self.unknown.lift(&word, at, joint))
     }
 }
 

@@ -119,8 +119,13 @@ impl Line {
 
     /// Whether the character `meant` may be missing before a place.
     pub fn may_lack_before(&self, at: usize, meant: char) -> bool {
+        let before = |count: usize| at.checked_sub(count).map(|at| self.characters[at]);
         let is_code = |at: usize| self.errors.get(at).is_some_and(|&errors| errors != Errors::All);
-        meant.is_whitespace() || (!is_code(at) && !at.checked_sub(1).is_some_and(is_code))
+        if meant.is_whitespace() {
+            // No space stands behind a sign that opens something, as in `TA:(heat`: no word is right before that.
+            return [before(1), before(2)].into_iter().flatten().any(char::is_alphanumeric);
+        }
+        !is_code(at) && !at.checked_sub(1).is_some_and(is_code)
     }
 
     fn push(&mut self, character: char, errors: Errors, cased: Option<char>) {

@@ -116,7 +116,9 @@ impl World {
             let mut word = (WordStart::default(), alignment.cheapest(&typing).0);
             for (at, joint) in joints(whole) {
                 if before > 0 && whole[before..].starts_with(' ') {
-                    let (cost, level) = alignment.cheapest(&typing);
+                    let mut spaced = alignment;
+                    spaced.push(&typing, ' ', f32::INFINITY);
+                    let (cost, level) = spaced.cheapest(&typing);
                     word = (WordStart::new(level, joint_before, lift), cost);
                 }
                 whole[before..at].chars().for_each(|c| alignment.push(&typing, c, f32::INFINITY));

@@ -40,12 +40,12 @@ impl Default for Channel {
     /// "Observations on Typing from 136 Million Keystrokes": substitutions, omissions, insertions, then swaps.
     fn default() -> Self {
         Self {
-            omitted: 0.0016,
-            extra: 0.00005,
-            doubled: 0.0002,
-            swapped: 0.0004,
-            neighbour: 0.00032,
-            substituted: 0.00005,
+            omitted: 0.0012,
+            extra: 0.00004,
+            doubled: 0.00015,
+            swapped: 0.0003,
+            neighbour: 0.00024,
+            substituted: 0.00004,
             style: 0.1,
             unknown: 0.02,
             layout: Layout::Qwerty,

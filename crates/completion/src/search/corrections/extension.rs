@@ -1,0 +1,297 @@
+//! Extends the steps of a search for corrections by tokens.
+//!
+//! Tokens that need no edit are found by the typed text. Those that need one more are found by [`TokenFilter`]. Each is
+//! aligned with the typed text, and becomes a step if that reaches the floor of its level.
+
+use std::sync::Arc;
+
+use super::{Corrections, Step};
+use crate::distribution::{Distribution, log_add};
+use crate::paths::Paths;
+use crate::search::token_filter::{Floor, From, TokenFilter};
+use crate::search::token_walk::TokenWalk;
+use crate::search::{Prefix, Search};
+use crate::text::{Role, TokenId};
+use crate::typing::Typed;
+use crate::typing::alignment::Alignment;
+
+/// A token that may follow a step.
+struct Extension {
+    token: TokenId,
+    log_prob: f32,
+    /// Whether it goes on with the text as it stands.
+    is_exact: bool,
+}
+
+/// Tokens that may follow a step, with their log-probabilities.
+struct Extensions<'a> {
+    tokens: Vec<(TokenId, f32)>,
+    /// Whether they may go on with the text as it stands.
+    is_exact: bool,
+    /// A bound on the raised log-probability of those that are in an unknown word.
+    raised: f64,
+    floor: &'a Floor,
+}
+
+impl<'a> Extensions<'a> {
+    /// Tokens that don't fit without one more edit, if at all.
+    fn others(tokens: Vec<(TokenId, f32)>, floor: &'a Floor) -> Self {
+        Self { tokens, is_exact: false, raised: f64::NEG_INFINITY, floor }
+    }
+}
+
+/// How the text of a step and one more token became the typed text.
+struct Aligned<'a> {
+    alignment: &'a Alignment,
+    /// Bytes of the text that are aligned.
+    aligned: usize,
+}
+
+impl Search {
+    /// Completes queries that end behind a step, and extends it by the tokens that fit without one more edit. Returns
+    /// those that are probable enough, sorted.
+    pub(super) fn extend_by_fitting(
+        &mut self,
+        typing: &Typed,
+        corrections: &mut Corrections,
+        step: &Step,
+    ) -> Vec<TokenId> {
+        let Some(next) = self.paths.next(step.node).cloned() else { return Vec::new() };
+        self.end_step(step, &next);
+        let start = step.raised();
+        let is_exact = step.alignment.is_as_typed() || step.alignment.is_plain();
+        let floor = corrections.floor(step);
+        let (cost, level) = step.cheapest;
+        let lowest = f64::from(cost) + floor.least - start;
+        // In an unknown word, the model's probability of a token says little. Such a word ends where the typed text ends.
+        let raised = corrections.raised_bound(typing, step);
+        let longest = if raised - f64::from(cost) >= floor.least { typing.len() - level } else { 0 };
+        let may_be_unknown = |token: TokenId| {
+            let bytes = self.text.bytes(token).unwrap_or_default();
+            bytes.iter().filter(|&&byte| byte & 0xc0 != 0x80).count() <= longest
+        };
+        let fitting = self.fitting_tokens(typing, step, start - floor.least);
+        let known = fitting.into_iter().filter_map(|token| Some((token, next.log_prob(token.0)?)));
+        let is_near = |&(token, log_prob): &(_, f32)| f64::from(log_prob) >= lowest || may_be_unknown(token);
+        let mut tokens: Vec<_> = known.filter(is_near).collect();
+        tokens.sort_unstable_by_key(|&(token, _)| token);
+        tokens.dedup_by_key(|&mut (token, _)| token);
+        let fitting = tokens.iter().map(|&(token, _)| token).collect();
+        self.extend_by(typing, corrections, step, Extensions { tokens, is_exact, raised, floor: &floor });
+        fitting
+    }
+
+    /// Extends a step by the tokens that need one more edit, if it may have one.
+    pub(super) fn extend_by_others(
+        &mut self,
+        typing: &Typed,
+        corrections: &mut Corrections,
+        step: &Step,
+        fitting: &[TokenId],
+    ) {
+        let Some(next) = self.paths.next(step.node).cloned() else { return };
+        if step.alignment.finished().is_some() {
+            // Every token fits behind a reading.
+            self.extend_finished(typing, corrections, step, &next, fitting);
+        } else if step.alignment.may_be_edited(typing) {
+            self.extend_by_edits(typing, corrections, step, &next, fitting);
+        }
+    }
+
+    /// Extends a step by tokens that need one more edit: by the listed ones first, because they raise what the others
+    /// must reach. `fitting` are those that need none.
+    fn extend_by_edits(
+        &mut self,
+        typing: &Typed,
+        corrections: &mut Corrections,
+        step: &Step,
+        next: &Distribution,
+        fitting: &[TokenId],
+    ) {
+        let least_edit = f64::from(typing.costs.least_edit());
+        let start = step.score - least_edit;
+        let text = Arc::clone(&self.text);
+        let Step { alignment, reach, score, .. } = step;
+        let skips_space = self.has_added_space(step);
+        let from = From { alignment, level: corrections.level, reach, score: *score, skips_space };
+        let filter = TokenFilter::new(text.folded(), typing, &from);
+        let is_new = |token: &TokenId| fitting.binary_search(token).is_err();
+        let floor = corrections.floor(step);
+        let most = next.best().map(|(_, log_prob)| log_prob).fold(f32::NEG_INFINITY, f32::max);
+        self.best_dropped = self.best_dropped.max((start + f64::from(most)).min(floor.most));
+        let best = next.best().map(|(token, log_prob)| (TokenId(token), log_prob));
+        let near = best.filter(|&(token, log_prob)| filter.may_reach(&floor, token, log_prob));
+        let tokens = near.filter(|(token, _)| is_new(token)).collect();
+        self.extend_by(typing, corrections, step, Extensions::others(tokens, &floor));
+        let Some(bound) = next.unlisted_bound() else { return };
+        let floor = corrections.floor(step);
+        let highest = start + f64::from(bound);
+        self.best_dropped = self.best_dropped.max(highest.min(floor.most));
+        if highest < floor.least {
+            return;
+        }
+        let Some(row) = next.row() else { return };
+        let least = (floor.least - start) as f32;
+        let mut tokens = filter.find(&floor, row, least..=bound);
+        tokens.retain(|(token, _)| is_new(token) && !next.lists(token.0));
+        self.extend_by(typing, corrections, step, Extensions::others(tokens, &floor));
+    }
+
+    /// The tokens that go on with what was typed without one more edit, from any place that the step's alignment has
+    /// reached for at most `budget` nats. Some come twice.
+    fn fitting_tokens(&self, typing: &Typed, step: &Step, budget: f64) -> Vec<TokenId> {
+        let folded = self.text.folded();
+        let mut tokens = Vec::new();
+        let mut rest = String::new();
+        for (level, _) in step.alignment.reached(typing).filter(|&(_, cost)| f64::from(cost) <= budget) {
+            rest.clear();
+            rest.extend(self.has_added_space(step).then_some(' '));
+            rest.extend(&typing.folded.characters[level..]);
+            tokens.extend(folded.fitting(rest.as_bytes()));
+            if !rest.is_ascii() || step.aligned < step.prefix.text.len() {
+                tokens.extend(folded.parts());
+            }
+        }
+        tokens
+    }
+
+    /// Whether the tokens behind a step begin with a space that the tokenizer put before the text.
+    fn has_added_space(&self, step: &Step) -> bool {
+        self.adds_space && step.node == Paths::ROOT
+    }
+
+    /// Expands a step whose text is a reading already, though a longer one may be a cheaper one.
+    fn extend_finished(
+        &mut self,
+        typing: &Typed,
+        corrections: &mut Corrections,
+        step: &Step,
+        next: &Distribution,
+        fitting: &[TokenId],
+    ) {
+        let floor = corrections.floor(step);
+        let start = step.score;
+        let bound = next.unlisted_bound().map_or(f64::NEG_INFINITY, f64::from);
+        self.best_dropped = self.best_dropped.max((start + bound).min(floor.most));
+        let near = next.known().filter(|&(_, log_prob)| start + f64::from(log_prob) >= floor.least);
+        let near = near.map(|(token, log_prob)| (TokenId(token), log_prob));
+        let tokens = near.filter(|(token, _)| fitting.binary_search(token).is_err()).collect();
+        self.extend_by(typing, corrections, step, Extensions::others(tokens, &floor));
+    }
+
+    /// Adds the steps that tokens lead to.
+    fn extend_by(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step, extensions: Extensions<'_>) {
+        let Extensions { mut tokens, is_exact, raised, floor } = extensions;
+        let most = tokens.iter().map(|token| token.1).fold(f32::NEG_INFINITY, f32::max);
+        let budget = ((step.raised() + f64::from(most)).max(raised) - floor.least) as f32;
+        let text = Arc::clone(&self.text);
+        let is_whole = step.aligned == step.prefix.text.len();
+        tokens.sort_unstable_by_key(|&(token, _)| text.place(token));
+        let mut walk = TokenWalk::new(typing, step.alignment, budget);
+        for (token, log_prob) in tokens {
+            let extension = Extension { token, log_prob, is_exact };
+            let Some(bytes) = self.token_bytes(step.node == Paths::ROOT, extension.token) else { continue };
+            let joined;
+            let aligned = if is_whole {
+                walk.align(bytes).map(|(alignment, length)| (alignment, step.aligned + length))
+            } else {
+                joined = self.align(typing, step, bytes, budget);
+                joined.as_ref().map(|(alignment, aligned)| (alignment, *aligned))
+            };
+            if let Some((alignment, aligned)) = aligned {
+                self.extend_step(corrections, typing, step, extension, Aligned { alignment, aligned });
+            }
+        }
+    }
+
+    /// The alignment behind a step and a token, with the bytes that are aligned; `None` if no way is left.
+    fn align(&self, typing: &Typed, step: &Step, bytes: &[u8], budget: f32) -> Option<(Alignment, usize)> {
+        let mut alignment = step.alignment;
+        let pending = &step.prefix.text[step.aligned..];
+        let aligned = step.aligned + alignment.push_bytes(typing, pending, bytes, budget);
+        (!alignment.is_dead()).then_some((alignment, aligned))
+    }
+
+    /// Completes a query that ends behind a step.
+    fn end_step(&mut self, step: &Step, next: &Distribution) {
+        let Some(finished) = step.alignment.finished() else { return };
+        let ends = next.best().filter(|&(token, _)| self.text.role(TokenId(token)) == Role::End);
+        let ending = ends.fold(f64::NEG_INFINITY, |sum, (_, log_prob)| log_add(sum, f64::from(log_prob)));
+        if ending > f64::NEG_INFINITY
+            && self.text.may_end(&step.prefix.rule)
+            && let Some(text) = self.presentable(&step.prefix.text, None)
+        {
+            let text = text.to_owned();
+            self.completed.add(text, step.raised() + ending - f64::from(finished.cost));
+        }
+    }
+
+    /// Adds the step that a token leads to, if it may follow.
+    fn extend_step(
+        &mut self,
+        corrections: &mut Corrections,
+        typing: &Typed,
+        step: &Step,
+        extension: Extension,
+        aligned: Aligned<'_>,
+    ) {
+        let Extension { token, log_prob, is_exact } = extension;
+        let Aligned { alignment: longer, aligned } = aligned;
+        let Step { node, prefix, alignment, .. } = step;
+        // The readings of which the text is the beginning.
+        let exact = if longer.is_as_typed() { Some(0) } else { longer.is_plain().then_some(1) };
+        if self.text.role(token) != Role::Text || (exact.is_some() && !is_exact) {
+            return;
+        }
+        let Some(bytes) = self.token_bytes(*node == Paths::ROOT, token) else { return };
+        // No query begins with a space, and a second one in a row makes no distinct query.
+        let before =
+            prefix.text.last().copied().unwrap_or_else(|| if self.typed().starts_with(' ') { b'x' } else { b' ' });
+        if before == b' ' && bytes.first() == Some(&b' ') {
+            return;
+        }
+        let joint = step.joint + f64::from(log_prob);
+        let is_repeated = longer.finished().is_some() && self.has_reading(&prefix.text, bytes);
+        let (word, cost_before) = step.word_behind(typing, bytes);
+        let cheapest @ (cost, level) = longer.cheapest(typing);
+        let is_beyond = level == typing.len() && longer.finished().is_some_and(|finished| finished.meant < aligned);
+        let lift = match exact {
+            Some(exact) if !is_repeated && self.goes_on(exact, &prefix.text, bytes) => {
+                corrections.exact[exact].lift(prefix.text.len() + bytes.len(), joint)
+            }
+            // The word has no edit so far.
+            _ if cost == cost_before && !is_beyond => corrections.unknown.lift(&word, level, joint),
+            _ => step.lift,
+        };
+        let score = joint + lift - f64::from(cost);
+        let level = level.max(corrections.level);
+        let is_low = score < corrections.levels.floor(level);
+        if is_low && !is_repeated && score <= self.best_dropped {
+            return;
+        }
+        let Some(rule) = self.text.follow(&prefix.rule, token) else { return };
+        if is_repeated {
+            // The covering set has it, and a step before it may have been a reading.
+            corrections.repeated.extend(alignment.finished().map(|before| joint + step.lift - f64::from(before.cost)));
+            return;
+        }
+        if is_low {
+            self.best_dropped = self.best_dropped.max(score);
+            return;
+        }
+        let text = [&prefix.text[..], bytes].concat();
+        if let Some(finished) = longer.finished() {
+            // What this path has more than the one before it.
+            let before = alignment.finished().map_or(0.0, |before| f64::from(-before.cost).exp());
+            let more = f64::from(-finished.cost).exp() - before;
+            corrections.readings.extend((more > 0.0).then(|| joint + lift + more.ln()));
+        }
+        corrections.levels.add(level, score);
+        let node = self.paths.child(step.node, token);
+        let reach = longer.reach(typing).unwrap_or(level..=level);
+        let prefix = Prefix { rule, text, new_tokens: 0, reading: None };
+        let (word, alignment) = ((word, cost_before), *longer);
+        let step = Step { node, joint, lift, word, prefix, alignment, aligned, cheapest, score, reach };
+        corrections.steps[level].push(step);
+    }
+}

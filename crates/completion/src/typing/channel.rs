@@ -36,16 +36,16 @@ pub struct Channel {
 }
 
 impl Default for Channel {
-    /// About 1 in 200 characters is wrong where a list is asked for. The shares of the edits follow Dhakal et al. 2018,
+    /// About 1 in 250 characters is wrong where a list is asked for. The shares of the edits follow Dhakal et al. 2018,
     /// "Observations on Typing from 136 Million Keystrokes": substitutions, omissions, insertions, then swaps.
     fn default() -> Self {
         Self {
-            omitted: 0.0012,
-            extra: 0.00004,
-            doubled: 0.00015,
-            swapped: 0.0003,
-            neighbour: 0.00024,
-            substituted: 0.00004,
+            omitted: 0.001,
+            extra: 0.00003,
+            doubled: 0.00012,
+            swapped: 0.00025,
+            neighbour: 0.0002,
+            substituted: 0.00003,
             style: 0.1,
             unknown: 0.02,
             layout: Layout::Qwerty,

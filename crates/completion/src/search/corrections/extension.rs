@@ -118,7 +118,9 @@ impl Search {
         let is_new = |token: &TokenId| fitting.binary_search(token).is_err();
         let floor = corrections.floor(step);
         let most = next.best().map(|(_, log_prob)| log_prob).fold(f32::NEG_INFINITY, f32::max);
-        self.best_dropped = self.best_dropped.max((start + f64::from(most)).min(floor.most));
+        // An error at the space before an unknown word leaves that as it was typed.
+        let unknown = corrections.raised_bound(typing, step) - f64::from(step.cheapest.0) - least_edit;
+        self.best_dropped = self.best_dropped.max((start + f64::from(most)).max(unknown).min(floor.most));
         let best = next.best().map(|(token, log_prob)| (TokenId(token), log_prob));
         let near = best.filter(|&(token, log_prob)| filter.may_reach(&floor, token, log_prob));
         let tokens = near.filter(|(token, _)| is_new(token)).collect();

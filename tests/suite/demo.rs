@@ -96,6 +96,10 @@ fn the_demo_knows_what_is_meant() {
         ("TTL:(heta exch", "auto", "TTL:(heat exch"),
         ("heat exchnager", "auto", "heat exchanger"),
         ("solra pan", "auto", "solar pan"),
+        ("IPC:H01L21/02NOT TTL:(coil", "auto", "IPC:H01L21/02 NOT TTL:(coil"),
+        ("TTL:(Heat Pump) N", "case", "TTL:(heat pump) N"),
+        // The model doesn't know `$PARA`.
+        ("\"xcharging station\" $PARA paym", "auto", "\"charging station\" $PARA paym"),
         ("\u{ff4c}\u{ff49}\u{ff54}\u{ff48}\u{ff49}\u{ff55}\u{ff4d}", "case", "lithium"),
     ];
     for (typed, tolerance, expected) in meant {

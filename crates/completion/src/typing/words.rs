@@ -6,8 +6,8 @@
 //! operator behind its sign (`$P`), and their case is meant.
 //!
 //! The space beside a code is typed like any other. It may be missing (`H04LNOT`), or swapped with a code's character
-//! (`N OT`). Only behind a sign that opens something (`TTL:(`) none is missing. A small letter in a word with capitals
-//! may be one too many (`NOTi`), or stand for a space (`NOTkTTL`).
+//! (`N OT`). Only behind a sign that opens something (`TTL:(`) none is missing. A small letter among a code's
+//! capitals may be one too many (`NOTi`), or stand for a space (`NOTkTTL`).
 //!
 //! A text may be typed in another style as a whole: in capitals, in Title Case, in full width. Its plain form is in
 //! small letters of the usual width. In a query with field names (`TTL:`) or other operators (`$PRE3`), these, codes

@@ -98,8 +98,8 @@ impl World {
             })
             .collect();
         let masses: Vec<f64> = readings.iter().map(|reading| mass(reading.0)).collect();
-        // How much a text is raised. Up to the last token at which it is the beginning of a reading, it is raised as that
-        // is. Behind an edit, words are raised that have none.
+        // How much a text is raised. Up to the last token at which it is the beginning of a reading, it is raised as
+        // that is. Behind an edit, words are raised that have none.
         let typed_words = {
             let read = readings[readings.len() - 1].0;
             let sums = text.unknown_words().log_probs(read);

@@ -63,7 +63,7 @@ impl Search {
         let floor = corrections.floor(step);
         let (cost, level) = step.cheapest;
         let lowest = f64::from(cost) + floor.least - start;
-        // In an unknown word, the model's probability of a token says little. Such a word ends where the typed text ends.
+        // In an unknown word, the model's probability of a token says little. It ends where what was typed ends.
         let raised = corrections.raised_bound(typing, step);
         let longest = if raised - f64::from(cost) >= floor.least { typing.len() - level } else { 0 };
         let may_be_unknown = |token: TokenId| {

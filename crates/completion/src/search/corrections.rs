@@ -38,9 +38,7 @@ struct Step {
     alignment: Alignment,
     /// Bytes of the text that are aligned: all but those of an unfinished character.
     aligned: usize,
-    /// The cost of the cheapest way in which it was typed so far, and the level that this way has reached.
-    cheapest: (f32, usize),
-    /// Log-probability of the path and of its cheapest way.
+    /// Log-probability of the path and of the cheapest way in which it was typed so far.
     score: f64,
     /// The levels that its ways have reached.
     reach: RangeInclusive<usize>,
@@ -73,11 +71,8 @@ impl Step {
         self.joint + self.lift
     }
 
-    /// The word that a token's last character is in, and the cost before it. `bytes` are the token's.
-    fn word_behind(&self, typing: &Typed, bytes: &[u8]) -> (WordStart, f32) {
-        if bytes.first() != Some(&b' ') {
-            return self.word;
-        }
+    /// The word that begins if a space is next, and what the ways before that word cost at least.
+    fn next_word(&self, typing: &Typed) -> (WordStart, f32) {
         // An error at the space is none in the word.
         let mut alignment = self.alignment;
         alignment.push(typing, ' ', f32::INFINITY);
@@ -92,12 +87,12 @@ impl Corrections {
         Floor::new(&self.levels, self.level, &step.reach)
     }
 
-    /// A bound on the raised log-probability of what is typed right behind a step, if it is in an unknown word.
-    fn raised_bound(&self, typing: &Typed, step: &Step) -> f64 {
-        let words = [step.word.0, step.word_behind(typing, b" ").0];
+    /// A bound on the raised log-probability of what is typed right behind a step at `level`, if it is in an unknown
+    /// one of `words`.
+    fn raised_bound(&self, words: [&WordStart; 2], level: usize) -> f64 {
         let unknown = words.map(|word| {
-            let next = (step.cheapest.1 + 1).max(word.at).min(typing.len());
-            self.unknown.log_prob(&word, next)
+            let next = (level + 1).max(word.at).min(self.levels.last());
+            self.unknown.log_prob(word, next)
         });
         unknown[0].max(unknown[1]) + std::f64::consts::LN_2
     }
@@ -147,28 +142,18 @@ impl Search {
         let levels = Levels::new(best, self.text.channel().beams, self.text.channel().range_nats);
         let alignment = Alignment::start(&typing);
         let mut steps = vec![Vec::new(); typing.len() + 1];
-        let cheapest = alignment.cheapest(&typing);
-        let (score, word) = (-f64::from(cheapest.0), (WordStart::default(), cheapest.0));
+        let (cost, _) = alignment.cheapest(&typing);
+        let (score, word) = (-f64::from(cost), (WordStart::default(), cost));
         let reach = alignment.reach(&typing).unwrap_or(0..=0);
         let (node, joint, lift, aligned) = (Paths::ROOT, 0.0, 0.0, 0);
-        steps[0].push(Step { node, joint, lift, word, prefix, alignment, aligned, cheapest, score, reach });
+        steps[0].push(Step { node, joint, lift, word, prefix, alignment, aligned, score, reach });
         let (selected, repeated) = (Vec::new(), Vec::new());
-        let unknown = self.unknown_word(&typing);
+        // The last reading is the plain form, if there is one.
+        let (last, read) = (self.readings.len() - 1, &exact[exact.len() - 1]);
+        let unknown = read.unknown_word(&typing.bytes_by_level(&self.readings[last].text));
         self.typing = Some(typing);
         self.corrections =
             Some(Corrections { steps, levels, level: 0, expanded: 0, selected, readings, repeated, exact, unknown });
-    }
-
-    /// What was typed, as words that the model doesn't know. By levels.
-    fn unknown_word(&self, typing: &Typed) -> UnknownWord {
-        let plain = self.readings.last().map_or("", |reading| &reading.text);
-        let by_bytes = self.text.unknown_words().log_probs(plain);
-        let mut by_levels = vec![0.0; typing.len() + 1];
-        let places = plain.char_indices().map(|(at, _)| at).chain([plain.len()]);
-        for (characters, at) in places.enumerate() {
-            by_levels[typing.level(characters)..].fill(by_bytes[at]);
-        }
-        UnknownWord::new(by_levels, self.text.channel().unknown)
     }
 
     /// Goes on until a distribution is missing, or to the end: `true` at the end.

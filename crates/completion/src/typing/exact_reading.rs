@@ -81,6 +81,12 @@ impl ExactReading {
         let word = words.checked_sub(1).map(|last| self.words[last]);
         word.map_or(0.0, |word| self.unknown.lift(&word, at, joint))
     }
+
+    /// Its unknown words, by other places than bytes. `bytes` gives the bytes before each place.
+    pub fn unknown_word(&self, bytes: &[usize]) -> UnknownWord {
+        let UnknownWord { spelled, log_prob } = &self.unknown;
+        UnknownWord { spelled: bytes.iter().map(|&at| spelled[at]).collect(), log_prob: *log_prob }
+    }
 }
 
 #[cfg(test)]

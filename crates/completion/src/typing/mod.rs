@@ -229,4 +229,14 @@ impl Typed {
     pub fn level(&self, count: usize) -> usize {
         self.folded_before[count.min(self.raw.len())]
     }
+
+    /// By level: the bytes of a reading of the text before it. The reading has as many characters as the raw text.
+    pub fn bytes_by_level(&self, reading: &str) -> Vec<usize> {
+        let mut bytes = vec![0; self.len() + 1];
+        let places = reading.char_indices().map(|(at, _)| at).chain([reading.len()]);
+        for (count, at) in places.enumerate() {
+            bytes[self.level(count)..].fill(at);
+        }
+        bytes
+    }
 }

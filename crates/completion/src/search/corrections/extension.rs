@@ -14,6 +14,7 @@ use crate::search::{Prefix, Search};
 use crate::text::{Role, TokenId};
 use crate::typing::Typed;
 use crate::typing::alignment::Alignment;
+use crate::typing::exact_reading::WordStart;
 
 /// A token that may follow a step.
 struct Extension {
@@ -21,6 +22,8 @@ struct Extension {
     log_prob: f32,
     /// Whether it goes on with the text as it stands.
     is_exact: bool,
+    /// The word that its last character is in, and what the ways before that word cost at least.
+    word: (WordStart, f32),
 }
 
 /// Tokens that may follow a step, with their log-probabilities.
@@ -30,13 +33,15 @@ struct Extensions<'a> {
     is_exact: bool,
     /// A bound on the raised log-probability of those that are in an unknown word.
     raised: f64,
+    /// The word of those that begin with a space: see [`Step::next_word`].
+    next_word: (WordStart, f32),
     floor: &'a Floor,
 }
 
 impl<'a> Extensions<'a> {
     /// Tokens that don't fit without one more edit, if at all.
-    fn others(tokens: Vec<(TokenId, f32)>, floor: &'a Floor) -> Self {
-        Self { tokens, is_exact: false, raised: f64::NEG_INFINITY, floor }
+    fn others(tokens: Vec<(TokenId, f32)>, next_word: (WordStart, f32), floor: &'a Floor) -> Self {
+        Self { tokens, is_exact: false, raised: f64::NEG_INFINITY, next_word, floor }
     }
 }
 
@@ -61,10 +66,11 @@ impl Search {
         let start = step.raised();
         let is_exact = step.alignment.is_as_typed() || step.alignment.is_plain();
         let floor = corrections.floor(step);
-        let (cost, level) = step.cheapest;
+        let (cost, level) = step.alignment.cheapest(typing);
         let lowest = f64::from(cost) + floor.least - start;
         // In an unknown word, the model's probability of a token says little. It ends where what was typed ends.
-        let raised = corrections.raised_bound(typing, step);
+        let next_word = step.next_word(typing);
+        let raised = corrections.raised_bound([&step.word.0, &next_word.0], level);
         let longest = if raised - f64::from(cost) >= floor.least { typing.len() - level } else { 0 };
         let may_be_unknown = |token: TokenId| {
             let bytes = self.text.bytes(token).unwrap_or_default();
@@ -77,7 +83,7 @@ impl Search {
         tokens.sort_unstable_by_key(|&(token, _)| token);
         tokens.dedup_by_key(|&mut (token, _)| token);
         let fitting = tokens.iter().map(|&(token, _)| token).collect();
-        self.extend_by(typing, corrections, step, Extensions { tokens, is_exact, raised, floor: &floor });
+        self.extend_by(typing, corrections, step, Extensions { tokens, is_exact, raised, next_word, floor: &floor });
         fitting
     }
 
@@ -119,12 +125,14 @@ impl Search {
         let floor = corrections.floor(step);
         let most = next.best().map(|(_, log_prob)| log_prob).fold(f32::NEG_INFINITY, f32::max);
         // An error at the space before an unknown word leaves that as it was typed.
-        let unknown = corrections.raised_bound(typing, step) - f64::from(step.cheapest.0) - least_edit;
+        let (cost, level) = alignment.cheapest(typing);
+        let next_word = step.next_word(typing);
+        let unknown = corrections.raised_bound([&step.word.0, &next_word.0], level) - f64::from(cost) - least_edit;
         self.best_dropped = self.best_dropped.max((start + f64::from(most)).max(unknown).min(floor.most));
         let best = next.best().map(|(token, log_prob)| (TokenId(token), log_prob));
         let near = best.filter(|&(token, log_prob)| filter.may_reach(&floor, token, log_prob));
         let tokens = near.filter(|(token, _)| is_new(token)).collect();
-        self.extend_by(typing, corrections, step, Extensions::others(tokens, &floor));
+        self.extend_by(typing, corrections, step, Extensions::others(tokens, next_word, &floor));
         let Some(bound) = next.unlisted_bound() else { return };
         let floor = corrections.floor(step);
         let highest = start + f64::from(bound);
@@ -136,7 +144,7 @@ impl Search {
         let least = (floor.least - start) as f32;
         let mut tokens = filter.find(&floor, row, least..=bound);
         tokens.retain(|(token, _)| is_new(token) && !next.lists(token.0));
-        self.extend_by(typing, corrections, step, Extensions::others(tokens, &floor));
+        self.extend_by(typing, corrections, step, Extensions::others(tokens, next_word, &floor));
     }
 
     /// The tokens that go on with what was typed without one more edit, from any place that the step's alignment has
@@ -178,12 +186,12 @@ impl Search {
         let near = next.known().filter(|&(_, log_prob)| start + f64::from(log_prob) >= floor.least);
         let near = near.map(|(token, log_prob)| (TokenId(token), log_prob));
         let tokens = near.filter(|(token, _)| fitting.binary_search(token).is_err()).collect();
-        self.extend_by(typing, corrections, step, Extensions::others(tokens, &floor));
+        self.extend_by(typing, corrections, step, Extensions::others(tokens, step.next_word(typing), &floor));
     }
 
     /// Adds the steps that tokens lead to.
     fn extend_by(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step, extensions: Extensions<'_>) {
-        let Extensions { mut tokens, is_exact, raised, floor } = extensions;
+        let Extensions { mut tokens, is_exact, raised, next_word, floor } = extensions;
         let most = tokens.iter().map(|token| token.1).fold(f32::NEG_INFINITY, f32::max);
         let budget = ((step.raised() + f64::from(most)).max(raised) - floor.least) as f32;
         let text = Arc::clone(&self.text);
@@ -191,8 +199,9 @@ impl Search {
         tokens.sort_unstable_by_key(|&(token, _)| text.place(token));
         let mut walk = TokenWalk::new(typing, step.alignment, budget);
         for (token, log_prob) in tokens {
-            let extension = Extension { token, log_prob, is_exact };
-            let Some(bytes) = self.token_bytes(step.node == Paths::ROOT, extension.token) else { continue };
+            let Some(bytes) = self.token_bytes(step.node == Paths::ROOT, token) else { continue };
+            let word = if bytes.first() == Some(&b' ') { next_word } else { step.word };
+            let extension = Extension { token, log_prob, is_exact, word };
             let joined;
             let aligned = if is_whole {
                 walk.align(bytes).map(|(alignment, length)| (alignment, step.aligned + length))
@@ -237,7 +246,7 @@ impl Search {
         extension: Extension,
         aligned: Aligned<'_>,
     ) {
-        let Extension { token, log_prob, is_exact } = extension;
+        let Extension { token, log_prob, is_exact, word } = extension;
         let Aligned { alignment: longer, aligned } = aligned;
         let Step { node, prefix, alignment, .. } = step;
         // The readings of which the text is the beginning.
@@ -254,15 +263,14 @@ impl Search {
         }
         let joint = step.joint + f64::from(log_prob);
         let is_repeated = longer.finished().is_some() && self.has_reading(&prefix.text, bytes);
-        let (word, cost_before) = step.word_behind(typing, bytes);
-        let cheapest @ (cost, level) = longer.cheapest(typing);
+        let (cost, level) = longer.cheapest(typing);
         let is_beyond = level == typing.len() && longer.finished().is_some_and(|finished| finished.meant < aligned);
         let lift = match exact {
             Some(exact) if !is_repeated && self.goes_on(exact, &prefix.text, bytes) => {
                 corrections.exact[exact].lift(prefix.text.len() + bytes.len(), joint)
             }
             // The word has no edit so far.
-            _ if cost == cost_before && !is_beyond => corrections.unknown.lift(&word, level, joint),
+            _ if cost == word.1 && !is_beyond => corrections.unknown.lift(&word.0, level, joint),
             _ => step.lift,
         };
         let score = joint + lift - f64::from(cost);
@@ -292,8 +300,7 @@ impl Search {
         let node = self.paths.child(step.node, token);
         let reach = longer.reach(typing).unwrap_or(level..=level);
         let prefix = Prefix { rule, text, new_tokens: 0, reading: None };
-        let (word, alignment) = ((word, cost_before), *longer);
-        let step = Step { node, joint, lift, word, prefix, alignment, aligned, cheapest, score, reach };
-        corrections.steps[level].push(step);
+        let alignment = *longer;
+        corrections.steps[level].push(Step { node, joint, lift, word, prefix, alignment, aligned, score, reach });
     }
 }

@@ -15,8 +15,10 @@ use crate::tile::{F32Tile, Int8Tile, MAX_HEIGHT, MAX_PANELS, TileOrder};
 use crate::vector::LANES;
 use crate::workers::Workers;
 
-/// Panels that a thread takes at a time: enough to read memory in order, few enough to share the work evenly.
+/// Most panels that a thread takes at a time: few enough that others can help a thread that is late.
 const PART: usize = 2 * MAX_PANELS;
+/// Parts have a multiple of so many panels: tiles that take several at once would compute the last one again.
+const TOGETHER: usize = 2;
 
 /// Most tiles that take turns with a few panels: with more, reading their rows again for each turn costs more than the
 /// shared fetching saves.
@@ -82,8 +84,12 @@ impl Linear<'_> {
         let y = Shared::new(y);
         let panels = panels(self.outputs);
         let Workers { threads, level } = workers;
-        threads.run(panels.div_ceil(PART), &|part, _| {
-            let range = part * PART..panels.min((part + 1) * PART);
+        // One does it all, or each gets as many.
+        let parts = panels.div_ceil(PART);
+        let parts = if parts == 1 { 1 } else { parts.next_multiple_of(threads.count()) };
+        let first = |part: usize| panels.min(part * panels.div_ceil(TOGETHER) / parts * TOGETHER);
+        threads.run(parts, &|part, _| {
+            let range = first(part)..first(part + 1);
             let op = Panels { linear: self, rows, count, factor, residual, y, stride, range };
             // SAFETY: `Kernels` only holds levels that the machine has; lengths were checked, and panels belong to one
             // part each.

@@ -2,6 +2,9 @@
 //!
 //! A decoder step has about sixty short pieces, so distributing one must cost about a microsecond. Threads that wait
 //! therefore spin before they sleep. A piece never waits for a thread that has not woken up yet.
+//!
+//! Each thread begins with a share of neighbouring parts, so that it reads memory in order, and then takes what is left
+//! of the others' shares.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -26,8 +29,8 @@ type Part<'a> = dyn Fn(usize, usize) + Sync + 'a;
 struct Team {
     /// The current work, valid while `open` or while a thread that saw it open is counted in `active`.
     work: UnsafeCell<Option<(*const Part<'static>, usize)>>,
-    /// The next part to take.
-    next: AtomicUsize,
+    /// How many parts of each thread's share are taken; more than all of them where threads found none left.
+    taken: Vec<AtomicUsize>,
     /// Counts pieces of work: a change wakes those that wait.
     epoch: AtomicU64,
     /// Whether threads may join in.
@@ -60,7 +63,7 @@ impl Threads {
     pub fn new(count: usize, spin: bool) -> Self {
         let team = Arc::new(Team {
             work: UnsafeCell::new(None),
-            next: AtomicUsize::new(0),
+            taken: (0..count.max(1)).map(|_| AtomicUsize::new(0)).collect(),
             epoch: AtomicU64::new(0),
             open: AtomicBool::new(false),
             active: AtomicUsize::new(0),
@@ -98,7 +101,7 @@ impl Threads {
         let part: *const Part<'static> = unsafe { std::mem::transmute(std::ptr::from_ref::<Part<'_>>(part)) };
         // SAFETY: no one is active: the last `run` waited for that, and `open` has been false since.
         team.work.with_mut(|work| unsafe { *work = Some((part, parts)) });
-        team.next.store(0, SeqCst);
+        team.taken.iter().for_each(|taken| taken.store(0, SeqCst));
         team.open.store(true, SeqCst);
         team.epoch.fetch_add(1, SeqCst);
         // As in `Close`: a thread that is counted after this write sees the new epoch.
@@ -191,7 +194,7 @@ impl Team {
         }
     }
 
-    /// Takes parts until none is left.
+    /// Takes parts until none is left, those of its own share first.
     ///
     /// # Safety
     /// The work is set, and stays so until this returns.
@@ -201,12 +204,16 @@ impl Team {
             let Some((part, parts)) = (unsafe { *work }) else { return };
             // SAFETY: the caller's promise: `run` has not returned, so what it borrowed is there.
             let part = unsafe { &*part };
-            loop {
-                let index = self.next.fetch_add(1, SeqCst);
-                if index >= parts {
-                    return;
+            let shares = self.taken.len();
+            for share in (thread..shares).chain(0..thread) {
+                let (first, end) = (share * parts / shares, (share + 1) * parts / shares);
+                loop {
+                    let index = first + self.taken[share].fetch_add(1, SeqCst);
+                    if index >= end {
+                        break;
+                    }
+                    part(index, thread);
                 }
-                part(index, thread);
             }
         });
     }

@@ -247,6 +247,27 @@ mod tests {
     }
 
     #[test]
+    fn each_thread_begins_with_a_share_of_its_own() {
+        const SHARE: usize = 4;
+        for count in [2, 3, 5] {
+            let threads = Threads::new(count, false);
+            let first: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(usize::MAX)).collect();
+            let begun = AtomicUsize::new(0);
+            threads.run(count * SHARE, &|index, thread| {
+                if first[thread].load(SeqCst) == usize::MAX {
+                    first[thread].store(index, SeqCst);
+                    begun.fetch_add(1, SeqCst);
+                }
+                // Until then, what a thread takes first could have been taken by another one.
+                while begun.load(SeqCst) < count {
+                    yield_now();
+                }
+            });
+            assert!(first.iter().enumerate().all(|(thread, first)| first.load(SeqCst) == thread * SHARE), "{first:?}");
+        }
+    }
+
+    #[test]
     fn a_team_wakes_up_again() {
         let threads = Threads::new(3, false);
         for _ in 0..5 {

@@ -147,7 +147,7 @@ fn linear_maps_are_the_sums_they_should_be() {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let activations = ["none", "gelu", "gelu_tanh", "relu", "silu", "quick_gelu", "tanh"];
     for case in 0..60 {
-        let (inputs, outputs, rows) = (rng.random_range(1..400), rng.random_range(1..150), rng.random_range(1..30));
+        let (inputs, outputs, rows) = (rng.random_range(1..400), rng.random_range(1..400), rng.random_range(1..30));
         // Also the widths that AMX takes.
         let inputs = if case % 3 == 1 { rng.random_range(1..6) * 64 } else { inputs };
         let packed = pack(&mut rng, inputs, outputs);

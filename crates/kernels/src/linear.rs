@@ -84,7 +84,7 @@ impl Linear<'_> {
         let y = Shared::new(y);
         let panels = panels(self.outputs);
         let Workers { threads, level } = workers;
-        // One does it all, or each gets as many.
+        // One thread computes a narrow map. Of others, every thread has as many parts.
         let parts = panels.div_ceil(PART);
         let parts = if parts == 1 { 1 } else { parts.next_multiple_of(threads.count()) };
         let first = |part: usize| panels.min(part * panels.div_ceil(TOGETHER) / parts * TOGETHER);

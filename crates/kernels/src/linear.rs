@@ -84,9 +84,9 @@ impl Linear<'_> {
         let y = Shared::new(y);
         let panels = panels(self.outputs);
         let Workers { threads, level } = workers;
-        // One thread computes a narrow map. Of others, every thread has as many parts.
-        let parts = panels.div_ceil(PART);
-        let parts = if parts == 1 { 1 } else { parts.next_multiple_of(threads.count()) };
+        // Every thread has as many parts. A narrow map is one part, and so is the work of a thread without others.
+        let is_shared = threads.count() > 1 && panels > PART;
+        let parts = if is_shared { panels.div_ceil(PART).next_multiple_of(threads.count()) } else { 1 };
         let first = |part: usize| panels.min(part * panels.div_ceil(TOGETHER) / parts * TOGETHER);
         threads.run(parts, &|part, _| {
             let range = first(part)..first(part + 1);

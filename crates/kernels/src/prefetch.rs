@@ -1,6 +1,6 @@
 //! Prefetch hints to the CPU's caches.
 
-/// Fetches a cache line before it is needed.
+/// Fetches a cache line into the first cache before it is needed.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -12,10 +12,14 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// As [`prefetch`], into the second cache.
+/// As [`prefetch`], into the second cache. A core waits for more lines of memory there at a time than in the first one.
 #[inline(always)]
-#[cfg(target_arch = "x86_64")]
 pub(crate) fn prefetch_far(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: as above.
-    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.cast()) }
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }

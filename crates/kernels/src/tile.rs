@@ -4,7 +4,7 @@
 //! tile's size. A row's result is therefore the same in every tile.
 
 use crate::layout::{GROUP, PANEL, QUAD};
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, prefetch_far};
 use crate::vector::{LANES, Vector};
 
 /// The position of a tile among those that are multiplied with the same panels.
@@ -20,10 +20,11 @@ pub(crate) struct TileOrder {
 impl TileOrder {
     /// The cache line that the tile prefetches while it reads panels of `lines` cache lines.
     pub(crate) fn fetch(self, lines: usize) -> Fetch {
-        let Some(turn) = self.turn else { return Fetch { ahead: PREFETCH, shift: 0 } };
+        // Memory limits such a tile, and the second cache waits for more lines at a time.
+        let Some(turn) = self.turn else { return Fetch { ahead: PREFETCH, shift: 0, is_near: false } };
         // Rounded up from its share: the surplus of the last tile belongs to the panel behind.
         let shift = self.count.ilog2();
-        Fetch { ahead: (turn * lines + self.index * (lines >> shift)) * CACHE_LINE, shift }
+        Fetch { ahead: (turn * lines + self.index * (lines >> shift)) * CACHE_LINE, shift, is_near: true }
     }
 }
 
@@ -34,13 +35,16 @@ pub(crate) struct Fetch {
     ahead: usize,
     /// One line is fetched for `2^shift` that are multiplied.
     shift: u32,
+    /// Into the first cache instead of the second.
+    is_near: bool,
 }
 
 impl Fetch {
     /// Fetches the line that belongs to line `line` of a panel.
     #[inline(always)]
     pub(crate) fn line(self, panel: *const u8, line: usize) {
-        prefetch(panel.wrapping_add(self.ahead + (line >> self.shift) * CACHE_LINE));
+        let address = panel.wrapping_add(self.ahead + (line >> self.shift) * CACHE_LINE);
+        if self.is_near { prefetch(address) } else { prefetch_far(address) }
     }
 }
 

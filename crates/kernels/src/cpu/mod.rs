@@ -104,7 +104,9 @@ impl CpuLevel {
     /// only fill up.
     pub(crate) fn height(self, rows: usize) -> usize {
         let heights: &[usize] = match self {
-            CpuLevel::Amx | CpuLevel::Avx512 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14],
+            CpuLevel::Amx | CpuLevel::Avx512 if rows <= 14 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14],
+            // Several tiles take two panels together, for which higher ones would not have registers enough.
+            CpuLevel::Amx | CpuLevel::Avx512 => &[7, 8, 9, 10],
             CpuLevel::Avx2 => &[1, 2, 3, 4, 5],
             CpuLevel::Portable => &[1, 4],
         };
@@ -131,9 +133,12 @@ mod tests {
             (CpuLevel::Avx512, 3, 3),
             (CpuLevel::Avx512, 10, 10),
             (CpuLevel::Avx512, 15, 8),
-            (CpuLevel::Avx512, 24, 12),
-            (CpuLevel::Avx512, 64, 13),
-            (CpuLevel::Avx512, 320, 14),
+            (CpuLevel::Avx512, 14, 14),
+            (CpuLevel::Avx512, 24, 8),
+            (CpuLevel::Avx512, 28, 7),
+            (CpuLevel::Avx512, 32, 8),
+            (CpuLevel::Avx512, 64, 8),
+            (CpuLevel::Avx512, 320, 10),
             (CpuLevel::Avx2, 10, 5),
             (CpuLevel::Avx2, 12, 4),
             (CpuLevel::Avx2, 32, 4),

@@ -14,6 +14,7 @@ use ort::operator::{ComputeContext, KernelContext};
 use ort::sys;
 
 use super::Form;
+use super::huge_pages::{Copied, HugePages};
 
 /// Most dimensions of a tensor here.
 const MAX_RANK: usize = 4;
@@ -329,17 +330,47 @@ fn check(status: sys::OrtStatusPtr) -> Result<(), ort::Error> {
 /// A packed matrix among the constants.
 #[derive(Debug)]
 pub(super) enum Weights {
-    F32(Constant<f32>),
-    Int8(Constant<u8>, Constant<f32>),
+    F32(Elements<f32>),
+    Int8(Elements<u8>, Constant<f32>),
+}
+
+/// The elements of a matrix.
+#[derive(Debug)]
+pub(super) enum Elements<T> {
+    /// Where ONNX Runtime has them.
+    Constant(Constant<T>),
+    /// In huge pages.
+    Copied(Copied<T>),
+}
+
+impl<T: Element> Elements<T> {
+    fn get(&self) -> &[T] {
+        match self {
+            Elements::Constant(constant) => constant.get(),
+            Elements::Copied(copied) => copied.get(),
+        }
+    }
+
+    fn copied(self, pages: &HugePages) -> Self {
+        pages.copy(self.get()).map_or(self, Elements::Copied)
+    }
 }
 
 impl Weights {
     /// Reads the matrix at `index`, and what belongs to it behind it.
     pub(super) fn read(info: &Info, index: usize, form: Form) -> Result<Self, ort::Error> {
         Ok(match form {
-            Form::F32 => Weights::F32(info.needed(index)?),
-            Form::Int8 => Weights::Int8(info.needed(index)?, info.needed(index + 1)?),
+            Form::F32 => Weights::F32(Elements::Constant(info.needed(index)?)),
+            Form::Int8 => Weights::Int8(Elements::Constant(info.needed(index)?), info.needed(index + 1)?),
         })
+    }
+
+    /// The matrix in huge pages, if there are any.
+    pub(super) fn copied(self, pages: &HugePages) -> Self {
+        match self {
+            Weights::F32(elements) => Weights::F32(elements.copied(pages)),
+            Weights::Int8(bytes, scales) => Weights::Int8(bytes.copied(pages), scales),
+        }
     }
 
     /// Checks that the matrix has the sizes of the attributes.
@@ -348,8 +379,8 @@ impl Weights {
             return Ok(());
         }
         let found = match self {
-            Weights::F32(elements) => elements.len,
-            Weights::Int8(bytes, _) => bytes.len,
+            Weights::F32(elements) => elements.get().len(),
+            Weights::Int8(bytes, _) => bytes.get().len(),
         };
         let reason =
             format!("the weights have {found} elements, which are not `inputs` {inputs} x `outputs` {outputs}");

@@ -1,5 +1,7 @@
 //! `Head` and `HeadInt8`: `(x, select, weight, scale?, bias?, norm_scale?, norm_bias?) -> logits, topv, topi, lse`.
 
+use std::sync::Arc;
+
 use kernels::Kernels;
 use kernels::activation::Activation;
 use kernels::head::{self, Distributions};
@@ -7,12 +9,13 @@ use kernels::linear::Linear;
 use ort::operator::{OperatorInput, OperatorOutput};
 
 use super::context::{Call, Constant, Dims, Info, NormConstants, Weights, check_len};
+use super::huge_pages::HugePages;
 use super::{Compute, Definition, F32, Form, I64, Observed, Observer, optional, required};
 
 /// The width of the logits is a multiple of this.
 const PADDING: usize = 8;
 
-pub(super) struct HeadOperator(pub(super) Form, pub(super) Option<Observed>);
+pub(super) struct HeadOperator(pub(super) Form, pub(super) Option<Observed>, pub(super) Arc<HugePages>);
 
 impl Definition for HeadOperator {
     type Prepared = Prepared;
@@ -33,7 +36,7 @@ impl Definition for HeadOperator {
     fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
         let bias = 2 + self.0.inputs().len();
         let prepared = Prepared {
-            weights: Weights::read(info, 2, self.0)?,
+            weights: Weights::read(info, 2, self.0)?.copied(&self.2),
             inputs: info.extent("inputs")?,
             vocab: info.extent("outputs")?,
             padded: info.extent("padded")?,

@@ -1,14 +1,17 @@
 //! `Linear` and `LinearInt8`: `(x, weight, scale?, bias?, norm_scale?, norm_bias?, factor?, residual?) -> y`.
 
+use std::sync::Arc;
+
 use kernels::Kernels;
 use kernels::activation::Activation;
 use kernels::linear::{self, Arguments};
 use ort::operator::{OperatorInput, OperatorOutput};
 
 use super::context::{Call, Constant, Info, NormConstants, Weights, check_len};
+use super::huge_pages::HugePages;
 use super::{Compute, Definition, F32, Form, Observed, Observer, optional, required};
 
-pub(super) struct LinearOperator(pub(super) Form, pub(super) Option<Observed>);
+pub(super) struct LinearOperator(pub(super) Form, pub(super) Option<Observed>, pub(super) Arc<HugePages>);
 
 impl Definition for LinearOperator {
     type Prepared = Prepared;
@@ -30,7 +33,7 @@ impl Definition for LinearOperator {
         let activation = info.text("activation")?;
         let bias = 1 + self.0.inputs().len();
         let prepared = Prepared {
-            weights: Weights::read(info, 1, self.0)?,
+            weights: Weights::read(info, 1, self.0)?.copied(&self.2),
             inputs: info.extent("inputs")?,
             outputs: info.extent("outputs")?,
             norm: NormConstants::read(info, bias + 1)?,

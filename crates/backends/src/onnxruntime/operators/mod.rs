@@ -2,12 +2,14 @@
 //! the order of its nodes; the crate `foretype-kernels` computes the operators.
 //!
 //! The inputs and outputs of each operator are in `engine-build`'s `fuse` module, which writes them. `context` is the
-//! fenced part that reads and writes tensors; every other file is one operator or two.
+//! fenced part that reads and writes tensors, `huge_pages` that which copies weights; every other file is one operator
+//! or two.
 
 mod attention;
 mod context;
 mod embedding;
 mod head;
+mod huge_pages;
 mod linear;
 
 use std::collections::BTreeMap;
@@ -19,6 +21,7 @@ use ort::operator::{ComputeContext, Kernel, KernelContext, Operator, OperatorDom
 use ort::value::TensorElementType;
 
 use self::context::{Call, Info};
+use self::huge_pages::HugePages;
 
 /// State shared by the operators of one session. Nodes run one after the other, so the lock is never contended.
 type Team = Arc<Mutex<Kernels>>;
@@ -32,12 +35,13 @@ pub type Observed = Arc<Mutex<BTreeMap<String, Seen>>>;
 /// ONNX Runtime's own.
 pub fn domain(kernels: Kernels, observed: Option<&Observed>) -> Result<OperatorDomain, ort::Error> {
     let team = Arc::new(Mutex::new(kernels));
+    let pages = Arc::new(HugePages::default());
     let mut domain = OperatorDomain::new("foretype")?;
     for form in [Form::F32, Form::Int8] {
-        let team = || Arc::clone(&team);
-        domain = domain.add(Registered(linear::LinearOperator(form, observed.cloned()), team()))?;
+        let (team, pages) = (|| Arc::clone(&team), || Arc::clone(&pages));
+        domain = domain.add(Registered(linear::LinearOperator(form, observed.cloned(), pages()), team()))?;
         domain = domain.add(Registered(embedding::EmbeddingOperator(form), team()))?;
-        domain = domain.add(Registered(head::HeadOperator(form, observed.cloned()), team()))?;
+        domain = domain.add(Registered(head::HeadOperator(form, observed.cloned(), pages()), team()))?;
     }
     domain.add(Registered(attention::AttentionOperator, team))
 }

@@ -1,8 +1,9 @@
 //! The fenced part: copies of weights in huge pages.
 //!
 //! ONNX Runtime maps the file of weights in pages of 4 KiB. A step reads all of it, and at the end of each page the
-//! processor has to look an address up, and its prefetching stops. In pages of 2 MiB a step takes 0.89 to 0.95 of the
-//! time (docs/kernel-notes.md). The file's pages stay in the system's cache, which takes them back when memory is short.
+//! processor has to look an address up, and fetches nothing ahead. In pages of 2 MiB a step takes 0.89 to 0.96 of the
+//! time (docs/kernel-notes.md). The file's pages stay in the system's cache, which takes them back when memory is
+//! short.
 
 use std::marker::PhantomData;
 use std::ptr;

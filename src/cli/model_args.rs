@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backends::choice::GpuUnused;
-use backends::gpu_defaults::GpuDefaults;
+use backends::gpu_defaults::{GpuDefaults, SMALLEST_POOL, pool_bytes};
 use backends::onnxruntime::{self, CpuLevel};
 use backends::options::BackendOptions;
 use bundle::manifest::WEIGHTS_FILE;
@@ -16,7 +16,7 @@ use super::choices::{OperatorsChoice, QuantizeChoice, ReplicaRange, ToleranceCho
 use super::gpu::{ChosenEngine, GpuArgs};
 use super::progress::Bar;
 use super::replicas;
-use crate::engine::{DEFAULT_MAX_REQUEST_TOKENS, EngineOptions, RequestOptions};
+use crate::engine::{DEFAULT_MAX_REQUEST_TOKENS, EngineOptions, RequestOptions, machine};
 use crate::models::folder::{self, IntakeError, IntakeOptions, ModelFolder};
 use crate::models::named::{self, Named};
 use crate::quality::Gate;
@@ -63,16 +63,17 @@ pub struct ModelArgs {
     /// Most tokens of one row in one model step; longer inputs take several. Default: twice the default of --lanes.
     #[arg(long, env = "FORETYPE_CHUNK", value_name = "TOKENS")]
     chunk: Option<NonZero<usize>>,
-    /// Memory for keys and values kept from keystroke to keystroke, in MiB, shared among the replicas. Default: 256,
-    /// and on a GPU a sixteenth of its memory, 256 to 4,096, unless it is shared by models of --multi-model.
+    /// Memory for keys and values kept from keystroke to keystroke, in MiB, shared among the replicas. Default: a
+    /// sixteenth of the memory of the GPU or of the machine, 256 to 4,096, and 256 for each model of --multi-model.
     #[arg(long, env = "FORETYPE_KV_POOL_MIB", value_name = "MIB")]
     kv_pool_mib: Option<usize>,
     /// Whether other models may share the device's memory.
     #[arg(skip)]
     pub(super) is_one_of_many: bool,
-    /// Memory for next-token distributions kept from keystroke to keystroke, in MiB, shared among the replicas.
-    #[arg(long, env = "FORETYPE_PREFIX_CACHE_MIB", value_name = "MIB", default_value_t = 128)]
-    prefix_cache_mib: usize,
+    /// Memory for next-token distributions kept from keystroke to keystroke, in MiB, shared among the replicas. Default:
+    /// a thirty-second of the machine's memory, 128 to 2,048, and 128 for each model of --multi-model.
+    #[arg(long, env = "FORETYPE_PREFIX_CACHE_MIB", value_name = "MIB")]
+    prefix_cache_mib: Option<usize>,
     /// Beams of a search: prefixes that it expands at each number of new tokens; more give better suggestions and cost
     /// time. Default: 16, or as many as the suggestions if these are more.
     #[arg(long, env = "FORETYPE_BEAMS", value_name = "N")]
@@ -143,8 +144,8 @@ pub(super) struct Setup {
     pub(super) gpu_unused: Option<GpuUnused>,
 }
 
-/// What an engine on a CPU gets where nobody says otherwise.
-const ON_CPU: GpuDefaults = GpuDefaults { lanes: 32, chunk: 64, pool_bytes: 256 << 20 };
+/// Rows of a step, and tokens of a row, of an engine on a CPU where nobody says otherwise.
+const ON_CPU: (usize, usize) = (32, 64);
 
 /// SageMaker ends invocations after 60 s.
 const MAX_DEADLINE: Duration = Duration::from_secs(60);
@@ -188,8 +189,9 @@ impl ModelArgs {
 
     /// The engine's options: what is asked for, then what suits the GPU that it runs on, if it runs on one.
     pub(super) fn onnxruntime(&self, gpu: Option<GpuDefaults>) -> onnxruntime::Options {
-        let defaults = gpu.unwrap_or(ON_CPU);
-        let pool_bytes = if self.is_one_of_many { ON_CPU.pool_bytes } else { defaults.pool_bytes };
+        let (lanes, chunk) = ON_CPU;
+        let defaults = gpu.unwrap_or_else(|| GpuDefaults { lanes, chunk, pool_bytes: pool_bytes(machine_bytes()) });
+        let pool_bytes = if self.is_one_of_many { SMALLEST_POOL } else { defaults.pool_bytes };
         onnxruntime::Options {
             library: self.onnxruntime.clone(),
             threads: self.threads.map_or((cores() / self.replicas()).max(1), NonZero::get),
@@ -199,6 +201,12 @@ impl ModelArgs {
             chunk: self.chunk.map_or(defaults.chunk, NonZero::get),
             pool_bytes: self.kv_pool_mib.map_or(pool_bytes, |mib| mib << 20),
         }
+    }
+
+    /// Bytes for distributions: half as many as for keys and values on a CPU.
+    fn prefix_cache_bytes(&self) -> usize {
+        let pool_bytes = if self.is_one_of_many { SMALLEST_POOL } else { pool_bytes(machine_bytes()) };
+        self.prefix_cache_mib.map_or(pool_bytes / 2, |mib| mib << 20)
     }
 
     /// The most replicas that are asked for, or one: they share what there is.
@@ -236,7 +244,7 @@ impl ModelArgs {
                     replicas: Replicas::fixed(1),
                     in_background: false,
                     lookahead: !self.no_lookahead,
-                    prefix_cache_bytes: self.prefix_cache_mib << 20,
+                    prefix_cache_bytes: self.prefix_cache_bytes(),
                     hang_after: Duration::from_millis(self.hang_after_ms),
                     restart_every: RESTART_EVERY,
                 },
@@ -246,6 +254,11 @@ impl ModelArgs {
         let asked = self.replicas.map(|ReplicaRange { least, most }| Replicas { least, most, max_idle });
         replicas::share(one, asked.unwrap_or(Replicas::fixed(1)))
     }
+}
+
+/// Bytes of the machine's memory, 0 where they can't be told.
+fn machine_bytes() -> usize {
+    machine::memory_bytes().map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// The folder of a model, downloaded if it lies elsewhere.

@@ -60,7 +60,9 @@ mod tests {
     }
 
     fn options(arguments: &[&str]) -> EngineOptions {
-        let Arguments { model } = Arguments::parse_from(["foretype"].iter().chain(arguments));
+        // Without these, the machine's memory decides.
+        let memory = ["foretype", "--kv-pool-mib", "256", "--prefix-cache-mib", "128"];
+        let Arguments { model } = Arguments::parse_from(memory.iter().chain(arguments));
         model.engine(model.onnxruntime(None).into())
     }
 

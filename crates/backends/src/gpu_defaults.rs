@@ -1,4 +1,5 @@
-//! What an engine on a GPU gets where nobody says otherwise, by what the GPU is. Pure; docs/tuning.md has the reasons.
+//! What an engine gets where nobody says otherwise, by what the GPU or the machine is. Pure; docs/tuning.md has the
+//! reasons.
 
 /// Rows, tokens and memory of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,17 +19,22 @@ const MANY_MULTIPROCESSORS: u32 = 100;
 /// The pool's part of the memory, so that two versions of a model fit during a swap, with weights and lanes.
 const POOL_PART: usize = 16;
 
-/// Smallest pool: that of a CPU.
-const SMALLEST_POOL: usize = 256 << 20;
+/// Smallest pool, and that of each of several models which share the memory.
+pub const SMALLEST_POOL: usize = 256 << 20;
 
 /// Largest pool, which is host memory, too: the prefix cache has an entry for each position.
 const LARGEST_POOL: usize = 4 << 30;
+
+/// Bytes of the pool in so much memory: a GPU's, or the machine's where the engine runs on the CPU.
+pub fn pool_bytes(memory_bytes: usize) -> usize {
+    (memory_bytes / POOL_PART).clamp(SMALLEST_POOL, LARGEST_POOL)
+}
 
 impl GpuDefaults {
     /// The defaults for a GPU with so much memory and so many multiprocessors.
     pub fn of(memory_bytes: usize, multiprocessors: u32) -> Self {
         let is_large = multiprocessors >= MANY_MULTIPROCESSORS;
-        let pool_bytes = (memory_bytes / POOL_PART).clamp(SMALLEST_POOL, LARGEST_POOL);
+        let pool_bytes = pool_bytes(memory_bytes);
         Self { lanes: if is_large { 64 } else { 32 }, chunk: if is_large { 128 } else { 64 }, pool_bytes }
     }
 }

@@ -193,6 +193,7 @@ impl Steps<'_> {
             lanes: self.rows.iter().copied().max().unwrap_or(1),
             chunk: self.past.iter().copied().max().unwrap_or(1).max(1),
             pool_bytes: 0,
+            huge_pages: true,
         }
     }
 

@@ -200,6 +200,7 @@ impl ModelArgs {
             lanes: self.lanes.map_or(defaults.lanes, NonZero::get),
             chunk: self.chunk.map_or(defaults.chunk, NonZero::get),
             pool_bytes: self.kv_pool_mib.map_or(pool_bytes, |mib| mib << 20),
+            huge_pages: true,
         }
     }
 

@@ -264,6 +264,7 @@ fn settings(gate: &Gate) -> onnxruntime::Options {
         lanes: 1,
         chunk: CHUNK,
         pool_bytes: 0,
+        huge_pages: false,
     }
 }
 

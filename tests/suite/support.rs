@@ -38,6 +38,7 @@ pub fn backend_options() -> Options {
         lanes: 16,
         chunk: 64,
         pool_bytes: 16 << 20,
+        huge_pages: true,
     }
 }
 

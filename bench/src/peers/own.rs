@@ -54,7 +54,8 @@ impl Own {
     /// Loads a bundle.
     pub fn load(bundle: &Path, manifest: &Manifest, library: Option<PathBuf>, threads: usize) -> Result<Self> {
         let cpu_level = CpuLevel::detect();
-        let options = Options { library, threads, spin: false, cpu_level, lanes: LANES, chunk: CHUNK, pool_bytes: 0 };
+        let (spin, pool_bytes, huge_pages) = (false, 0, true);
+        let options = Options { library, threads, spin, cpu_level, lanes: LANES, chunk: CHUNK, pool_bytes, huge_pages };
         let backend = onnxruntime::load(bundle, manifest, &options)?;
         Ok(Self { backend, batch: Batch::default(), out: Outputs::default() })
     }

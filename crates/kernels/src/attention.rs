@@ -7,10 +7,11 @@
 use crate::attend::{BLOCK, Blocks, Cache, Output};
 use crate::isa::{Isa, Op};
 use crate::kernels::Kernels;
+use crate::prefetch::prefetch_far;
 use crate::shared::Shared;
 pub use crate::slots::SlotError;
 use crate::slots::{self, Table};
-use crate::vector::LANES;
+use crate::vector::{LANES, Vector};
 use crate::workers::Workers;
 
 /// Parts of the work per thread. With several, other threads can take over the parts of a delayed one.
@@ -19,6 +20,10 @@ const PARTS: usize = 6;
 const PART: std::ops::RangeInclusive<usize> = 16..=64;
 /// Blocks of queries of one head that share what is read of its cache.
 const BLOCKS: usize = 16;
+/// Positions whose keys and values are fetched before they are read.
+const FETCHED: usize = 16;
+/// Elements in a cache line.
+const LINE: usize = 64 / size_of::<f32>();
 
 /// Bytes that a thread works with at most, where heads are not read side by side.
 pub fn scratch_bytes(context: usize, head_dim: usize) -> usize {
@@ -132,6 +137,7 @@ impl Attention<'_> {
             let together = (together / side_by_side).max(1);
             threads.run(groups.div_ceil(together), &|part, thread| {
                 for at in part * together..groups.min((part + 1) * together) {
+                    job.fetch(at);
                     // SAFETY: a row's new positions of one head are one part's to write, and no other row's to read, as
                     // was checked; `Kernels` only holds levels that the machine has.
                     unsafe {
@@ -232,6 +238,21 @@ impl Job<'_> {
         }
     }
 
+    /// Fetches the keys and values of the last positions of the part `at`, where rows seldom share them: all at once,
+    /// instead of one after the other as they are needed.
+    #[inline(always)]
+    fn fetch(&self, at: usize) {
+        let (row, first) = self.row_and_head(at);
+        let cache = self.cache(row, first);
+        let end = (self.position(row, 0) + 1).min(self.context);
+        for position in end.saturating_sub(FETCHED)..end {
+            for element in (0..self.side_by_side * self.attention.head_dim).step_by(LINE) {
+                prefetch_far(cache.key(position).wrapping_add(element).cast());
+                prefetch_far(cache.value(position).wrapping_add(element).cast());
+            }
+        }
+    }
+
     /// A head of the projections `which`.
     #[inline(always)]
     fn head(&self, which: usize, row: usize, token: usize, head: usize) -> &[f32] {
@@ -241,17 +262,38 @@ impl Job<'_> {
     }
 
     /// `head`, rotated for its position, into `to`.
+    ///
+    /// # Safety
+    /// The machine has `S`.
     #[inline(always)]
-    fn rotate(&self, head: &[f32], position: usize, to: &mut [f32]) {
-        to.copy_from_slice(head);
-        let Some(Rotary { cos, sin, dim, interleaved }) = self.attention.rotary else { return };
+    unsafe fn rotate<S: Vector>(&self, head: &[f32], position: usize, to: &mut [f32]) {
+        let Some(Rotary { cos, sin, dim, interleaved }) = self.attention.rotary else {
+            to.copy_from_slice(head);
+            return;
+        };
         let half = dim / 2;
         let row = position.min(cos.len() / half - 1) * half;
-        for pair in 0..half {
+        let (cos, sin) = (&cos[row..row + half], &sin[row..row + half]);
+        let (from, rest) = head.split_at(dim);
+        let (to, to_rest) = to.split_at_mut(dim);
+        to_rest.copy_from_slice(rest);
+        let whole = if interleaved { 0 } else { half / LANES * LANES };
+        let (a, b) = from.split_at(half);
+        let (to_a, to_b) = to.split_at_mut(half);
+        for at in (0..whole).step_by(LANES) {
+            // SAFETY: the caller's promise; all of these slices have `half` elements.
+            unsafe {
+                let (cos, sin) = (S::load(cos.as_ptr().add(at)), S::load(sin.as_ptr().add(at)));
+                let (x, y) = (S::load(a.as_ptr().add(at)), S::load(b.as_ptr().add(at)));
+                S::store(to_a.as_mut_ptr().add(at), S::sub(S::mul(x, cos), S::mul(y, sin)));
+                S::store(to_b.as_mut_ptr().add(at), S::add(S::mul(y, cos), S::mul(x, sin)));
+            }
+        }
+        for pair in whole..half {
             let (first, second) = if interleaved { (2 * pair, 2 * pair + 1) } else { (pair, pair + half) };
-            let (cos, sin) = (cos[row + pair], sin[row + pair]);
-            to[first] = head[first] * cos - head[second] * sin;
-            to[second] = head[second] * cos + head[first] * sin;
+            let (cos, sin) = (cos[pair], sin[pair]);
+            to[first] = from[first] * cos - from[second] * sin;
+            to[second] = from[second] * cos + from[first] * sin;
         }
     }
 }
@@ -284,7 +326,8 @@ impl Op for Store<'_> {
                     let slice = |start: *mut f32| std::slice::from_raw_parts_mut(start.add(head * head_dim), head_dim);
                     (slice(cache.key(position)), slice(cache.value(position)))
                 };
-                job.rotate(job.head(1, row, token, first + head), position, key);
+                // SAFETY: `S` as promised.
+                unsafe { job.rotate::<S>(job.head(1, row, token, first + head), position, key) };
                 value.copy_from_slice(job.head(2, row, token, first + head));
             }
         }
@@ -343,7 +386,8 @@ impl Mix<'_> {
             let position = job.position(row, token);
             for head in 0..side_by_side {
                 let to = &mut rotated[(head * count + at) * head_dim..][..head_dim];
-                job.rotate(job.head(0, row, token, (kv_head + head) * group + in_group), position, to);
+                // SAFETY: `S` as promised.
+                unsafe { job.rotate::<S>(job.head(0, row, token, (kv_head + head) * group + in_group), position, to) };
             }
             lengths[at / Q][at % Q] = (position + 1).min(job.context);
             y[at / Q][at % Q] = job.y.at(((row * job.tokens + token) * heads + kv_head * group + in_group) * head_dim);

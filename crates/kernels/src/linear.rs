@@ -41,13 +41,22 @@ pub struct Linear<'a> {
     pub activation: Activation,
 }
 
+/// What the results of a map are multiplied with.
+#[derive(Clone, Copy, Debug)]
+pub enum Factor<'a> {
+    /// `[rows, outputs]`
+    Given(&'a [f32]),
+    /// The results of another map of the same normalized rows: a gate. It has no factor and no residual.
+    Gate(&'a Linear<'a>),
+}
+
 /// The arguments of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
     /// `[rows, inputs]`
     pub x: &'a [f32],
-    /// `[rows, outputs]`
-    pub factor: Option<&'a [f32]>,
+    /// Multiplied with the results of the activation.
+    pub factor: Option<Factor<'a>>,
     /// `[rows, outputs]`
     pub residual: Option<&'a [f32]>,
 }
@@ -61,7 +70,8 @@ impl Linear<'_> {
         let count = arguments.x.len() / self.inputs;
         assert_eq!(arguments.x.len(), count * self.inputs, "rows of x");
         assert_eq!(y.len(), count * self.outputs, "y");
-        for operand in [arguments.factor, arguments.residual].into_iter().flatten() {
+        let given = if let Some(Factor::Given(factor)) = arguments.factor { Some(factor) } else { None };
+        for operand in [given, arguments.residual].into_iter().flatten() {
             assert_eq!(operand.len(), y.len(), "an operand of y's shape");
         }
         if count == 0 {
@@ -75,11 +85,22 @@ impl Linear<'_> {
         self.multiply(workers, rows, Output { y, stride: self.outputs, count, factor, residual });
     }
 
+    /// # Panics
+    /// If the weights or the bias have another length than their shape.
+    fn check(&self) {
+        self.weights.check(self.inputs, self.outputs);
+        assert!(self.bias.is_none_or(|bias| bias.len() == self.outputs), "a bias for each output");
+    }
+
     /// Multiplies prepared rows.
     pub(crate) fn multiply(&self, workers: &Workers, rows: &Rows, output: Output) {
         let Output { y, stride, count, factor, residual } = output;
-        self.weights.check(self.inputs, self.outputs);
-        assert!(self.bias.is_none_or(|bias| bias.len() == self.outputs), "a bias for each output");
+        self.check();
+        if let Some(Factor::Gate(gate)) = factor {
+            gate.check();
+            let of = |map: &Linear| (map.inputs, map.outputs, matches!(map.weights, Matrix::Int8(..)));
+            assert_eq!(of(gate), of(self), "a gate of the same shape");
+        }
         assert!(y.len() >= (count - 1) * stride + self.outputs && stride >= self.outputs, "room for the result");
         let y = Shared::new(y);
         let panels = panels(self.outputs);
@@ -105,8 +126,8 @@ pub(crate) struct Output<'a> {
     pub(crate) stride: usize,
     /// Number of rows.
     pub(crate) count: usize,
-    /// In the layout of `y`.
-    pub(crate) factor: Option<&'a [f32]>,
+    /// One that is given is in the layout of `y`.
+    pub(crate) factor: Option<Factor<'a>>,
     /// Added to the output, or `None`; in the layout of `y`.
     pub(crate) residual: Option<&'a [f32]>,
 }
@@ -120,11 +141,22 @@ struct Panels<'a> {
     linear: &'a Linear<'a>,
     rows: &'a Rows,
     count: usize,
-    factor: Option<&'a [f32]>,
+    factor: Option<Factor<'a>>,
     residual: Option<&'a [f32]>,
     y: Shared<f32>,
     stride: usize,
     range: Range<usize>,
+}
+
+/// What follows the sums of a map.
+#[derive(Clone, Copy)]
+struct Ending<'a> {
+    map: &'a Linear<'a>,
+    /// In the layout of `y`.
+    factor: Option<&'a [f32]>,
+    /// The factor is what `y` holds: the gate's results.
+    is_gated: bool,
+    residual: Option<&'a [f32]>,
 }
 
 impl Op for Panels<'_> {
@@ -137,22 +169,25 @@ impl Op for Panels<'_> {
         let sums = sums.as_mut_ptr().cast::<f32>();
         // SAFETY: rows are only prepared for AMX where the machine has it, and in tiles of its heights.
         let amx = self.rows.amx.then(|| unsafe { Tiles::new(self.rows.height) });
+        let (linear, residual) = (self.linear, self.residual);
+        let (gate, factor) = match self.factor {
+            Some(Factor::Gate(gate)) => (Some(gate), None),
+            Some(Factor::Given(factor)) => (None, Some(factor)),
+            None => (None, None),
+        };
         // Panels outside, rows inside: the weights are most of the memory, and are read once.
         let at_once = self.turn::<S>().unwrap_or(MAX_PANELS);
         for first in self.range.clone().step_by(at_once) {
-            let panels = at_once.min(self.range.end - first);
-            let together = if amx.is_some() { amx::MAX_TILES } else { 1 };
-            for tile in (0..self.rows.tiles).step_by(together) {
-                let count = together.min(self.rows.tiles - tile);
-                // SAFETY: as `multiply` promises: rows and weights have the lengths of their shapes, and `sums` has
-                // room for the largest tiles.
-                unsafe {
-                    self.sum::<S>(amx.as_ref(), tile..tile + count, first..first + panels, sums);
-                    for (index, panel) in (0..count).flat_map(|index| (0..panels).map(move |panel| (index, panel))) {
-                        let sums = sums.add((index * MAX_PANELS + panel) * self.rows.height * LANES);
-                        self.finish::<S>(tile + index, first + panel, sums);
-                    }
+            let panels = first..self.range.end.min(first + at_once);
+            // SAFETY: as `multiply` promises: rows and weights have the lengths of their shapes, and `sums` has room
+            // for the largest tiles.
+            unsafe {
+                if let Some(map) = gate {
+                    let ending = Ending { map, factor: None, is_gated: false, residual: None };
+                    self.tiles::<S>(amx.as_ref(), panels.clone(), ending, sums);
                 }
+                let ending = Ending { map: linear, factor, is_gated: gate.is_some(), residual };
+                self.tiles::<S>(amx.as_ref(), panels, ending, sums);
             }
         }
     }
@@ -169,13 +204,40 @@ impl Panels<'_> {
         takes_turns.then_some(if S::REGISTERS < 32 { 1 } else { 2 })
     }
 
+    /// Computes some panels of a map for all tiles.
+    ///
+    /// # Safety
+    /// As [`Op::run`]; `sums` has room for the largest tiles.
+    #[inline(always)]
+    unsafe fn tiles<S: Isa>(&self, amx: Option<&Tiles>, panels: Range<usize>, ending: Ending, sums: *mut f32) {
+        let together = if amx.is_some() { amx::MAX_TILES } else { 1 };
+        for tile in (0..self.rows.tiles).step_by(together) {
+            let count = together.min(self.rows.tiles - tile);
+            // SAFETY: passed on to the caller.
+            unsafe {
+                self.sum::<S>(amx, ending.map, tile..tile + count, panels.clone(), sums);
+                for (index, at) in (0..count).flat_map(|index| (0..panels.len()).map(move |at| (index, at))) {
+                    let sums = sums.add((index * MAX_PANELS + at) * self.rows.height * LANES);
+                    self.finish::<S>(ending, tile + index, panels.start + at, sums);
+                }
+            }
+        }
+    }
+
     /// Computes the sums of one tile, or with AMX of up to [`amx::MAX_TILES`], `[tiles, 4 panels, height, 16]`.
     ///
     /// # Safety
     /// As [`Op::run`]; `sums` has room.
     #[inline(always)]
-    unsafe fn sum<S: Isa>(&self, amx: Option<&Tiles>, tiles: Range<usize>, panels: Range<usize>, sums: *mut f32) {
-        let (rows, inputs) = (self.rows, self.linear.inputs);
+    unsafe fn sum<S: Isa>(
+        &self,
+        amx: Option<&Tiles>,
+        map: &Linear,
+        tiles: Range<usize>,
+        panels: Range<usize>,
+        sums: *mut f32,
+    ) {
+        let (rows, inputs) = (self.rows, map.inputs);
         let (tile, first, panels) = (tiles.start, panels.start, panels.len());
         let quads = quads(inputs);
         let order = TileOrder { index: tile, count: rows.tiles, turn: self.turn::<S>() };
@@ -183,7 +245,7 @@ impl Panels<'_> {
         // its length.
         unsafe {
             let values = rows.values.as_ptr().wrapping_add(tile * inputs * rows.height);
-            match self.linear.weights {
+            match map.weights {
                 Matrix::F32(weights) => {
                     let weights = weights.as_ptr().add(first * inputs * PANEL);
                     let (tiles, fetch) = (rows.tiles, order.fetch(inputs));
@@ -216,19 +278,19 @@ impl Panels<'_> {
     /// # Safety
     /// As [`Op::run`]; `sums` holds `[height, 16]`.
     #[inline(always)]
-    unsafe fn finish<S: Isa>(&self, tile: usize, panel: usize, sums: *const f32) {
-        let linear = self.linear;
+    unsafe fn finish<S: Isa>(&self, ending: Ending, tile: usize, panel: usize, sums: *const f32) {
+        let Ending { map, factor, is_gated, residual } = ending;
         let output = panel * PANEL;
-        let width = PANEL.min(linear.outputs - output);
+        let width = PANEL.min(map.outputs - output);
         let mut bias = [0.0_f32; LANES];
-        if let Some(from) = linear.bias {
+        if let Some(from) = map.bias {
             bias[..width].copy_from_slice(&from[output..output + width]);
         }
         let height = self.rows.height.min(self.count - tile * self.rows.height);
         // SAFETY: scales have a whole number of panels; rows below `count` are within `y` and its operands, and where a
         // panel is cut off, whole vectors are read from and written to `cut` instead.
         unsafe {
-            let scale = match linear.weights {
+            let scale = match map.weights {
                 Matrix::F32(_) => S::splat(1.0),
                 Matrix::Int8(_, scales) => S::load(scales.as_ptr().add(output)),
             };
@@ -237,11 +299,15 @@ impl Panels<'_> {
                 let at = (tile * self.rows.height + r) * self.stride + output;
                 let mut cut = [0.0_f32; LANES];
                 let sum = S::load(sums.add(r * LANES));
-                let mut value = linear.activation.apply::<S>(S::fma(sum, scale, bias));
-                if let Some(factor) = self.factor {
+                let mut value = map.activation.apply::<S>(S::fma(sum, scale, bias));
+                if let Some(factor) = factor {
                     value = S::mul(value, S::load(operand(factor, at, width, &mut cut)));
                 }
-                if let Some(residual) = self.residual {
+                if is_gated {
+                    let gate = std::slice::from_raw_parts(self.y.at(at), width);
+                    value = S::mul(value, S::load(operand(gate, 0, width, &mut cut)));
+                }
+                if let Some(residual) = residual {
                     value = S::add(value, S::load(operand(residual, at, width, &mut cut)));
                 }
                 if width == LANES {

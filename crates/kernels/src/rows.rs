@@ -102,13 +102,13 @@ impl Rows {
         let rows = self.tiles * self.height;
         if quantize {
             // The padding of a tile or a quad keeps old values: nobody reads its results.
-            self.quads.resize(rows * quads(inputs) * level.words() + LINE, 0);
-            self.scales.resize(rows * groups, 0.0);
-            self.corrections.resize(rows * groups, 0);
+            grow(&mut self.quads, rows * quads(inputs) * level.words() + LINE);
+            grow(&mut self.scales, rows * groups);
+            grow(&mut self.corrections, rows * groups);
         } else {
-            self.values.resize(rows * inputs, 0.0);
+            grow(&mut self.values, rows * inputs);
         }
-        self.scratch.resize(threads.count() * padded, 0.0);
+        grow(&mut self.scratch, threads.count() * padded);
         let (height, amx) = (self.height, self.amx);
         let start = aligned(&self.quads);
         let to = Targets {
@@ -135,6 +135,13 @@ impl Rows {
                 one(index, thread);
             }
         });
+    }
+}
+
+/// Makes room for so many elements. What a wider map needed before stays: to shrink and grow would zero it each time.
+fn grow<T: Copy + Default>(elements: &mut Vec<T>, len: usize) {
+    if elements.len() < len {
+        elements.resize(len, T::default());
     }
 }
 

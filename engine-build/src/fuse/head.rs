@@ -126,7 +126,8 @@ fn unselected(r: &Rewriter, selected: &str, width: u64) -> Option<String> {
 }
 
 fn replace(r: &mut Rewriter, found: Found) {
-    let Some(weight) = r.pack(&found.matrix, found.panels, Some(("Head", &found.slots))) else { return };
+    let reading = r.reading("Head", &found.slots, found.panels.inputs);
+    let Some(weight) = r.pack(&found.matrix, found.panels, reading) else { return };
     let bias = match found.bias {
         Bias::None => None,
         Bias::Stored(bias) => Some(bias),

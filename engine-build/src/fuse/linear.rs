@@ -1,6 +1,7 @@
 //! `Linear`: a product with a stored matrix, together with the operations on its input and its results.
 //!
-//! `y = activation(norm(x) W + b) * factor + residual`, each part only where the graph has it, and in this order.
+//! `y = activation(norm(x) W + b) * factor + residual`, each part only where the graph has it, and in this order. A
+//! factor is another value, or a gate: `activation(norm(x) G)`.
 
 use super::forms::Forms;
 use super::norm::Norm;
@@ -15,6 +16,13 @@ struct Activated {
     output: String,
 }
 
+/// The half of a product that is a factor of the other half.
+#[derive(Clone, Copy)]
+struct Gate {
+    panels: Panels,
+    activation: &'static str,
+}
+
 /// An operator in the making.
 struct Linear {
     x: String,
@@ -24,6 +32,7 @@ struct Linear {
     bias: Option<String>,
     activation: Option<&'static str>,
     factor: Option<String>,
+    gate: Option<Gate>,
     residual: Option<String>,
     /// Name of the value that the operator computes so far.
     output: String,
@@ -34,10 +43,7 @@ struct Linear {
 pub(crate) fn fuse(r: &mut Rewriter, forms: &Forms) {
     for slot in 0..r.len() {
         let Some(mut linear) = Linear::find(r, forms, slot) else { continue };
-        if let Some([gate, gated]) = linear.gated(r) {
-            gate.replace(r);
-            linear = gated;
-        }
+        linear.take_gate(r);
         while linear.take_next(r, forms) {}
         linear.replace(r);
     }
@@ -69,14 +75,15 @@ impl Linear {
             bias: None,
             activation: None,
             factor: None,
+            gate: None,
             residual: None,
             output: node.output.first()?.clone(),
             slots: vec![slot],
         })
     }
 
-    /// A gate and what it lets through from one product: `activation(x W1) * (x W2)`, as two operators.
-    fn gated(&self, r: &Rewriter) -> Option<[Self; 2]> {
+    /// Takes in a gate that shares the product: `activation(x W1) * (x W2)`.
+    fn take_gate(&mut self, r: &Rewriter) -> Option<()> {
         let split_slot = r.only_user(&self.output)?;
         let split = r.operator(split_slot, "Split")?;
         let half = self.panels.outputs / 2;
@@ -85,33 +92,21 @@ impl Linear {
         if sizes.iter().any(|size| size.unsigned_abs() != half) || 2 * half != self.panels.outputs {
             return None;
         }
-        let activated = activation(r, gate)?;
-        let product = r.only_user(&activated.output)?;
+        let Activated { activation, slots, output } = activation(r, gate)?;
+        let product = r.only_user(&output)?;
         if r.only_user(wide)? != product {
             return None;
         }
-        let output = r.operator(product, "Mul")?.output.first()?.clone();
-        let part = |first| Self {
-            x: self.x.clone(),
-            matrix: self.matrix.clone(),
-            panels: Panels { outputs: half, first, ..self.panels },
-            norm: self.norm.clone(),
-            bias: None,
-            activation: None,
-            factor: None,
-            residual: None,
-            output: output.clone(),
-            slots: vec![product],
-        };
-        let factor = activated.output.clone();
-        let slots = self.slots.iter().chain([&split_slot]).chain(&activated.slots).copied().collect();
-        let gate = Self { activation: Some(activated.activation), output: activated.output, slots, ..part(0) };
-        Some([gate, Self { factor: Some(factor), ..part(half) }])
+        self.output.clone_from(r.operator(product, "Mul")?.output.first()?);
+        self.gate = Some(Gate { panels: Panels { outputs: half, ..self.panels }, activation });
+        self.panels = Panels { outputs: half, first: half, ..self.panels };
+        self.slots.extend(slots.into_iter().chain([split_slot, product]));
+        Some(())
     }
 
     /// Takes in the one node that uses the result, if it is the next part.
     fn take_next(&mut self, r: &Rewriter, forms: &Forms) -> bool {
-        if self.factor.is_none()
+        if !self.has_factor()
             && self.residual.is_none()
             && self.activation.is_none()
             && let Some(Activated { activation, slots, output }) = activation(r, &self.output)
@@ -127,7 +122,7 @@ impl Linear {
         let same_form = forms.get(other).is_some_and(|form| Some(form) == forms.get(&self.output));
         let part = match node.op_type.as_str() {
             "Add" if self.is_bare() && r.is_vector(other, self.panels.outputs) => &mut self.bias,
-            "Mul" if self.factor.is_none() && self.residual.is_none() && same_form => &mut self.factor,
+            "Mul" if !self.has_factor() && self.residual.is_none() && same_form => &mut self.factor,
             "Add" if self.residual.is_none() && same_form => &mut self.residual,
             _ => return false,
         };
@@ -137,23 +132,31 @@ impl Linear {
         true
     }
 
+    fn has_factor(&self) -> bool {
+        self.factor.is_some() || self.gate.is_some()
+    }
+
     /// Whether it is a product and nothing else yet.
     fn is_bare(&self) -> bool {
-        self.bias.is_none() && self.activation.is_none() && self.factor.is_none() && self.residual.is_none()
+        self.bias.is_none() && self.activation.is_none() && !self.has_factor() && self.residual.is_none()
     }
 
     fn replace(self, r: &mut Rewriter) {
-        let Some(weight) = r.pack(&self.matrix, self.panels, Some(("Linear", &self.slots))) else { return };
+        let reading = r.reading("Linear", &self.slots, self.panels.inputs);
+        let gate = self.gate.and_then(|gate| r.pack(&self.matrix, gate.panels, reading.clone()));
+        let Some(weight) = r.pack(&self.matrix, self.panels, reading) else { return };
         let mut attributes = vec![
             Attribute::Int("inputs", self.panels.inputs.cast_signed()),
             Attribute::Int("outputs", self.panels.outputs.cast_signed()),
             Attribute::Text("activation", self.activation.unwrap_or("none")),
         ];
+        attributes.extend(self.gate.map(|gate| Attribute::Text("gate", gate.activation)));
         attributes.extend(Norm::attributes(self.norm.as_ref()));
         let (norm_scale, norm_bias) = self.norm.map(|norm| (norm.scale, norm.bias)).unzip();
         let mut inputs = vec![Some(self.x), Some(weight.matrix)];
         inputs.extend(weight.scale.iter().cloned().map(Some));
         inputs.extend([self.bias, norm_scale, norm_bias.flatten(), self.factor, self.residual]);
+        inputs.extend(gate.into_iter().flat_map(|gate| [Some(gate.matrix), gate.scale]));
         let operator = if weight.scale.is_some() { "LinearInt8" } else { "Linear" };
         r.replace(&self.slots, &Fused { operator, inputs, outputs: vec![self.output], attributes });
     }

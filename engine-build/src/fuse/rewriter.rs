@@ -196,15 +196,15 @@ impl Rewriter {
 
     /// The packed form of a weight matrix; every use of the same matrix shares the first one's.
     ///
-    /// `map` is the operator that multiplies with it, and the nodes that it replaces.
-    pub(crate) fn pack(&mut self, name: &str, panels: Panels, map: Option<(&str, &[usize])>) -> Option<Weight> {
+    /// In int8 it is rounded for `reading`, if that is known.
+    pub(crate) fn pack(&mut self, name: &str, panels: Panels, reading: Option<Reading>) -> Option<Weight> {
         let &index = self.parameters.get(name)?;
         let whole = panels.output_rows || panels.outputs == panels.stored_outputs;
         let part = if whole { String::new() } else { format!("{}.", panels.first) };
         let matrix = format!("{name}.{part}{}", if panels.output_rows { "panels" } else { "column_panels" });
         let scale = (self.quantization == Quantization::Int8).then(|| format!("{matrix}.scale"));
         let (form, element, shape) = match scale {
-            Some(_) => (Form::Int8(self.reading(map, panels.inputs)), Element::U8, panels.shape_int8()),
+            Some(_) => (Form::Int8(reading), Element::U8, panels.shape_int8()),
             None => (Form::F32, Element::F32, panels.shape_f32()),
         };
         let source = self.graph.parameters[index].source.clone();
@@ -217,9 +217,8 @@ impl Rewriter {
         Some(Weight { matrix, scale })
     }
 
-    /// What a map to be reads, if that is known and can be used.
-    fn reading(&mut self, map: Option<(&str, &[usize])>, inputs: u64) -> Option<Reading> {
-        let (operator, slots) = map?;
+    /// What an operator to be multiplies with, if that is known and can be used; `slots` are the nodes that it replaces.
+    pub(crate) fn reading(&mut self, operator: &str, slots: &[usize], inputs: u64) -> Option<Reading> {
         let kind = self.fused_kind(*slots.iter().max()?, operator);
         let number = self.fused.get(&kind).copied().unwrap_or_default();
         let seen = self.read.remove(&format!("{kind}_{number}"))?;

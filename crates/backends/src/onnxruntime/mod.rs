@@ -57,6 +57,8 @@ pub struct Options {
     pub chunk: usize,
     /// Memory of the KV page pool, in bytes.
     pub pool_bytes: usize,
+    /// Copies weights into huge pages: shorter steps, for as much memory again. Who runs a few steps only needs none.
+    pub huge_pages: bool,
 }
 
 /// Why a bundle could not be loaded.
@@ -148,7 +150,7 @@ fn open(
         // The kernels have threads of their own, and hardly anything is left for ONNX Runtime's.
         Operators::Foretype => {
             let kernels = Kernels::new(options.threads, options.spin, options.cpu_level);
-            builder.with_intra_threads(1)?.with_operators(operators::domain(kernels, observed)?)?
+            builder.with_intra_threads(1)?.with_operators(operators::domain(kernels, observed, options.huge_pages)?)?
         }
     }
     .commit_from_file(path)

@@ -49,8 +49,9 @@ fn rotated(head: &[f32], rotary: Option<&Rotary>, position: usize) -> Vec<f64> {
 fn attention_is_a_softmax_over_what_is_there() {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     for case in 0..40 {
-        let (kv_heads, group, half) = (rng.random_range(1..4), rng.random_range(1..3), rng.random_range(1..20));
-        let (heads, dim) = (kv_heads * group, 2 * half);
+        let (kv_heads, group, half) = (rng.random_range(1..4), rng.random_range(1..3), rng.random_range(1..40));
+        // Some heads are rotated in part.
+        let (heads, dim) = (kv_heads * group, 2 * half + [0, 6][case / 2 % 2]);
         let (rows, tokens, context) = (rng.random_range(1..4), [1, 1, 3, 37][case % 4], 50);
         let past_len: Vec<i64> = (0..rows).map(|_| rng.random_range(0..(context - tokens + 1) as i64)).collect();
         let width = (heads + 2 * kv_heads) * dim;

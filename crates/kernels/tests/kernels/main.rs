@@ -7,7 +7,7 @@ use kernels::activation::Activation;
 use kernels::embedding::Embedding;
 use kernels::head::{Distributions, Head};
 use kernels::layout::{self, Matrix};
-use kernels::linear::{self, Linear, Norm};
+use kernels::linear::{self, Factor, Linear, Norm};
 use kernels::{CpuLevel, Kernels};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -166,7 +166,7 @@ fn linear_maps_are_the_sums_they_should_be() {
             let map = Linear { weights, inputs, outputs, norm, bias, activation };
             let arguments = linear::Arguments {
                 x: &x,
-                factor: (case % 4 == 0).then_some(&factor[..]),
+                factor: (case % 4 == 0).then_some(Factor::Given(&factor)),
                 residual: (case % 4 < 2).then_some(&residual[..]),
             };
             let mut y = vec![f32::NAN; rows * outputs];
@@ -177,7 +177,7 @@ fn linear_maps_are_the_sums_they_should_be() {
                 for o in 0..outputs {
                     let sum: f64 = left.iter().enumerate().map(|(i, x)| x * f64::from(plain[i * outputs + o])).sum();
                     let mut wanted = activated(activation, sum + bias.map_or(0.0, |bias| bias[o].into()));
-                    wanted *= arguments.factor.map_or(1.0, |factor| factor[row * outputs + o].into());
+                    wanted *= if case % 4 == 0 { factor[row * outputs + o].into() } else { 1.0 };
                     wanted += arguments.residual.map_or(0.0, |residual| f64::from(residual[row * outputs + o]));
                     // int8: an element that lies between two steps may be rounded to the other one.
                     let allowed = if int8 { 0.03 } else { 3e-5 } * (1.0 + sum.abs());
@@ -188,6 +188,35 @@ fn linear_maps_are_the_sums_they_should_be() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// In one call or in two, every sum is the same.
+#[test]
+fn a_gate_is_the_factor_that_its_map_would_be() {
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    for case in 0..40 {
+        let (inputs, outputs, rows) = (64 * rng.random_range(1..5), rng.random_range(1..400), rng.random_range(1..50));
+        let (gates, packed) = (pack(&mut rng, inputs, outputs), pack(&mut rng, inputs, outputs));
+        let (x, residual) = (random(&mut rng, rows * inputs), random(&mut rng, rows * outputs));
+        let (scale, bias) = (random(&mut rng, inputs), random(&mut rng, outputs));
+        let norm = if case % 2 == 0 { Norm::Rms { scale: &scale, epsilon: 1e-6 } } else { Norm::None };
+        for ((level, form, weights, _), (_, _, gate, _)) in forms(&packed).zip(forms(&gates)) {
+            let mut kernels = Kernels::new(1 + case % 3, false, level);
+            let bias = (case % 3 == 0).then_some(&bias[..]);
+            let map = Linear { weights, inputs, outputs, norm, bias, activation: Activation::None };
+            let gate = Linear { weights: gate, bias: None, activation: Activation::Silu, ..map };
+            let residual = (case % 4 < 2).then_some(&residual[..]);
+            let mut run = |map: Linear, factor, residual| {
+                let mut y = vec![f32::NAN; rows * outputs];
+                map.run(&mut kernels, linear::Arguments { x: &x, factor, residual }, &mut y);
+                y
+            };
+            let factor = run(gate, None, None);
+            let apart = run(map, Some(Factor::Given(&factor)), residual);
+            let together = run(map, Some(Factor::Gate(&gate)), residual);
+            assert!(apart == together, "{case} {level:?} {form:?}: {rows} x {inputs} x {outputs}");
         }
     }
 }

@@ -110,22 +110,18 @@ impl<T> Constant<T> {
 /// Address, dimensions and type-checked length of a tensor.
 fn tensor<T: Element>(value: *const sys::OrtValue) -> Result<(*mut T, Dims), ort::Error> {
     let api = ort::api();
-    let mut info = ptr::null_mut();
     let mut dims = Dims::default();
     let mut element = sys::ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
-    let mut data = ptr::null_mut();
-    // SAFETY: `value` is a tensor of the running call or an initializer; the results have valid places; `info` is
-    // released once.
+    let (mut sizes, mut data) = (ptr::null(), ptr::null_mut());
+    // SAFETY: `value` is a tensor of the running call or an initializer; the results have valid places; `sizes` are
+    // those of the tensor, which keeps them.
     unsafe {
-        check((api.GetTensorTypeAndShape)(value, &mut info))?;
-        let read = check((api.GetTensorElementType)(info, &mut element))
-            .and_then(|()| check((api.GetDimensionsCount)(info, &mut dims.rank)))
-            .and_then(|()| match dims.rank {
-                0..=MAX_RANK => check((api.GetDimensions)(info, dims.sizes.as_mut_ptr(), dims.rank)),
-                rank => Err(ort::Error::new(format!("a tensor of {rank} dimensions"))),
-            });
-        (api.ReleaseTensorTypeAndShapeInfo)(info);
-        read?;
+        check((api.GetTensorElementTypeAndShapeDataReference)(value, &mut element, &mut sizes, &mut dims.rank))?;
+        let rank = dims.rank;
+        let Some(to) = dims.sizes.get_mut(..rank) else {
+            return Err(ort::Error::new(format!("a tensor of {rank} dimensions")));
+        };
+        to.copy_from_slice(slice(sizes, rank));
         check((api.GetTensorMutableData)(value.cast_mut(), &mut data))?;
     }
     if element != T::TYPE {
@@ -351,8 +347,8 @@ impl<T: Element> Elements<T> {
         }
     }
 
-    fn copied(self, pages: &HugePages) -> Self {
-        pages.copy(self.get()).map_or(self, Elements::Copied)
+    fn copied(self, pages: Option<&HugePages>) -> Self {
+        pages.and_then(|pages| pages.copy(self.get())).map_or(self, Elements::Copied)
     }
 }
 
@@ -366,7 +362,7 @@ impl Weights {
     }
 
     /// The matrix in huge pages, if there are any.
-    pub(super) fn copied(self, pages: &HugePages) -> Self {
+    pub(super) fn copied(self, pages: Option<&HugePages>) -> Self {
         match self {
             Weights::F32(elements) => Weights::F32(elements.copied(pages)),
             Weights::Int8(bytes, scales) => Weights::Int8(bytes.copied(pages), scales),

@@ -15,7 +15,7 @@ use super::{Compute, Definition, F32, Form, I64, Observed, Observer, optional, r
 /// The width of the logits is a multiple of this.
 const PADDING: usize = 8;
 
-pub(super) struct HeadOperator(pub(super) Form, pub(super) Option<Observed>, pub(super) Arc<HugePages>);
+pub(super) struct HeadOperator(pub(super) Form, pub(super) Option<Observed>, pub(super) Option<Arc<HugePages>>);
 
 impl Definition for HeadOperator {
     type Prepared = Prepared;
@@ -36,7 +36,7 @@ impl Definition for HeadOperator {
     fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
         let bias = 2 + self.0.inputs().len();
         let prepared = Prepared {
-            weights: Weights::read(info, 2, self.0)?.copied(&self.2),
+            weights: Weights::read(info, 2, self.0)?.copied(self.2.as_deref()),
             inputs: info.extent("inputs")?,
             vocab: info.extent("outputs")?,
             padded: info.extent("padded")?,

@@ -29,16 +29,17 @@ type Team = Arc<Mutex<Kernels>>;
 /// What the linear maps and the head have read so far, by the name of their nodes.
 pub type Observed = Arc<Mutex<BTreeMap<String, Seen>>>;
 
-/// All operators, computed by `kernels`. Linear maps and the head note in `observed` what they read.
+/// All operators, computed by `kernels`. Linear maps and the head note in `observed` what they read, and copy their
+/// weights into huge pages if that is wished.
 ///
 /// # Errors
 /// ONNX Runtime's own.
-pub fn domain(kernels: Kernels, observed: Option<&Observed>) -> Result<OperatorDomain, ort::Error> {
+pub fn domain(kernels: Kernels, observed: Option<&Observed>, huge_pages: bool) -> Result<OperatorDomain, ort::Error> {
     let team = Arc::new(Mutex::new(kernels));
-    let pages = Arc::new(HugePages::default());
+    let pages = huge_pages.then(|| Arc::new(HugePages::default()));
     let mut domain = OperatorDomain::new("foretype")?;
     for form in [Form::F32, Form::Int8] {
-        let (team, pages) = (|| Arc::clone(&team), || Arc::clone(&pages));
+        let (team, pages) = (|| Arc::clone(&team), || pages.clone());
         domain = domain.add(Registered(linear::LinearOperator(form, observed.cloned(), pages()), team()))?;
         domain = domain.add(Registered(embedding::EmbeddingOperator(form), team()))?;
         domain = domain.add(Registered(head::HeadOperator(form, observed.cloned(), pages()), team()))?;
@@ -153,11 +154,19 @@ impl Form {
 
     /// The inputs of a packed matrix: its elements, and the scales of int8.
     fn inputs(self) -> Vec<OperatorInput> {
-        let types = match self {
-            Form::F32 => &[F32][..],
+        self.types().iter().map(|element| required(*element)).collect()
+    }
+
+    /// The same where a node may have none.
+    fn optional_inputs(self) -> Vec<OperatorInput> {
+        self.types().iter().map(|element| optional(*element)).collect()
+    }
+
+    fn types(self) -> &'static [TensorElementType] {
+        match self {
+            Form::F32 => &[F32],
             Form::Int8 => &[U8, F32],
-        };
-        types.iter().map(|element| required(*element)).collect()
+        }
     }
 }
 

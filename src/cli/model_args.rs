@@ -70,8 +70,8 @@ pub struct ModelArgs {
     /// Whether other models may share the device's memory.
     #[arg(skip)]
     pub(super) is_one_of_many: bool,
-    /// Memory for next-token distributions kept from keystroke to keystroke, in MiB, shared among the replicas. Default:
-    /// a thirty-second of the machine's memory, 128 to 2,048, and 128 for each model of --multi-model.
+    /// Memory for next-token distributions kept from keystroke to keystroke, in MiB, shared among the replicas.
+    /// Default: a thirty-second of the machine's memory, 128 to 2,048, and 128 for each model of --multi-model.
     #[arg(long, env = "FORETYPE_PREFIX_CACHE_MIB", value_name = "MIB")]
     prefix_cache_mib: Option<usize>,
     /// Beams of a search: prefixes that it expands at each number of new tokens; more give better suggestions and cost

@@ -217,7 +217,7 @@ impl Rewriter {
         Some(Weight { matrix, scale })
     }
 
-    /// What an operator to be multiplies with, if that is known and can be used; `slots` are the nodes that it replaces.
+    /// What an operator to be multiplies with, if that is known and can be used. It replaces the nodes in `slots`.
     pub(crate) fn reading(&mut self, operator: &str, slots: &[usize], inputs: u64) -> Option<Reading> {
         let kind = self.fused_kind(*slots.iter().max()?, operator);
         let number = self.fused.get(&kind).copied().unwrap_or_default();

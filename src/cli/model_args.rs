@@ -189,25 +189,24 @@ impl ModelArgs {
 
     /// The engine's options: what is asked for, then what suits the GPU that it runs on, if it runs on one.
     pub(super) fn onnxruntime(&self, gpu: Option<GpuDefaults>) -> onnxruntime::Options {
-        let (lanes, chunk) = ON_CPU;
-        let defaults = gpu.unwrap_or_else(|| GpuDefaults { lanes, chunk, pool_bytes: pool_bytes(machine_bytes()) });
-        let pool_bytes = if self.is_one_of_many { SMALLEST_POOL } else { defaults.pool_bytes };
+        let (lanes, chunk) = gpu.map_or(ON_CPU, |gpu| (gpu.lanes, gpu.chunk));
+        let pool_bytes =
+            gpu.filter(|_| !self.is_one_of_many).map_or_else(|| self.cpu_pool_bytes(), |gpu| gpu.pool_bytes);
         onnxruntime::Options {
             library: self.onnxruntime.clone(),
             threads: self.threads.map_or((cores() / self.replicas()).max(1), NonZero::get),
             spin: self.spin,
             cpu_level: self.cpu_level,
-            lanes: self.lanes.map_or(defaults.lanes, NonZero::get),
-            chunk: self.chunk.map_or(defaults.chunk, NonZero::get),
+            lanes: self.lanes.map_or(lanes, NonZero::get),
+            chunk: self.chunk.map_or(chunk, NonZero::get),
             pool_bytes: self.kv_pool_mib.map_or(pool_bytes, |mib| mib << 20),
             huge_pages: true,
         }
     }
 
-    /// Bytes for distributions: half as many as for keys and values on a CPU.
-    fn prefix_cache_bytes(&self) -> usize {
-        let pool_bytes = if self.is_one_of_many { SMALLEST_POOL } else { pool_bytes(machine_bytes()) };
-        self.prefix_cache_mib.map_or(pool_bytes / 2, |mib| mib << 20)
+    /// Bytes for keys and values in the machine's memory where nobody says otherwise.
+    fn cpu_pool_bytes(&self) -> usize {
+        if self.is_one_of_many { SMALLEST_POOL } else { pool_bytes(machine_bytes()) }
     }
 
     /// The most replicas that are asked for, or one: they share what there is.
@@ -245,7 +244,7 @@ impl ModelArgs {
                     replicas: Replicas::fixed(1),
                     in_background: false,
                     lookahead: !self.no_lookahead,
-                    prefix_cache_bytes: self.prefix_cache_bytes(),
+                    prefix_cache_bytes: self.prefix_cache_mib.map_or(self.cpu_pool_bytes() / 2, |mib| mib << 20),
                     hang_after: Duration::from_millis(self.hang_after_ms),
                     restart_every: RESTART_EVERY,
                 },

@@ -5,7 +5,7 @@
 //! * [`device`] is what both share on a CUDA device; [`cuda`] is the driver, its memory and its streams.
 //! * [`readings`] tracks which slot and lane holds which encoder output, on the CPU and on devices, and how much of the
 //!   KV caches a step reads.
-//! * [`gpu_defaults`] are rows and memory for a GPU.
+//! * [`gpu_defaults`] are rows and memory for a GPU, and memory for keys and values on a CPU.
 //! * [`choice`] selects the engine of a server and gives the reason; [`options`] loads it.
 //!
 //! `unsafe` is where memory meets native code: `onnxruntime/raw.rs`, `onnxruntime/operators/context.rs`,

@@ -6,7 +6,7 @@
 
 use crate::attend::{BLOCK, Blocks, Cache, Output};
 use crate::isa::{Isa, Op};
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, grow};
 use crate::prefetch::prefetch_far;
 use crate::shared::Shared;
 pub use crate::slots::SlotError;
@@ -115,7 +115,7 @@ impl Attention<'_> {
         // Several tokens read a cache several times, so it has to be small.
         let side_by_side = if tokens > 1 { 1 } else { largest_divisor(self.kv_heads, together) };
         let room = side_by_side * room(context, self.head_dim);
-        scores.resize(threads.count() * room, 0.0);
+        grow(scores, threads.count() * room);
         let job = Job {
             attention: self,
             heads: arguments.heads,

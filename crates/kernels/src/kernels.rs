@@ -38,3 +38,10 @@ impl Kernels {
         self.workers.level
     }
 }
+
+/// Makes room for so many elements. What a larger call needed before stays: to shrink and grow would zero it each time.
+pub(crate) fn grow<T: Copy + Default>(elements: &mut Vec<T>, len: usize) {
+    if elements.len() < len {
+        elements.resize(len, T::default());
+    }
+}

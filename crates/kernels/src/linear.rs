@@ -152,10 +152,8 @@ struct Panels<'a> {
 #[derive(Clone, Copy)]
 struct Ending<'a> {
     map: &'a Linear<'a>,
-    /// In the layout of `y`.
-    factor: Option<&'a [f32]>,
-    /// The factor is what `y` holds: the gate's results.
-    is_gated: bool,
+    /// A gate's results are what `y` holds.
+    factor: Option<Factor<'a>>,
     residual: Option<&'a [f32]>,
 }
 
@@ -169,12 +167,6 @@ impl Op for Panels<'_> {
         let sums = sums.as_mut_ptr().cast::<f32>();
         // SAFETY: rows are only prepared for AMX where the machine has it, and in tiles of its heights.
         let amx = self.rows.amx.then(|| unsafe { Tiles::new(self.rows.height) });
-        let (linear, residual) = (self.linear, self.residual);
-        let (gate, factor) = match self.factor {
-            Some(Factor::Gate(gate)) => (Some(gate), None),
-            Some(Factor::Given(factor)) => (None, Some(factor)),
-            None => (None, None),
-        };
         // Panels outside, rows inside: the weights are most of the memory, and are read once.
         let at_once = self.turn::<S>().unwrap_or(MAX_PANELS);
         for first in self.range.clone().step_by(at_once) {
@@ -182,11 +174,11 @@ impl Op for Panels<'_> {
             // SAFETY: as `multiply` promises: rows and weights have the lengths of their shapes, and `sums` has room
             // for the largest tiles.
             unsafe {
-                if let Some(map) = gate {
-                    let ending = Ending { map, factor: None, is_gated: false, residual: None };
+                if let Some(Factor::Gate(map)) = self.factor {
+                    let ending = Ending { map, factor: None, residual: None };
                     self.tiles::<S>(amx.as_ref(), panels.clone(), ending, sums);
                 }
-                let ending = Ending { map: linear, factor, is_gated: gate.is_some(), residual };
+                let ending = Ending { map: self.linear, factor: self.factor, residual: self.residual };
                 self.tiles::<S>(amx.as_ref(), panels, ending, sums);
             }
         }
@@ -279,7 +271,7 @@ impl Panels<'_> {
     /// As [`Op::run`]; `sums` holds `[height, 16]`.
     #[inline(always)]
     unsafe fn finish<S: Isa>(&self, ending: Ending, tile: usize, panel: usize, sums: *const f32) {
-        let Ending { map, factor, is_gated, residual } = ending;
+        let Ending { map, factor, residual } = ending;
         let output = panel * PANEL;
         let width = PANEL.min(map.outputs - output);
         let mut bias = [0.0_f32; LANES];
@@ -301,11 +293,13 @@ impl Panels<'_> {
                 let sum = S::load(sums.add(r * LANES));
                 let mut value = map.activation.apply::<S>(S::fma(sum, scale, bias));
                 if let Some(factor) = factor {
-                    value = S::mul(value, S::load(operand(factor, at, width, &mut cut)));
-                }
-                if is_gated {
-                    let gate = std::slice::from_raw_parts(self.y.at(at), width);
-                    value = S::mul(value, S::load(operand(gate, 0, width, &mut cut)));
+                    let factor = match factor {
+                        Factor::Given(factor) => operand(factor, at, width, &mut cut),
+                        Factor::Gate(_) => {
+                            operand(std::slice::from_raw_parts(self.y.at(at), width), 0, width, &mut cut)
+                        }
+                    };
+                    value = S::mul(value, S::load(factor));
                 }
                 if let Some(residual) = residual {
                     value = S::add(value, S::load(operand(residual, at, width, &mut cut)));

@@ -3,6 +3,7 @@
 
 use crate::cpu::{CpuLevel, amx};
 use crate::isa::{Isa, Op};
+use crate::kernels::grow;
 use crate::layout::{GROUP, QUAD, quads};
 use crate::shared::Shared;
 use crate::vector::{LANES, Vector};
@@ -135,13 +136,6 @@ impl Rows {
                 one(index, thread);
             }
         });
-    }
-}
-
-/// Makes room for so many elements. What a wider map needed before stays: to shrink and grow would zero it each time.
-fn grow<T: Copy + Default>(elements: &mut Vec<T>, len: usize) {
-    if elements.len() < len {
-        elements.resize(len, T::default());
     }
 }
 

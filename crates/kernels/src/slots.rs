@@ -1,5 +1,7 @@
 //! Checks the table that says which slot of a KV cache holds each position of each row.
 
+use crate::kernels::grow;
+
 /// Why a table of slots is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotError {
@@ -58,9 +60,7 @@ pub(crate) struct Table<'a> {
 pub(crate) fn check(table: Table, count: usize, written: &mut Vec<bool>) -> Result<(), SlotError> {
     let Table { slots, past_len, tokens } = table;
     let context = slots.len() / past_len.len();
-    if written.len() < count {
-        written.resize(count, false);
-    }
+    grow(written, count);
     let rows = || slots.chunks_exact(context).zip(past_len).enumerate();
     let new = |past: i64| {
         let past = usize::try_from(past).unwrap_or(0);

@@ -34,13 +34,13 @@ impl Definition for LinearOperator {
     fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
         let bias = 1 + self.0.inputs().len();
         let read = |index| Ok::<_, ort::Error>(Weights::read(info, index, self.0)?.copied(self.2.as_deref()));
-        let gate = bias + 5;
-        let gate = info
-            .has(gate)?
-            .then(|| Ok::<_, ort::Error>(Gate { weights: read(gate)?, activation: activation(info, "gate")? }));
+        let gate = match info.has(bias + 5)? {
+            true => Some(Gate { weights: read(bias + 5)?, activation: activation(info, "gate")? }),
+            false => None,
+        };
         let prepared = Prepared {
             weights: read(1)?,
-            gate: gate.transpose()?,
+            gate,
             inputs: info.extent("inputs")?,
             outputs: info.extent("outputs")?,
             norm: NormConstants::read(info, bias + 1)?,

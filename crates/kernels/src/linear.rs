@@ -279,48 +279,110 @@ impl Panels<'_> {
             bias[..width].copy_from_slice(&from[output..output + width]);
         }
         let height = self.rows.height.min(self.count - tile * self.rows.height);
-        // SAFETY: scales have a whole number of panels; rows below `count` are within `y` and its operands, and where a
-        // panel is cut off, whole vectors are read from and written to `cut` instead.
+        let at = tile * self.rows.height * self.stride + output;
+        // SAFETY: scales have a whole number of panels; rows below `count` are within `y` and its operands.
         unsafe {
             let scale = match map.weights {
                 Matrix::F32(_) => S::splat(1.0),
                 Matrix::Int8(_, scales) => S::load(scales.as_ptr().add(output)),
             };
-            let bias = S::load(bias.as_ptr());
-            for r in 0..height {
-                let at = (tile * self.rows.height + r) * self.stride + output;
-                let mut cut = [0.0_f32; LANES];
-                let sum = S::load(sums.add(r * LANES));
-                let mut value = map.activation.apply::<S>(S::fma(sum, scale, bias));
-                if let Some(factor) = factor {
-                    let factor = match factor {
-                        Factor::Given(factor) => operand(factor, at, width, &mut cut),
-                        Factor::Gate(_) => {
-                            operand(std::slice::from_raw_parts(self.y.at(at), width), 0, width, &mut cut)
-                        }
-                    };
-                    value = S::mul(value, S::load(factor));
-                }
-                if let Some(residual) = residual {
-                    value = S::add(value, S::load(operand(residual, at, width, &mut cut)));
-                }
-                if width == LANES {
-                    S::store(self.y.at(at), value);
-                } else {
-                    S::store(cut.as_mut_ptr(), value);
-                    std::ptr::copy_nonoverlapping(cut.as_ptr(), self.y.at(at), width);
-                }
+            let y = self.y.at(at);
+            let factor = factor.map(|factor| match factor {
+                Factor::Given(factor) => factor.as_ptr().add(at),
+                Factor::Gate(_) => y.cast_const(),
+            });
+            let results = Results {
+                sums,
+                scale,
+                bias: S::load(bias.as_ptr()),
+                activation: map.activation,
+                factor,
+                residual: residual.map(|residual| residual.as_ptr().add(at)),
+                y,
+                stride: self.stride,
+            };
+            if width < LANES {
+                results.write_cut::<S>(height, width);
+            } else if let Activation::None = map.activation {
+                // A loop of its own: a map without an activation spends no time on choosing it.
+                Results { activation: Activation::None, ..results }.write::<S>(height);
+            } else {
+                results.write::<S>(height);
             }
         }
     }
 }
 
-/// The address of 16 elements from `at` on, or of a copy if there are fewer.
-#[inline(always)]
-fn operand(from: &[f32], at: usize, width: usize, cut: &mut [f32; LANES]) -> *const f32 {
-    if width == LANES {
-        return from[at..at + LANES].as_ptr();
+/// A panel's results for the rows of a tile. Row `i` of the operands and of `y` begins `i * stride` elements behind the
+/// first.
+struct Results<F> {
+    /// `[height, 16]`
+    sums: *const f32,
+    scale: F,
+    bias: F,
+    activation: Activation,
+    factor: Option<*const f32>,
+    residual: Option<*const f32>,
+    y: *mut f32,
+    stride: usize,
+}
+
+impl<F: Copy> Results<F> {
+    /// The results of a row.
+    ///
+    /// # Safety
+    /// The machine has `S`; whole vectors can be read from the operands.
+    #[inline(always)]
+    unsafe fn row<S: Isa<F = F>>(&self, row: usize, factor: Option<*const f32>, residual: Option<*const f32>) -> F {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sum = S::load(self.sums.add(row * LANES));
+            let mut value = self.activation.apply::<S>(S::fma(sum, self.scale, self.bias));
+            if let Some(factor) = factor {
+                value = S::mul(value, S::load(factor));
+            }
+            if let Some(residual) = residual {
+                value = S::add(value, S::load(residual));
+            }
+            value
+        }
     }
-    cut[..width].copy_from_slice(&from[at..at + width]);
-    cut.as_ptr()
+
+    /// Writes a whole panel.
+    ///
+    /// # Safety
+    /// As [`Self::row`], and `height` rows of whole vectors can be written.
+    #[inline(always)]
+    unsafe fn write<S: Isa<F = F>>(&self, height: usize) {
+        for row in 0..height {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let at = |from: *const f32| from.add(row * self.stride);
+                let value = self.row::<S>(row, self.factor.map(at), self.residual.map(at));
+                S::store(self.y.add(row * self.stride), value);
+            }
+        }
+    }
+
+    /// Writes the first `width` outputs of a panel.
+    ///
+    /// # Safety
+    /// As [`Self::write`], with `width` elements instead of vectors.
+    #[inline(always)]
+    unsafe fn write_cut<S: Isa<F = F>>(&self, height: usize, width: usize) {
+        for row in 0..height {
+            let (mut factors, mut residuals, mut cut) = ([0.0_f32; LANES], [0.0_f32; LANES], [0.0_f32; LANES]);
+            // SAFETY: the caller's promise; whole vectors are read from and written to copies.
+            unsafe {
+                let copy = |from: *const f32, to: &mut [f32; LANES]| {
+                    std::ptr::copy_nonoverlapping(from.add(row * self.stride), to.as_mut_ptr(), width);
+                    to.as_ptr()
+                };
+                let factor = self.factor.map(|from| copy(from, &mut factors));
+                let residual = self.residual.map(|from| copy(from, &mut residuals));
+                S::store(cut.as_mut_ptr(), self.row::<S>(row, factor, residual));
+                std::ptr::copy_nonoverlapping(cut.as_ptr(), self.y.add(row * self.stride), width);
+            }
+        }
+    }
 }

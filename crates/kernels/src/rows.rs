@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use crate::vector::{LANES, Vector};
 use crate::workers::Workers;
 
-/// Rows that a thread prepares for AMX at a time.
+/// Most rows that a thread prepares for AMX at a time.
 const AMX_PART: usize = 8;
 /// Quads in a cache line. A vector that crosses lines takes two reads.
 const LINE: usize = 16;
@@ -77,9 +77,9 @@ pub(crate) struct Rows {
     /// For int8 weights, four bytes in each, from the first aligned address on: `[tiles, quads, words, height]` (see
     /// [`Vector::quad`]), for AMX `[tiles, quads / 16, height, 16]`.
     quads: Vec<i32>,
-    /// `[tiles, groups, height]`
+    /// `[tiles, groups, height]`, for AMX `[tiles, height, groups]`.
     pub(crate) scales: Vec<f32>,
-    /// `[tiles, groups, height]`
+    /// In the order of `scales`.
     pub(crate) corrections: Vec<i32>,
     /// f32 `[threads, inputs rounded up]`: the row that a thread prepares.
     scratch: Vec<f32>,
@@ -129,8 +129,9 @@ impl Rows {
             // each is one part's.
             unsafe { level.run(Prepare { x, norm, quantize, scratch, at, to: &to }) }
         };
-        // One thread writes the rows that share cache lines.
-        let part = if amx { AMX_PART } else { height };
+        // One thread writes the rows that share cache lines. For AMX none do, and every thread has as many.
+        let part =
+            if amx { count.div_ceil(count.div_ceil(AMX_PART).next_multiple_of(threads.count())) } else { height };
         threads.run(count.div_ceil(part), &|at, thread| {
             for index in at * part..count.min((at + 1) * part) {
                 one(index, thread);
@@ -288,7 +289,12 @@ unsafe fn quantize_row<S: Vector>(row: &[f32], inputs: usize, at: TileRow, to: &
                     }
                 }
             }
-            let index = (tile * groups + group) * height + row_of_tile;
+            // For AMX, several threads prepare the rows of a tile: their scales must not share cache lines.
+            let index = if amx {
+                (tile * height + row_of_tile) * groups + group
+            } else {
+                (tile * groups + group) * height + row_of_tile
+            };
             *to.scales.at(index) = scale;
             *to.corrections.at(index) = S::sum_i(correction);
         }

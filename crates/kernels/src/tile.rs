@@ -69,9 +69,9 @@ pub(crate) struct F32Tile {
 pub(crate) struct Int8Tile {
     /// Quads of bytes `[quads, words, height]`; for AMX `[quads / 16, height, 16]`.
     pub(crate) rows: *const i32,
-    /// Factor of the sums of each row and group. `[groups, height]`
+    /// Factor of the sums of each row and group. `[groups, height]`, for AMX `[height, groups]`.
     pub(crate) scales: *const f32,
-    /// What is added to a group's products, see [`Vector::correction`]. `[groups, height]`
+    /// What is added to a group's products, see [`Vector::correction`]. In the order of `scales`.
     pub(crate) corrections: *const i32,
     pub(crate) quads: usize,
     /// The first of the panels, `[quads, 16, 4]` each.

@@ -154,8 +154,8 @@ mod tests {
     fn tiles_are_for_many_rows_of_whole_lines() {
         for (rows, inputs, height) in [
             (1, 768, None),
-            (12, 768, None),
-            (13, 768, Some(13)),
+            (7, 768, None),
+            (8, 768, Some(8)),
             (40, 768, Some(14)),
             (320, 64, Some(16)),
             (40, 100, None),

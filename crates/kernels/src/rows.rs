@@ -81,7 +81,7 @@ pub(crate) struct Rows {
     pub(crate) scales: Vec<f32>,
     /// In the order of `scales`.
     pub(crate) corrections: Vec<i32>,
-    /// f32 `[threads, inputs rounded up]`: the row that a thread prepares.
+    /// f32 `[threads, inputs rounded up and more]`: the row that a thread prepares.
     scratch: Vec<f32>,
 }
 
@@ -109,7 +109,9 @@ impl Rows {
         } else {
             grow(&mut self.values, rows * inputs);
         }
-        grow(&mut self.scratch, threads.count() * padded);
+        // Two cache lines between the rows of two threads: a processor fetches lines in pairs.
+        let own = padded + 2 * LINE;
+        grow(&mut self.scratch, threads.count() * own);
         let (height, amx) = (self.height, self.amx);
         let start = aligned(&self.quads);
         let to = Targets {
@@ -123,7 +125,7 @@ impl Rows {
             let from = row(index);
             let x = &x[from * inputs..(from + 1) * inputs];
             // SAFETY: a thread's scratch is its own.
-            let scratch = unsafe { to.scratch.slice_mut(thread * padded, padded) };
+            let scratch = unsafe { to.scratch.slice_mut(thread * own, padded) };
             let at = TileRow { tile: index / height, row: index % height, height, amx };
             // SAFETY: `Kernels` only holds levels that the machine has; `to` has room for every row of every tile, and
             // each is one part's.

@@ -1,11 +1,13 @@
 """What is made is called, and the tags that prove whose it is.
 
 Models and configurations of an endpoint are called HEAD-HASH-TIME-SALT: the endpoint's first letters for people, the hash of its whole
-name, because two names may begin alike, and a time with random digits, because two may be made within a second. A name is only where
-to look. What belongs to an endpoint says so in its tag.
+name, because two names may begin alike, and a time with digits, because two may be made within a second. The digits begin at a random
+number, because two people may make one each, and are counted from there. A name is only where to look. What belongs to an endpoint says
+so in its tag.
 """
 
 import hashlib
+import itertools
 import re
 import secrets
 from datetime import datetime, timezone
@@ -17,6 +19,7 @@ LONGEST = 63
 OWNER = "foretype:endpoint"
 STACK = "aws:cloudformation:stack-name"
 VARIANT = "AllTraffic"
+SALTS = itertools.count(secrets.randbelow(1 << 16))
 PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 
 
@@ -34,7 +37,7 @@ def made_for(endpoint):
 
 
 def fresh(endpoint):
-    return f"{made_for(endpoint)}{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    return f"{made_for(endpoint)}{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{next(SALTS) % (1 << 16):04x}"
 
 
 def tags(endpoint, given):

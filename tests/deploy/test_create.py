@@ -7,6 +7,8 @@ import sys
 import pytest
 from conftest import DATA, IMAGE, ROLE, ROOT, create, deploy, endpoint, refused
 
+from deploy import names
+
 BARE = ["create", "terms", "--image", IMAGE, "--role", ROLE]
 
 
@@ -31,6 +33,12 @@ def test_the_plain_case(aws, capsys):
     owner = [{"Key": "foretype:endpoint", "Value": "terms"}]
     assert all(request["Tags"] == owner for name, request in aws.calls if name.startswith("Create"))
     assert "terms is in service" in capsys.readouterr().err
+
+
+def test_names_of_one_second_differ():
+    made = [names.fresh("x" * 63) for _ in range(2000)]
+    assert len(set(made)) == 2000
+    assert all(names.checked(name).startswith(names.made_for("x" * 63)) for name in made)
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,6 @@ impl Linear<'_> {
         let count = arguments.x.len() / self.inputs;
         assert_eq!(arguments.x.len(), count * self.inputs, "rows of x");
         assert_eq!(y.len(), count * self.outputs, "y");
-        let given = if let Some(Factor::Given(factor)) = arguments.factor { Some(factor) } else { None };
-        for operand in [given, arguments.residual].into_iter().flatten() {
-            assert_eq!(operand.len(), y.len(), "an operand of y's shape");
-        }
         if count == 0 {
             return;
         }
@@ -102,6 +98,10 @@ impl Linear<'_> {
             assert_eq!(of(gate), of(self), "a gate of the same shape");
         }
         assert!(y.len() >= (count - 1) * stride + self.outputs && stride >= self.outputs, "room for the result");
+        let given = if let Some(Factor::Given(factor)) = factor { Some(factor) } else { None };
+        for operand in [given, residual].into_iter().flatten() {
+            assert_eq!(operand.len(), y.len(), "an operand of y's shape");
+        }
         let y = Shared::new(y);
         let panels = panels(self.outputs);
         let Workers { threads, level } = workers;

@@ -223,7 +223,8 @@ fn a_gate_is_the_factor_that_its_map_would_be() {
 
 #[test]
 fn the_largest_int8_products_are_summed_without_overflow() {
-    let (inputs, rows) = (2 * layout::GROUP, 7);
+    // Rows enough for AMX.
+    let (inputs, rows) = (2 * layout::GROUP, 9);
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     // Signs that agree, that differ, and any.
     let x: Vec<f32> = (0..rows * inputs).map(|i| if i / inputs < 3 || rng.random() { 1.0 } else { -1.0 }).collect();

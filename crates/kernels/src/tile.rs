@@ -91,7 +91,7 @@ pub(crate) const MAX_HEIGHT: usize = 16;
 /// How far ahead weights are fetched, in bytes: about what memory delivers during its latency.
 const PREFETCH: usize = 4096;
 /// Bytes of a cache line. It holds one input of an f32 panel, or one quad of an int8 panel.
-const CACHE_LINE: usize = 64;
+pub(crate) const CACHE_LINE: usize = 64;
 
 /// Stores the sums of the first `panels` panels, or of all.
 ///

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 
 use crate::layout::{GROUP, PANEL, QUAD};
 use crate::prefetch::prefetch_far;
-use crate::tile::{Int8Tile, MAX_HEIGHT, MAX_PANELS};
+use crate::tile::{CACHE_LINE, Int8Tile, MAX_HEIGHT, MAX_PANELS};
 use crate::vector::{LANES, Vector};
 
 /// Rows from which AMX is faster than vectors.
@@ -25,9 +25,7 @@ pub(crate) const MAX_TILES: usize = 4;
 /// Bytes of a tile of weights.
 const TILE: usize = DEPTH * PANEL;
 /// Cache lines of a tile of weights.
-const LINES: usize = TILE / LINE;
-/// Bytes of a cache line.
-const LINE: usize = 64;
+const LINES: usize = TILE / CACHE_LINE;
 // One instruction multiplies a whole group.
 const _: () = assert!(GROUP == DEPTH);
 
@@ -192,7 +190,7 @@ fn fetched_ahead<const P: usize>(group: usize, groups: usize) -> usize {
 fn fetch<const P: usize>(panels: [*const u8; P], ahead: usize, line: usize) {
     if line < LINES {
         for panel in panels {
-            prefetch_far(panel.wrapping_add(ahead + line * LINE));
+            prefetch_far(panel.wrapping_add(ahead + line * CACHE_LINE));
         }
     }
 }
@@ -217,7 +215,7 @@ unsafe fn multiply_group<const P: usize>(rows: *const u8, panels: [*const u8; P]
             rows = in(reg) rows,
             a = in(reg) panels[0].add(at),
             b = in(reg) panels[1].add(at),
-            line = in(reg) LINE,
+            line = in(reg) DEPTH,
             out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
             options(nostack, readonly)
         );
@@ -231,7 +229,7 @@ unsafe fn multiply_group<const P: usize>(rows: *const u8, panels: [*const u8; P]
                 "tdpbsud tmm3, tmm4, tmm5",
                 c = in(reg) panels[2].add(at),
                 d = in(reg) panels[3].add(at),
-                line = in(reg) LINE,
+                line = in(reg) DEPTH,
                 out("tmm2") _, out("tmm3") _, out("tmm5") _, out("tmm7") _,
                 options(nostack, readonly)
             );
@@ -251,7 +249,7 @@ unsafe fn store_products<const P: usize>(products: *mut i32) {
             "tilestored [{products} + {line}*1], tmm0",
             "tilestored [{products} + {line}*1 + {tile}], tmm1",
             products = in(reg) products,
-            line = in(reg) LINE,
+            line = in(reg) DEPTH,
             tile = const TILE,
             options(nostack)
         );
@@ -260,7 +258,7 @@ unsafe fn store_products<const P: usize>(products: *mut i32) {
                 "tilestored [{products} + {line}*1 + 2*{tile}], tmm2",
                 "tilestored [{products} + {line}*1 + 3*{tile}], tmm3",
                 products = in(reg) products,
-                line = in(reg) LINE,
+                line = in(reg) DEPTH,
                 tile = const TILE,
                 options(nostack)
             );

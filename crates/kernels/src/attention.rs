@@ -7,7 +7,7 @@
 use crate::attend::{BLOCK, Blocks, Cache, Output};
 use crate::isa::{Isa, Op};
 use crate::kernels::{Kernels, grow};
-use crate::prefetch::prefetch_far;
+use crate::prefetch::prefetch;
 use crate::shared::Shared;
 pub use crate::slots::SlotError;
 use crate::slots::{self, Table};
@@ -247,8 +247,8 @@ impl Job<'_> {
         let end = (self.position(row, 0) + 1).min(self.context);
         for position in end.saturating_sub(FETCHED)..end {
             for element in (0..self.side_by_side * self.attention.head_dim).step_by(LINE) {
-                prefetch_far(cache.key(position).wrapping_add(element).cast());
-                prefetch_far(cache.value(position).wrapping_add(element).cast());
+                prefetch(cache.key(position).wrapping_add(element).cast());
+                prefetch(cache.value(position).wrapping_add(element).cast());
             }
         }
     }

@@ -23,6 +23,8 @@ const TOGETHER: usize = 2;
 /// Most tiles that take turns with a few panels: with more, reading their rows again for each turn costs more than the
 /// shared fetching saves.
 const MAX_TURNS: usize = 4;
+/// Bytes of the panels that tiles take turns with, if they are several: the second cache holds them beside the next ones.
+const TURN_BYTES: usize = 128 << 10;
 
 /// A linear map, without its arguments.
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +170,7 @@ impl Op for Panels<'_> {
         // SAFETY: rows are only prepared for AMX where the machine has it, and in tiles of its heights.
         let amx = self.rows.amx.then(|| unsafe { Tiles::new(self.rows.height) });
         // Panels outside, rows inside: the weights are most of the memory, and are read once.
-        let at_once = self.turn::<S>().unwrap_or(MAX_PANELS);
+        let at_once = self.turn().unwrap_or(MAX_PANELS);
         for first in self.range.clone().step_by(at_once) {
             let panels = first..self.range.end.min(first + at_once);
             // SAFETY: as `multiply` promises: rows and weights have the lengths of their shapes, and `sums` has room
@@ -186,14 +188,17 @@ impl Op for Panels<'_> {
 }
 
 impl Panels<'_> {
-    /// The panels that all tiles are multiplied with before the next ones, which they fetch meanwhile: as many as a
-    /// tile takes together.
+    /// The panels that all tiles are multiplied with before the next ones, which they fetch meanwhile.
     ///
-    /// `None` if a tile takes more panels and fetches them itself. Then the first tile alone waits for memory. That
-    /// wait is short against the rest where there are many tiles. AMX's tiles fetch in their own way.
-    fn turn<S: Isa>(&self) -> Option<usize> {
+    /// `None` if each tile fetches what it reads itself. Then the first tile alone waits for memory. That wait is short
+    /// against the rest where there are many tiles. AMX's tiles fetch in their own way.
+    fn turn(&self) -> Option<usize> {
         let takes_turns = !self.rows.amx && (2..=MAX_TURNS).contains(&self.rows.tiles);
-        takes_turns.then_some(if S::REGISTERS < 32 { 1 } else { 2 })
+        let panel = match self.linear.weights {
+            Matrix::F32(_) => self.linear.inputs * PANEL * size_of::<f32>(),
+            Matrix::Int8(..) => quads(self.linear.inputs) * PANEL * QUAD,
+        };
+        takes_turns.then(|| (TURN_BYTES / panel).clamp(1, MAX_PANELS))
     }
 
     /// Computes some panels of a map for all tiles.
@@ -232,22 +237,22 @@ impl Panels<'_> {
         let (rows, inputs) = (self.rows, map.inputs);
         let (tile, first, panels) = (tiles.start, panels.start, panels.len());
         let quads = quads(inputs);
-        let order = TileOrder { index: tile, count: rows.tiles, turn: self.turn::<S>() };
+        let order = TileOrder { index: tile, count: rows.tiles, turn: self.turn() };
         // SAFETY: `Rows::prepare` made `tiles` of these stretches, and the matrix has the panels: `multiply` checked
         // its length.
         unsafe {
-            let values = rows.values.as_ptr().wrapping_add(tile * inputs * rows.height);
+            let lines = rows.tile(tile);
             match map.weights {
                 Matrix::F32(weights) => {
                     let weights = weights.as_ptr().add(first * inputs * PANEL);
-                    let (tiles, fetch) = (rows.tiles, order.fetch(inputs));
-                    let tile = F32Tile { rows: values, inputs, weights, panels, sums, tiles, fetch };
+                    let fetch = order.fetch(inputs);
+                    let tile = F32Tile { rows: lines.cast(), inputs, weights, panels, sums, fetch };
                     S::f32_tile(rows.height, &tile);
                 }
                 Matrix::Int8(weights, _) => {
                     let groups = inputs.div_ceil(GROUP) * rows.height;
                     let tile = Int8Tile {
-                        rows: rows.quads().add(tile * quads * S::WORDS * rows.height),
+                        rows: lines.cast(),
                         scales: rows.scales.as_ptr().add(tile * groups),
                         corrections: rows.corrections.as_ptr().add(tile * groups),
                         quads,

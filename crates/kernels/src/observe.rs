@@ -26,7 +26,7 @@ impl Linear<'_> {
         for row in rows {
             let input = Input { x, inputs, count: 1, row: &|_| row, norm: self.norm, quantize: false };
             prepared.prepare(workers, input);
-            seen.values.extend(prepared.values.iter().step_by(prepared.height).take(inputs));
+            seen.values.extend(prepared.first().take(inputs));
         }
     }
 }

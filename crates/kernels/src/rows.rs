@@ -4,15 +4,21 @@
 use crate::cpu::{CpuLevel, amx};
 use crate::isa::{Isa, Op};
 use crate::kernels::grow;
-use crate::layout::{GROUP, QUAD, quads};
+use crate::layout::GROUP;
 use crate::shared::Shared;
 use crate::vector::{LANES, Vector};
 use crate::workers::Workers;
 
-/// Most rows that a thread prepares for AMX at a time.
-const AMX_PART: usize = 8;
-/// Quads in a cache line. A vector that crosses lines takes two reads.
-const LINE: usize = 16;
+/// Most rows that a thread prepares at a time.
+const PART: usize = 8;
+
+/// A cache line of a prepared row: 16 numbers in f32, or 64 quantized ones. No two threads write to the same line, and
+/// no vector crosses lines.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Line([f32; LANES]);
+// A line has a group's quantized inputs.
+const _: () = assert!(GROUP == size_of::<Line>());
 
 /// Normalization of a row.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,26 +75,31 @@ pub(crate) struct Input<'a> {
 pub(crate) struct Rows {
     /// Rows of a tile.
     pub(crate) height: usize,
-    /// In AMX's layout: the quads of a row are side by side.
+    /// In tiles of AMX.
     pub(crate) amx: bool,
     pub(crate) tiles: usize,
-    /// f32 `[tiles, inputs, height]`, for f32 weights.
-    pub(crate) values: Vec<f32>,
-    /// For int8 weights, four bytes in each, from the first aligned address on: `[tiles, quads, words, height]` (see
-    /// [`Vector::quad`]), for AMX `[tiles, quads / 16, height, 16]`.
-    quads: Vec<i32>,
-    /// `[tiles, groups, height]`, for AMX `[tiles, height, groups]`.
+    /// For f32 weights `[tiles, inputs / 16, height]`, for int8 weights `[tiles, groups, words, height]` (see
+    /// [`Vector::words`]).
+    lines: Vec<Line>,
+    /// Lines of a row.
+    row_lines: usize,
+    /// `[tiles, height, groups]`
     pub(crate) scales: Vec<f32>,
-    /// In the order of `scales`.
+    /// `[tiles, height, groups]`
     pub(crate) corrections: Vec<i32>,
-    /// f32 `[threads, inputs rounded up and more]`: the row that a thread prepares.
-    scratch: Vec<f32>,
+    /// `[threads, inputs / 16 and more]`: the row that a thread prepares, in f32.
+    scratch: Vec<Line>,
 }
 
 impl Rows {
-    /// The quads of the first row.
-    pub(crate) fn quads(&self) -> *const i32 {
-        self.quads[aligned(&self.quads)..].as_ptr()
+    /// The first line of a tile.
+    pub(crate) fn tile(&self, tile: usize) -> *const Line {
+        self.lines[tile * self.row_lines * self.height..].as_ptr()
+    }
+
+    /// The values of the first row, prepared for f32 weights.
+    pub(crate) fn first(&self) -> impl Iterator<Item = f32> {
+        self.lines.iter().step_by(self.height).take(self.row_lines).flat_map(|line| line.0)
     }
 
     /// Prepares the rows of a call.
@@ -99,24 +110,21 @@ impl Rows {
         self.amx = amx.is_some();
         self.height = amx.unwrap_or_else(|| level.height(count));
         self.tiles = count.div_ceil(self.height);
-        let (padded, groups) = (inputs.next_multiple_of(LANES), inputs.div_ceil(GROUP));
+        let (vectors, groups) = (inputs.div_ceil(LANES), inputs.div_ceil(GROUP));
+        self.row_lines = if quantize { groups * level.words() } else { vectors };
         let rows = self.tiles * self.height;
+        // The padding of a tile keeps old values: nobody reads its results.
+        grow(&mut self.lines, rows * self.row_lines);
         if quantize {
-            // The padding of a tile or a quad keeps old values: nobody reads its results.
-            grow(&mut self.quads, rows * quads(inputs) * level.words() + LINE);
             grow(&mut self.scales, rows * groups);
             grow(&mut self.corrections, rows * groups);
-        } else {
-            grow(&mut self.values, rows * inputs);
         }
         // Two cache lines between the rows of two threads: a processor fetches lines in pairs.
-        let own = padded + 2 * LINE;
+        let own = vectors + 2;
         grow(&mut self.scratch, threads.count() * own);
-        let (height, amx) = (self.height, self.amx);
-        let start = aligned(&self.quads);
+        let (height, row_lines) = (self.height, self.row_lines);
         let to = Targets {
-            values: Shared::new(&mut self.values),
-            quads: Shared::new(&mut self.quads[start..]),
+            lines: Shared::new(&mut self.lines),
             scales: Shared::new(&mut self.scales),
             corrections: Shared::new(&mut self.corrections),
             scratch: Shared::new(&mut self.scratch),
@@ -124,16 +132,19 @@ impl Rows {
         let one = |index: usize, thread: usize| {
             let from = row(index);
             let x = &x[from * inputs..(from + 1) * inputs];
-            // SAFETY: a thread's scratch is its own.
-            let scratch = unsafe { to.scratch.slice_mut(thread * own, padded) };
-            let at = TileRow { tile: index / height, row: index % height, height, amx };
+            let first_line = index / height * height * row_lines + index % height;
+            // SAFETY: a thread's scratch is its own, and a vector for each of its lines.
+            let scratch = unsafe {
+                let lines = to.scratch.slice_mut(thread * own, vectors);
+                std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<f32>(), vectors * LANES)
+            };
+            let at = TileRow { index, first_line, height };
             // SAFETY: `Kernels` only holds levels that the machine has; `to` has room for every row of every tile, and
             // each is one part's.
             unsafe { level.run(Prepare { x, norm, quantize, scratch, at, to: &to }) }
         };
-        // One thread writes the rows that share cache lines. For AMX none do, and every thread has as many.
-        let part =
-            if amx { count.div_ceil(count.div_ceil(AMX_PART).next_multiple_of(threads.count())) } else { height };
+        // Every thread has as many.
+        let part = count.div_ceil(count.div_ceil(PART).next_multiple_of(threads.count()));
         threads.run(count.div_ceil(part), &|at, thread| {
             for index in at * part..count.min((at + 1) * part) {
                 one(index, thread);
@@ -142,28 +153,22 @@ impl Rows {
     }
 }
 
-/// Index of the first element of `quads` that begins a cache line; their length if there is none.
-fn aligned(quads: &[i32]) -> usize {
-    quads.as_ptr().align_offset(LINE * size_of::<i32>()).min(quads.len())
-}
-
 /// Where prepared rows go.
 struct Targets {
-    values: Shared<f32>,
-    quads: Shared<i32>,
+    lines: Shared<Line>,
     scales: Shared<f32>,
     corrections: Shared<i32>,
-    scratch: Shared<f32>,
+    scratch: Shared<Line>,
 }
 
-/// One row of a tile, as the tile's layout stores it.
+/// Where the parts of one row are.
 #[derive(Clone, Copy)]
 struct TileRow {
-    tile: usize,
-    row: usize,
+    /// Among all rows.
+    index: usize,
+    first_line: usize,
+    /// From one of its lines to the next.
     height: usize,
-    /// Whether the layout is AMX's; see [`Rows`].
-    amx: bool,
 }
 
 /// Prepares one row.
@@ -190,11 +195,11 @@ impl Op for Prepare<'_> {
         // SAFETY: as `Rows::prepare` promises.
         unsafe {
             if quantize {
-                quantize_row::<S>(scratch, x.len(), at, to);
+                quantize_row::<S>(scratch, at, to);
             } else {
-                let start = to.values.at((at.tile * x.len()) * at.height + at.row);
-                for (input, value) in scratch[..x.len()].iter().enumerate() {
-                    *start.add(input * at.height) = *value;
+                for line in 0..scratch.len() / LANES {
+                    let vector = S::load(scratch.as_ptr().add(line * LANES));
+                    S::store(to.lines.at(at.first_line + line * at.height).cast(), vector);
                 }
             }
         }
@@ -258,9 +263,8 @@ unsafe fn normalize<S: Vector>(row: &mut [f32], inputs: usize, norm: Norm) {
 /// # Safety
 /// The machine has `S`; `at` is within `to`, and nobody else writes to it; the row's length is a multiple of 16.
 #[inline(always)]
-unsafe fn quantize_row<S: Vector>(row: &[f32], inputs: usize, at: TileRow, to: &Targets) {
-    let TileRow { tile, row: row_of_tile, height, amx } = at;
-    let (quads, groups) = (quads(inputs), inputs.div_ceil(GROUP));
+unsafe fn quantize_row<S: Vector>(row: &[f32], at: TileRow, to: &Targets) {
+    let groups = row.len().div_ceil(GROUP);
     for group in 0..groups {
         let from = group * GROUP;
         let length = GROUP.min(row.len() - from);
@@ -273,32 +277,17 @@ unsafe fn quantize_row<S: Vector>(row: &[f32], inputs: usize, at: TileRow, to: &
             let largest = S::largest(largest);
             let (scale, inverse) = if largest > 0.0 { (largest / 127.0, 127.0 / largest) } else { (0.0, 0.0) };
             let mut correction = S::splat_i(0);
-            for offset in (from..from + length).step_by(LANES) {
-                let rounded = S::round(S::mul(S::load(row.as_ptr().add(offset)), S::splat(inverse)));
+            for offset in (0..length).step_by(LANES) {
+                let rounded = S::round(S::mul(S::load(row.as_ptr().add(from + offset)), S::splat(inverse)));
                 correction = S::add_i(correction, S::correction(rounded));
                 let words = S::words(rounded);
-                let first = offset / QUAD;
-                if amx {
-                    // A vector's four quads are in one line: AMX takes only inputs that are a multiple of a line.
-                    let line = (first / LINE * height + row_of_tile) * LINE + first % LINE;
-                    to.quads.at(tile * quads * height + line).cast::<[u8; LANES]>().write_unaligned(words[0]);
-                    continue;
-                }
                 for (word, bytes) in words[..S::WORDS].iter().enumerate() {
-                    for (quad, bytes) in (first..quads).zip(bytes.as_chunks::<QUAD>().0) {
-                        let index = ((tile * quads + quad) * S::WORDS + word) * height + row_of_tile;
-                        *to.quads.at(index) = i32::from_ne_bytes(*bytes);
-                    }
+                    let line = to.lines.at(at.first_line + (group * S::WORDS + word) * at.height);
+                    *line.cast::<[u8; LANES]>().add(offset / LANES) = *bytes;
                 }
             }
-            // For AMX, several threads prepare the rows of a tile: their scales must not share cache lines.
-            let index = if amx {
-                (tile * height + row_of_tile) * groups + group
-            } else {
-                (tile * groups + group) * height + row_of_tile
-            };
-            *to.scales.at(index) = scale;
-            *to.corrections.at(index) = S::sum_i(correction);
+            *to.scales.at(at.index * groups + group) = scale;
+            *to.corrections.at(at.index * groups + group) = S::sum_i(correction);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! tile's size. A row's result is therefore the same in every tile.
 
 use crate::layout::{GROUP, PANEL, QUAD};
-use crate::prefetch::{prefetch, prefetch_far};
+use crate::prefetch::prefetch;
 use crate::vector::{LANES, Vector};
 
 /// The position of a tile among those that are multiplied with the same panels.
@@ -20,11 +20,10 @@ pub(crate) struct TileOrder {
 impl TileOrder {
     /// The cache line that the tile prefetches while it reads panels of `lines` cache lines.
     pub(crate) fn fetch(self, lines: usize) -> Fetch {
-        // Memory limits such a tile, and the second cache waits for more lines at a time.
-        let Some(turn) = self.turn else { return Fetch { ahead: PREFETCH, shift: 0, is_near: false } };
+        let Some(turn) = self.turn else { return Fetch { ahead: PREFETCH, shift: 0 } };
         // Rounded up from its share: the surplus of the last tile belongs to the panel behind.
         let shift = self.count.ilog2();
-        Fetch { ahead: (turn * lines + self.index * (lines >> shift)) * CACHE_LINE, shift, is_near: true }
+        Fetch { ahead: (turn * lines + self.index * (lines >> shift)) * CACHE_LINE, shift }
     }
 }
 
@@ -35,22 +34,19 @@ pub(crate) struct Fetch {
     ahead: usize,
     /// One line is fetched for `2^shift` that are multiplied.
     shift: u32,
-    /// Into the first cache instead of the second.
-    is_near: bool,
 }
 
 impl Fetch {
     /// Fetches the line that belongs to line `line` of a panel.
     #[inline(always)]
     pub(crate) fn line(self, panel: *const u8, line: usize) {
-        let address = panel.wrapping_add(self.ahead + (line >> self.shift) * CACHE_LINE);
-        if self.is_near { prefetch(address) } else { prefetch_far(address) }
+        prefetch(panel.wrapping_add(self.ahead + (line >> self.shift) * CACHE_LINE));
     }
 }
 
 /// Rows times panels of an f32 matrix.
 pub(crate) struct F32Tile {
-    /// The rows' values. `[inputs, height]`
+    /// The rows' values. `[inputs / 16, height, 16]`
     pub(crate) rows: *const f32,
     pub(crate) inputs: usize,
     /// The first of the panels, `[inputs, 16]` each.
@@ -60,18 +56,16 @@ pub(crate) struct F32Tile {
     pub(crate) panels: usize,
     /// Where the sums of products go. `[panels, height, 16]`
     pub(crate) sums: *mut f32,
-    /// Tiles that are multiplied with the same panels.
-    pub(crate) tiles: usize,
     pub(crate) fetch: Fetch,
 }
 
 /// Rows times panels of an int8 matrix, scaled for the rows but not yet for the outputs.
 pub(crate) struct Int8Tile {
-    /// Quads of bytes `[quads, words, height]`; for AMX `[quads / 16, height, 16]`.
+    /// Quads of bytes. `[groups, words, height, 16]`
     pub(crate) rows: *const i32,
-    /// Factor of the sums of each row and group. `[groups, height]`, for AMX `[height, groups]`.
+    /// Factor of the sums of each row and group. `[height, groups]`
     pub(crate) scales: *const f32,
-    /// What is added to a group's products, see [`Vector::correction`]. In the order of `scales`.
+    /// What is added to a group's products, see [`Vector::correction`]. `[height, groups]`
     pub(crate) corrections: *const i32,
     pub(crate) quads: usize,
     /// The first of the panels, `[quads, 16, 4]` each.
@@ -121,16 +115,18 @@ pub(crate) unsafe fn f32_tile<S: Vector, const R: usize, const P: usize>(tile: &
             let weights: [*const f32; P] =
                 std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
             let mut sums = [[S::splat(0.0); R]; P];
-            for input in 0..tile.inputs {
-                let rows = tile.rows.add(input * R);
-                for p in 0..P {
-                    tile.fetch.line(weights[p].cast(), input);
-                }
-                let columns: [S::F; P] = std::array::from_fn(|p| S::load(weights[p].add(input * PANEL)));
-                for r in 0..R {
-                    let x = S::splat(*rows.add(r));
+            for line in 0..tile.inputs.div_ceil(LANES) {
+                let rows = tile.rows.add(line * R * LANES);
+                for input in line * LANES..tile.inputs.min((line + 1) * LANES) {
                     for p in 0..P {
-                        sums[p][r] = S::fma(x, columns[p], sums[p][r]);
+                        tile.fetch.line(weights[p].cast(), input);
+                    }
+                    let columns: [S::F; P] = std::array::from_fn(|p| S::load(weights[p].add(input * PANEL)));
+                    for r in 0..R {
+                        let x = S::splat(*rows.add(r * LANES + input % LANES));
+                        for p in 0..P {
+                            sums[p][r] = S::fma(x, columns[p], sums[p][r]);
+                        }
                     }
                 }
             }
@@ -154,28 +150,33 @@ pub(crate) unsafe fn int8_tile<S: Vector, const R: usize, const P: usize>(tile: 
             let weights: [*const u8; P] =
                 std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
             let mut sums = [[S::splat(0.0); R]; P];
-            for group in 0..tile.quads.div_ceil(GROUP_QUADS) {
-                let (scales, corrections) = (tile.scales.add(group * R), tile.corrections.add(group * R));
-                let start = |r: usize| S::splat_i(*corrections.add(r));
-                let mut products: [[S::I; R]; P] = [std::array::from_fn(start); P];
+            let groups = tile.quads.div_ceil(GROUP_QUADS);
+            for group in 0..groups {
+                let mut products = [[S::splat_i(0); R]; P];
+                for r in 0..R {
+                    let correction = S::splat_i(*tile.corrections.add(r * groups + group));
+                    for p in 0..P {
+                        products[p][r] = correction;
+                    }
+                }
                 // Behind the end of these panels the next ones begin, not the one beside.
                 let is_inside = tile.order.turn.is_some() || group * GROUP * PANEL + PREFETCH < panel;
                 let skip = if is_inside { 0 } else { (P - 1) * panel };
+                let rows = tile.rows.add(group * S::WORDS * R * GROUP_QUADS);
                 for quad in group * GROUP_QUADS..tile.quads.min((group + 1) * GROUP_QUADS) {
-                    let rows = tile.rows.add(quad * S::WORDS * R);
                     for p in 0..P {
                         fetch.line(weights[p].wrapping_add(skip), quad);
                     }
                     let columns: [S::I; P] = std::array::from_fn(|p| S::load_weights(weights[p].add(quad * STEP)));
                     for r in 0..R {
-                        let x = S::quad(rows.add(r), R);
+                        let x = S::quad(rows.add(r * GROUP_QUADS + quad % GROUP_QUADS), R * GROUP_QUADS);
                         for p in 0..P {
                             products[p][r] = S::dot(products[p][r], columns[p], x);
                         }
                     }
                 }
                 for r in 0..R {
-                    let scale = S::splat(*scales.add(r));
+                    let scale = S::splat(*tile.scales.add(r * groups + group));
                     for p in 0..P {
                         sums[p][r] = S::fma(S::to_f(products[p][r]), scale, sums[p][r]);
                     }

@@ -63,8 +63,8 @@ pub(crate) trait Vector: Copy {
     unsafe fn words(x: Self::I) -> [[u8; LANES]; 2];
     /// What [`Vector::dot`] leaves out of the sums of such inputs, whatever the weights; of any of the lanes.
     unsafe fn correction(x: Self::I) -> Self::I;
-    /// The quad whose words are at `from` and as many words behind it as the height says.
-    unsafe fn quad(from: *const i32, height: usize) -> Self::Quad;
+    /// The quad whose words are at `from` and `distance` words behind it.
+    unsafe fn quad(from: *const i32, distance: usize) -> Self::Quad;
     /// 64 bytes of weights as stored: each 128 more than the weight.
     unsafe fn load_weights(from: *const u8) -> Self::I;
     /// `sum[lane] += sum over c of weight[lane][c] * x[c]`, less the inputs' correction.

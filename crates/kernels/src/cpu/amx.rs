@@ -10,7 +10,7 @@
 use std::mem::MaybeUninit;
 
 use crate::layout::{GROUP, PANEL, QUAD};
-use crate::prefetch::prefetch_far;
+use crate::prefetch::prefetch;
 use crate::tile::{CACHE_LINE, Int8Tile, MAX_HEIGHT, MAX_PANELS};
 use crate::vector::{LANES, Vector};
 
@@ -92,7 +92,7 @@ impl Tiles {
         Self { height }
     }
 
-    /// Computes `count` consecutive tiles, whose `rows` are `[tiles, quads / 16, height, 16]`, and whose `scales` and
+    /// Computes `count` consecutive tiles, whose `rows` are `[tiles, groups, height, 16]`, and whose `scales` and
     /// `corrections` are `[tiles, height, groups]`. The sums have the dimension `tiles` first, too.
     ///
     /// # Safety
@@ -190,7 +190,7 @@ fn fetched_ahead<const P: usize>(group: usize, groups: usize) -> usize {
 fn fetch<const P: usize>(panels: [*const u8; P], ahead: usize, line: usize) {
     if line < LINES {
         for panel in panels {
-            prefetch_far(panel.wrapping_add(ahead + line * CACHE_LINE));
+            prefetch(panel.wrapping_add(ahead + line * CACHE_LINE));
         }
     }
 }

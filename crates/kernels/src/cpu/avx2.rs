@@ -167,9 +167,9 @@ impl Vector for Avx2 {
         unsafe { x.map(|x| _mm256_max_epi32(_mm256_sub_epi32(_mm256_setzero_si256(), x), _mm256_setzero_si256())) }
     }
     #[inline(always)]
-    unsafe fn quad(from: *const i32, height: usize) -> Self::Quad {
+    unsafe fn quad(from: *const i32, distance: usize) -> Self::Quad {
         // SAFETY: see above; two words can be read.
-        unsafe { Quad { magnitudes: _mm256_set1_epi32(*from), flips: _mm256_set1_epi32(*from.add(height)) } }
+        unsafe { Quad { magnitudes: _mm256_set1_epi32(*from), flips: _mm256_set1_epi32(*from.add(distance)) } }
     }
     #[inline(always)]
     unsafe fn load_weights(from: *const u8) -> Self::I {

@@ -19,30 +19,28 @@ pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
     unsafe { op.run::<Avx512>() }
 }
 
-/// Calls the tile function of a height. Low tiles take more panels together, for enough independent sums. So do high
-/// tiles if there are several: loads limit them, while memory limits a single tile, and one stream of memory is the
-/// fastest.
+/// Calls the tile function of a height. Low tiles take more panels together, for enough independent sums. High ones take
+/// one: a product then reads its inputs from memory. Where two products share them, an instruction of its own loads
+/// them, and on Zen 4 takes time from the products.
 macro_rules! by_height {
-    ($tile:expr, $function:ident, $height_and_count:expr) => {
-        match $height_and_count {
-            (1, _) => $function::<Self, 1, 4>($tile),
-            (2, _) => $function::<Self, 2, 4>($tile),
-            (3, _) => $function::<Self, 3, 2>($tile),
-            (4, _) => $function::<Self, 4, 2>($tile),
-            (5, _) => $function::<Self, 5, 2>($tile),
-            (6, _) => $function::<Self, 6, 2>($tile),
-            (7, 1) => $function::<Self, 7, 1>($tile),
-            (8, 1) => $function::<Self, 8, 1>($tile),
-            (9, 1) => $function::<Self, 9, 1>($tile),
-            (10, 1) => $function::<Self, 10, 1>($tile),
-            (7, _) => $function::<Self, 7, 2>($tile),
-            (8, _) => $function::<Self, 8, 2>($tile),
-            (9, _) => $function::<Self, 9, 2>($tile),
-            (10, _) => $function::<Self, 10, 2>($tile),
-            (11, _) => $function::<Self, 11, 1>($tile),
-            (12, _) => $function::<Self, 12, 1>($tile),
-            (13, _) => $function::<Self, 13, 1>($tile),
-            _ => $function::<Self, 14, 1>($tile),
+    ($tile:expr, $function:ident, $height:expr) => {
+        match $height {
+            1 => $function::<Self, 1, 4>($tile),
+            2 => $function::<Self, 2, 4>($tile),
+            3 => $function::<Self, 3, 2>($tile),
+            4 => $function::<Self, 4, 2>($tile),
+            5 => $function::<Self, 5, 2>($tile),
+            6 => $function::<Self, 6, 2>($tile),
+            7 => $function::<Self, 7, 1>($tile),
+            8 => $function::<Self, 8, 1>($tile),
+            9 => $function::<Self, 9, 1>($tile),
+            10 => $function::<Self, 10, 1>($tile),
+            11 => $function::<Self, 11, 1>($tile),
+            12 => $function::<Self, 12, 1>($tile),
+            13 => $function::<Self, 13, 1>($tile),
+            14 => $function::<Self, 14, 1>($tile),
+            15 => $function::<Self, 15, 1>($tile),
+            _ => $function::<Self, 16, 1>($tile),
         }
     };
 }
@@ -202,16 +200,16 @@ impl Vector for Avx512 {
 }
 
 impl Isa for Avx512 {
-    // 32 registers: at most 28 sums, which leaves two for weights; rows come from the cache as they are multiplied. The
-    // f32 sums of int8 tiles are put aside while a group is multiplied.
+    // 32 registers: 16 sums, beside which those of the groups before stay in registers in int8 tiles. More sums are
+    // put aside and are no faster than two tiles.
     #[inline(always)]
     unsafe fn f32_tile(height: usize, tile: &F32Tile) {
         // SAFETY: passed on to the caller.
-        unsafe { by_height!(tile, f32_tile, (height, tile.tiles)) }
+        unsafe { by_height!(tile, f32_tile, height) }
     }
     #[inline(always)]
     unsafe fn int8_tile(height: usize, tile: &Int8Tile) {
         // SAFETY: passed on to the caller.
-        unsafe { by_height!(tile, int8_tile, (height, tile.order.count)) }
+        unsafe { by_height!(tile, int8_tile, height) }
     }
 }

@@ -104,9 +104,9 @@ impl CpuLevel {
     /// only fill up.
     pub(crate) fn height(self, rows: usize) -> usize {
         let heights: &[usize] = match self {
-            CpuLevel::Amx | CpuLevel::Avx512 if rows <= 14 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14],
-            // Several tiles take two panels together, for which higher ones would not have registers enough.
-            CpuLevel::Amx | CpuLevel::Avx512 => &[7, 8, 9, 10],
+            CpuLevel::Amx | CpuLevel::Avx512 if rows <= 16 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
+            // Several tiles of at least half the rows of the highest.
+            CpuLevel::Amx | CpuLevel::Avx512 => &[9, 10, 11, 12, 13, 14, 15, 16],
             CpuLevel::Avx2 => &[1, 2, 3, 4, 5],
             CpuLevel::Portable => &[1, 4],
         };
@@ -132,13 +132,15 @@ mod tests {
             (CpuLevel::Avx512, 1, 1),
             (CpuLevel::Avx512, 3, 3),
             (CpuLevel::Avx512, 10, 10),
-            (CpuLevel::Avx512, 15, 8),
+            (CpuLevel::Avx512, 15, 15),
             (CpuLevel::Avx512, 14, 14),
-            (CpuLevel::Avx512, 24, 8),
-            (CpuLevel::Avx512, 28, 7),
-            (CpuLevel::Avx512, 32, 8),
-            (CpuLevel::Avx512, 64, 8),
-            (CpuLevel::Avx512, 320, 10),
+            (CpuLevel::Avx512, 16, 16),
+            (CpuLevel::Avx512, 17, 9),
+            (CpuLevel::Avx512, 24, 12),
+            (CpuLevel::Avx512, 28, 14),
+            (CpuLevel::Avx512, 32, 16),
+            (CpuLevel::Avx512, 64, 16),
+            (CpuLevel::Avx512, 320, 16),
             (CpuLevel::Avx2, 10, 5),
             (CpuLevel::Avx2, 12, 4),
             (CpuLevel::Avx2, 32, 4),

@@ -11,7 +11,7 @@ use crate::layout::{GROUP, Matrix, PANEL, QUAD, panels, quads};
 pub use crate::rows::Norm;
 use crate::rows::{Input, Rows};
 use crate::shared::Shared;
-use crate::tile::{F32Tile, Int8Tile, MAX_HEIGHT, MAX_PANELS, TileOrder};
+use crate::tile::{F32Tile, Int8Tile, MAX_HEIGHT, MAX_PANELS, PREFETCH};
 use crate::vector::LANES;
 use crate::workers::Workers;
 
@@ -20,11 +20,8 @@ const PART: usize = 2 * MAX_PANELS;
 /// Parts have a multiple of so many panels: tiles that take several at once would compute the last one again.
 const TOGETHER: usize = 2;
 
-/// Most tiles that take turns with a few panels: with more, reading their rows again for each turn costs more than the
-/// shared fetching saves.
-const MAX_TURNS: usize = 4;
-/// Bytes of the panels that tiles take turns with, if they are several: the second cache holds them beside the next ones.
-const TURN_BYTES: usize = 128 << 10;
+/// Bytes of the panels that several tiles are multiplied with at once: the second cache keeps them for the others.
+const AT_ONCE: usize = 128 << 10;
 
 /// A linear map, without its arguments.
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +167,7 @@ impl Op for Panels<'_> {
         // SAFETY: rows are only prepared for AMX where the machine has it, and in tiles of its heights.
         let amx = self.rows.amx.then(|| unsafe { Tiles::new(self.rows.height) });
         // Panels outside, rows inside: the weights are most of the memory, and are read once.
-        let at_once = self.turn().unwrap_or(MAX_PANELS);
+        let at_once = self.at_once();
         for first in self.range.clone().step_by(at_once) {
             let panels = first..self.range.end.min(first + at_once);
             // SAFETY: as `multiply` promises: rows and weights have the lengths of their shapes, and `sums` has room
@@ -188,17 +185,13 @@ impl Op for Panels<'_> {
 }
 
 impl Panels<'_> {
-    /// The panels that all tiles are multiplied with before the next ones, which they fetch meanwhile.
-    ///
-    /// `None` if each tile fetches what it reads itself. Then the first tile alone waits for memory. That wait is short
-    /// against the rest where there are many tiles. AMX's tiles fetch in their own way.
-    fn turn(&self) -> Option<usize> {
-        let takes_turns = !self.rows.amx && (2..=MAX_TURNS).contains(&self.rows.tiles);
+    /// The panels that all tiles are multiplied with before the next ones.
+    fn at_once(&self) -> usize {
         let panel = match self.linear.weights {
             Matrix::F32(_) => self.linear.inputs * PANEL * size_of::<f32>(),
             Matrix::Int8(..) => quads(self.linear.inputs) * PANEL * QUAD,
         };
-        takes_turns.then(|| (TURN_BYTES / panel).clamp(1, MAX_PANELS))
+        if self.rows.tiles == 1 || self.rows.amx { MAX_PANELS } else { (AT_ONCE / panel).clamp(1, MAX_PANELS) }
     }
 
     /// Computes some panels of a map for all tiles.
@@ -214,7 +207,7 @@ impl Panels<'_> {
             unsafe {
                 self.sum::<S>(amx, ending.map, tile..tile + count, panels.clone(), sums);
                 for (index, at) in (0..count).flat_map(|index| (0..panels.len()).map(move |at| (index, at))) {
-                    let sums = sums.add((index * MAX_PANELS + at) * self.rows.height * LANES);
+                    let sums = sums.add((index * MAX_PANELS + at) * self.rows.height(tile + index) * LANES);
                     self.finish::<S>(ending, tile + index, panels.start + at, sums);
                 }
             }
@@ -237,7 +230,9 @@ impl Panels<'_> {
         let (rows, inputs) = (self.rows, map.inputs);
         let (tile, first, panels) = (tiles.start, panels.start, panels.len());
         let quads = quads(inputs);
-        let order = TileOrder { index: tile, count: rows.tiles, turn: self.turn() };
+        let height = rows.height(tile);
+        // The other tiles find the weights in the second cache.
+        let ahead = if tile == 0 { PREFETCH } else { 0 };
         // SAFETY: `Rows::prepare` made `tiles` of these stretches, and the matrix has the panels: `multiply` checked
         // its length.
         unsafe {
@@ -245,9 +240,8 @@ impl Panels<'_> {
             match map.weights {
                 Matrix::F32(weights) => {
                     let weights = weights.as_ptr().add(first * inputs * PANEL);
-                    let fetch = order.fetch(inputs);
-                    let tile = F32Tile { rows: lines.cast(), inputs, weights, panels, sums, fetch };
-                    S::f32_tile(rows.height, &tile);
+                    let tile = F32Tile { rows: lines.cast(), inputs, weights, panels, sums, ahead };
+                    S::f32_tile(height, &tile);
                 }
                 Matrix::Int8(weights, _) => {
                     let groups = inputs.div_ceil(GROUP) * rows.height;
@@ -259,11 +253,11 @@ impl Panels<'_> {
                         weights: weights.as_ptr().add(first * quads * PANEL * QUAD),
                         panels,
                         sums,
-                        order,
+                        ahead,
                     };
                     match amx {
                         Some(amx) => amx.multiply::<S>(tiles.len(), &tile),
-                        None => S::int8_tile(rows.height, &tile),
+                        None => S::int8_tile(height, &tile),
                     }
                 }
             }

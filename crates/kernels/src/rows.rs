@@ -73,8 +73,10 @@ pub(crate) struct Input<'a> {
 /// Prepared rows. The memory is reused from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    /// Rows of a tile.
+    /// Rows of a tile, except the last one.
     pub(crate) height: usize,
+    /// Rows of the last tile.
+    last_height: usize,
     /// In tiles of AMX.
     pub(crate) amx: bool,
     pub(crate) tiles: usize,
@@ -97,9 +99,14 @@ impl Rows {
         self.lines[tile * self.row_lines * self.height..].as_ptr()
     }
 
+    /// Rows of a tile. The last one may have more than there are.
+    pub(crate) fn height(&self, tile: usize) -> usize {
+        if tile + 1 < self.tiles { self.height } else { self.last_height }
+    }
+
     /// The values of the first row, prepared for f32 weights.
     pub(crate) fn first(&self) -> impl Iterator<Item = f32> {
-        self.lines.iter().step_by(self.height).take(self.row_lines).flat_map(|line| line.0)
+        self.lines.iter().step_by(self.height(0)).take(self.row_lines).flat_map(|line| line.0)
     }
 
     /// Prepares the rows of a call.
@@ -110,9 +117,11 @@ impl Rows {
         self.amx = amx.is_some();
         self.height = amx.unwrap_or_else(|| level.height(count));
         self.tiles = count.div_ceil(self.height);
+        let last = (self.tiles - 1) * self.height;
+        self.last_height = amx.unwrap_or_else(|| level.height(count - last));
         let (vectors, groups) = (inputs.div_ceil(LANES), inputs.div_ceil(GROUP));
         self.row_lines = if quantize { groups * level.words() } else { vectors };
-        let rows = self.tiles * self.height;
+        let rows = last + self.last_height;
         // The padding of a tile keeps old values: nobody reads its results.
         grow(&mut self.lines, rows * self.row_lines);
         if quantize {
@@ -122,7 +131,7 @@ impl Rows {
         // Two cache lines between the rows of two threads: a processor fetches lines in pairs.
         let own = vectors + 2;
         grow(&mut self.scratch, threads.count() * own);
-        let (height, row_lines) = (self.height, self.row_lines);
+        let (height, last_height, row_lines) = (self.height, self.last_height, self.row_lines);
         let to = Targets {
             lines: Shared::new(&mut self.lines),
             scales: Shared::new(&mut self.scales),
@@ -132,7 +141,9 @@ impl Rows {
         let one = |index: usize, thread: usize| {
             let from = row(index);
             let x = &x[from * inputs..(from + 1) * inputs];
-            let first_line = index / height * height * row_lines + index % height;
+            let first = index - index % height;
+            let first_line = first * row_lines + index % height;
+            let height = if first < last { height } else { last_height };
             // SAFETY: a thread's scratch is its own, and a vector for each of its lines.
             let scratch = unsafe {
                 let lines = to.scratch.slice_mut(thread * own, vectors);

@@ -7,43 +7,6 @@ use crate::layout::{GROUP, PANEL, QUAD};
 use crate::prefetch::prefetch;
 use crate::vector::{LANES, Vector};
 
-/// The position of a tile among those that are multiplied with the same panels.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TileOrder {
-    pub(crate) index: usize,
-    pub(crate) count: usize,
-    /// So many panels are multiplied with all tiles before the next ones, which the tiles fetch meanwhile, each a
-    /// share. `None` if a tile fetches what it reads itself.
-    pub(crate) turn: Option<usize>,
-}
-
-impl TileOrder {
-    /// The cache line that the tile prefetches while it reads panels of `lines` cache lines.
-    pub(crate) fn fetch(self, lines: usize) -> Fetch {
-        let Some(turn) = self.turn else { return Fetch { ahead: PREFETCH, shift: 0 } };
-        // Rounded up from its share: the surplus of the last tile belongs to the panel behind.
-        let shift = self.count.ilog2();
-        Fetch { ahead: (turn * lines + self.index * (lines >> shift)) * CACHE_LINE, shift }
-    }
-}
-
-/// Chooses the cache line to prefetch while another one is multiplied.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fetch {
-    /// Bytes from the start of the panel to the first line that is fetched.
-    ahead: usize,
-    /// One line is fetched for `2^shift` that are multiplied.
-    shift: u32,
-}
-
-impl Fetch {
-    /// Fetches the line that belongs to line `line` of a panel.
-    #[inline(always)]
-    pub(crate) fn line(self, panel: *const u8, line: usize) {
-        prefetch(panel.wrapping_add(self.ahead + (line >> self.shift) * CACHE_LINE));
-    }
-}
-
 /// Rows times panels of an f32 matrix.
 pub(crate) struct F32Tile {
     /// The rows' values. `[inputs / 16, height, 16]`
@@ -56,7 +19,8 @@ pub(crate) struct F32Tile {
     pub(crate) panels: usize,
     /// Where the sums of products go. `[panels, height, 16]`
     pub(crate) sums: *mut f32,
-    pub(crate) fetch: Fetch,
+    /// How far ahead weights are fetched, in bytes.
+    pub(crate) ahead: usize,
 }
 
 /// Rows times panels of an int8 matrix, scaled for the rows but not yet for the outputs.
@@ -74,8 +38,8 @@ pub(crate) struct Int8Tile {
     pub(crate) panels: usize,
     /// Where the sums of products go. `[panels, height, 16]`
     pub(crate) sums: *mut f32,
-    /// The order of tiles and panels. AMX ignores it.
-    pub(crate) order: TileOrder,
+    /// As in [`F32Tile::ahead`]. AMX ignores it.
+    pub(crate) ahead: usize,
 }
 
 /// Most panels of one call.
@@ -83,7 +47,7 @@ pub(crate) const MAX_PANELS: usize = 4;
 /// Rows of the highest tile: AMX's.
 pub(crate) const MAX_HEIGHT: usize = 16;
 /// How far ahead weights are fetched, in bytes: about what memory delivers during its latency.
-const PREFETCH: usize = 4096;
+pub(crate) const PREFETCH: usize = 4096;
 /// Bytes of a cache line. It holds one input of an f32 panel, or one quad of an int8 panel.
 pub(crate) const CACHE_LINE: usize = 64;
 
@@ -119,7 +83,7 @@ pub(crate) unsafe fn f32_tile<S: Vector, const R: usize, const P: usize>(tile: &
                 let rows = tile.rows.add(line * R * LANES);
                 for input in line * LANES..tile.inputs.min((line + 1) * LANES) {
                     for p in 0..P {
-                        tile.fetch.line(weights[p].cast(), input);
+                        prefetch(weights[p].add(input * PANEL).cast::<u8>().wrapping_add(tile.ahead));
                     }
                     let columns: [S::F; P] = std::array::from_fn(|p| S::load(weights[p].add(input * PANEL)));
                     for r in 0..R {
@@ -145,7 +109,6 @@ pub(crate) unsafe fn int8_tile<S: Vector, const R: usize, const P: usize>(tile: 
     // SAFETY: as in `f32_tile`.
     unsafe {
         let panel = tile.quads * STEP;
-        let fetch = tile.order.fetch(tile.quads);
         for first in (0..tile.panels).step_by(P) {
             let weights: [*const u8; P] =
                 std::array::from_fn(|p| tile.weights.add((first + p).min(tile.panels - 1) * panel));
@@ -160,12 +123,12 @@ pub(crate) unsafe fn int8_tile<S: Vector, const R: usize, const P: usize>(tile: 
                     }
                 }
                 // Behind the end of these panels the next ones begin, not the one beside.
-                let is_inside = tile.order.turn.is_some() || group * GROUP * PANEL + PREFETCH < panel;
-                let skip = if is_inside { 0 } else { (P - 1) * panel };
+                let is_inside = group * GROUP * PANEL + tile.ahead < panel;
+                let ahead = tile.ahead + if is_inside { 0 } else { (P - 1) * panel };
                 let rows = tile.rows.add(group * S::WORDS * R * GROUP_QUADS);
                 for quad in group * GROUP_QUADS..tile.quads.min((group + 1) * GROUP_QUADS) {
                     for p in 0..P {
-                        fetch.line(weights[p].wrapping_add(skip), quad);
+                        prefetch(weights[p].wrapping_add(quad * STEP + ahead));
                     }
                     let columns: [S::I; P] = std::array::from_fn(|p| S::load_weights(weights[p].add(quad * STEP)));
                     for r in 0..R {

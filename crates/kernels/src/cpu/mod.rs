@@ -100,19 +100,14 @@ impl CpuLevel {
         unsafe { self.run(Words) }
     }
 
-    /// Rows of the tiles of vectors that `rows` rows are cut into, all of the same height: few tiles, and few rows that
-    /// only fill up.
+    /// Rows of a tile of vectors, where so many are left: the highest tile that they fill.
     pub(crate) fn height(self, rows: usize) -> usize {
-        let heights: &[usize] = match self {
-            CpuLevel::Amx | CpuLevel::Avx512 if rows <= 16 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
-            // Several tiles of at least half the rows of the highest.
-            CpuLevel::Amx | CpuLevel::Avx512 => &[9, 10, 11, 12, 13, 14, 15, 16],
-            CpuLevel::Avx2 => &[1, 2, 3, 4, 5],
-            CpuLevel::Portable => &[1, 4],
-        };
-        // Reading a tile's weights costs about as much as a row.
-        let cost = |height: usize| rows.div_ceil(height) * (height + 1);
-        heights.iter().rev().copied().min_by_key(|&height| cost(height)).unwrap_or(1)
+        match self {
+            CpuLevel::Amx | CpuLevel::Avx512 => rows.min(16),
+            CpuLevel::Avx2 => rows.min(5),
+            CpuLevel::Portable if rows == 1 => 1,
+            CpuLevel::Portable => 4,
+        }
     }
 }
 
@@ -125,31 +120,6 @@ impl std::fmt::Display for CpuLevel {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn heights_waste_little() {
-        for (level, rows, height) in [
-            (CpuLevel::Avx512, 1, 1),
-            (CpuLevel::Avx512, 3, 3),
-            (CpuLevel::Avx512, 10, 10),
-            (CpuLevel::Avx512, 15, 15),
-            (CpuLevel::Avx512, 14, 14),
-            (CpuLevel::Avx512, 16, 16),
-            (CpuLevel::Avx512, 17, 9),
-            (CpuLevel::Avx512, 24, 12),
-            (CpuLevel::Avx512, 28, 14),
-            (CpuLevel::Avx512, 32, 16),
-            (CpuLevel::Avx512, 64, 16),
-            (CpuLevel::Avx512, 320, 16),
-            (CpuLevel::Avx2, 10, 5),
-            (CpuLevel::Avx2, 12, 4),
-            (CpuLevel::Avx2, 32, 4),
-            (CpuLevel::Avx2, 320, 5),
-            (CpuLevel::Portable, 3, 4),
-        ] {
-            assert_eq!(level.height(rows), height, "{level:?} {rows}");
-        }
-    }
 
     #[test]
     #[cfg(target_arch = "x86_64")]

@@ -206,9 +206,16 @@ impl Panels<'_> {
             // SAFETY: passed on to the caller.
             unsafe {
                 self.sum::<S>(amx, ending.map, tile..tile + count, panels.clone(), sums);
-                for (index, at) in (0..count).flat_map(|index| (0..panels.len()).map(move |at| (index, at))) {
-                    let sums = sums.add((index * MAX_PANELS + at) * self.rows.height(tile + index) * LANES);
-                    self.finish::<S>(ending, tile + index, panels.start + at, sums);
+                for index in 0..count {
+                    let panel = self.rows.height(tile + index) * LANES;
+                    let sums = sums.add(index * MAX_PANELS * panel);
+                    if panels.len() == MAX_PANELS {
+                        self.finish::<S, MAX_PANELS>(ending, tile + index, panels.start, sums);
+                        continue;
+                    }
+                    for at in 0..panels.len() {
+                        self.finish::<S, 1>(ending, tile + index, panels.start + at, sums.add(at * panel));
+                    }
                 }
             }
         }
@@ -264,61 +271,63 @@ impl Panels<'_> {
         }
     }
 
-    /// Applies scale, bias, activation, factor and residual to one panel of a tile, and writes it to `y`.
+    /// Applies scale, bias, activation, factor and residual to `P` panels of a tile, and writes them to `y`.
     ///
     /// # Safety
-    /// As [`Op::run`]; `sums` holds `[height, 16]`.
+    /// As [`Op::run`]; `sums` holds `[P, height, 16]`, and so many panels begin with `panel`.
     #[inline(always)]
-    unsafe fn finish<S: Isa>(&self, ending: Ending, tile: usize, panel: usize, sums: *const f32) {
+    unsafe fn finish<S: Isa, const P: usize>(&self, ending: Ending, tile: usize, panel: usize, sums: *const f32) {
         let Ending { map, factor, residual } = ending;
         let output = panel * PANEL;
-        let width = PANEL.min(map.outputs - output);
-        let mut bias = [0.0_f32; LANES];
-        if let Some(from) = map.bias {
-            bias[..width].copy_from_slice(&from[output..output + width]);
-        }
-        let height = self.rows.height.min(self.count - tile * self.rows.height);
-        let at = tile * self.rows.height * self.stride + output;
+        let width = (P * PANEL).min(map.outputs - output);
+        let first = tile * self.rows.height;
+        let at = first * self.stride + output;
+        let height = self.rows.height(tile);
         // SAFETY: scales have a whole number of panels; rows below `count` are within `y` and its operands.
         unsafe {
-            let scale = match map.weights {
-                Matrix::F32(_) => S::splat(1.0),
-                Matrix::Int8(_, scales) => S::load(scales.as_ptr().add(output)),
-            };
+            let (mut scale, mut bias) = ([S::splat(1.0); P], [S::splat(0.0); P]);
+            for p in 0..P {
+                if let Matrix::Int8(_, scales) = map.weights {
+                    scale[p] = S::load(scales.as_ptr().add(output + p * PANEL));
+                }
+                if let Some(from) = map.bias {
+                    let mut padded = [0.0_f32; LANES];
+                    let from = &from[output + p * PANEL..];
+                    let width = PANEL.min(from.len());
+                    padded[..width].copy_from_slice(&from[..width]);
+                    bias[p] = S::load(padded.as_ptr());
+                }
+            }
             let y = self.y.at(at);
             let factor = factor.map(|factor| match factor {
                 Factor::Given(factor) => factor.as_ptr().add(at),
                 Factor::Gate(_) => y.cast_const(),
             });
-            let results = Results {
-                sums,
-                scale,
-                bias: S::load(bias.as_ptr()),
-                activation: map.activation,
-                factor,
-                residual: residual.map(|residual| residual.as_ptr().add(at)),
-                y,
-                stride: self.stride,
-            };
-            if width < LANES {
-                results.write_cut::<S>(height, width);
+            let residual = residual.map(|residual| residual.as_ptr().add(at));
+            let (activation, stride, panel) = (map.activation, self.stride, height * LANES);
+            let results = Results { sums, panel, scale, bias, activation, factor, residual, y, stride };
+            let rows = height.min(self.count - first);
+            if width < P * LANES {
+                results.write_cut::<S>(rows, width);
             } else if let Activation::None = map.activation {
                 // A loop of its own: a map without an activation spends no time on choosing it.
-                Results { activation: Activation::None, ..results }.write::<S>(height);
+                Results { activation: Activation::None, ..results }.write::<S>(rows);
             } else {
-                results.write::<S>(height);
+                results.write::<S>(rows);
             }
         }
     }
 }
 
-/// A panel's results for the rows of a tile. Row `i` of the operands and of `y` begins `i * stride` elements behind the
-/// first.
-struct Results<F> {
-    /// `[height, 16]`
+/// The results of `P` panels for the rows of a tile. Row `i` of the operands and of `y` begins `i * stride` elements
+/// behind the first.
+struct Results<F, const P: usize> {
+    /// `[P, height, 16]`
     sums: *const f32,
-    scale: F,
-    bias: F,
+    /// Elements from one panel's sums to the next.
+    panel: usize,
+    scale: [F; P],
+    bias: [F; P],
     activation: Activation,
     factor: Option<*const f32>,
     residual: Option<*const f32>,
@@ -326,17 +335,23 @@ struct Results<F> {
     stride: usize,
 }
 
-impl<F: Copy> Results<F> {
-    /// The results of a row.
+impl<F: Copy, const P: usize> Results<F, P> {
+    /// The results of a row for one panel.
     ///
     /// # Safety
     /// The machine has `S`; whole vectors can be read from the operands.
     #[inline(always)]
-    unsafe fn row<S: Isa<F = F>>(&self, row: usize, factor: Option<*const f32>, residual: Option<*const f32>) -> F {
+    unsafe fn row<S: Isa<F = F>>(
+        &self,
+        row: usize,
+        p: usize,
+        factor: Option<*const f32>,
+        residual: Option<*const f32>,
+    ) -> F {
         // SAFETY: the caller's promise.
         unsafe {
-            let sum = S::load(self.sums.add(row * LANES));
-            let mut value = self.activation.apply::<S>(S::fma(sum, self.scale, self.bias));
+            let sum = S::load(self.sums.add(p * self.panel + row * LANES));
+            let mut value = self.activation.apply::<S>(S::fma(sum, self.scale[p], self.bias[p]));
             if let Some(factor) = factor {
                 value = S::mul(value, S::load(factor));
             }
@@ -347,40 +362,46 @@ impl<F: Copy> Results<F> {
         }
     }
 
-    /// Writes a whole panel.
+    /// Writes whole panels.
     ///
     /// # Safety
     /// As [`Self::row`], and `height` rows of whole vectors can be written.
     #[inline(always)]
     unsafe fn write<S: Isa<F = F>>(&self, height: usize) {
         for row in 0..height {
-            // SAFETY: the caller's promise.
-            unsafe {
-                let at = |from: *const f32| from.add(row * self.stride);
-                let value = self.row::<S>(row, self.factor.map(at), self.residual.map(at));
-                S::store(self.y.add(row * self.stride), value);
+            for p in 0..P {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let offset = row * self.stride + p * LANES;
+                    let at = |from: *const f32| from.add(offset);
+                    let value = self.row::<S>(row, p, self.factor.map(at), self.residual.map(at));
+                    S::store(self.y.add(offset), value);
+                }
             }
         }
     }
 
-    /// Writes the first `width` outputs of a panel.
+    /// Writes the first `width` outputs.
     ///
     /// # Safety
     /// As [`Self::write`], with `width` elements instead of vectors.
     #[inline(always)]
     unsafe fn write_cut<S: Isa<F = F>>(&self, height: usize, width: usize) {
         for row in 0..height {
-            let (mut factors, mut residuals, mut cut) = ([0.0_f32; LANES], [0.0_f32; LANES], [0.0_f32; LANES]);
-            // SAFETY: the caller's promise; whole vectors are read from and written to copies.
-            unsafe {
-                let copy = |from: *const f32, to: &mut [f32; LANES]| {
-                    std::ptr::copy_nonoverlapping(from.add(row * self.stride), to.as_mut_ptr(), width);
-                    to.as_ptr()
-                };
-                let factor = self.factor.map(|from| copy(from, &mut factors));
-                let residual = self.residual.map(|from| copy(from, &mut residuals));
-                S::store(cut.as_mut_ptr(), self.row::<S>(row, factor, residual));
-                std::ptr::copy_nonoverlapping(cut.as_ptr(), self.y.add(row * self.stride), width);
+            for p in 0..P {
+                let (mut factors, mut residuals, mut cut) = ([0.0_f32; LANES], [0.0_f32; LANES], [0.0_f32; LANES]);
+                let (offset, width) = (row * self.stride + p * LANES, LANES.min(width.saturating_sub(p * LANES)));
+                // SAFETY: the caller's promise; whole vectors are read from and written to copies.
+                unsafe {
+                    let copy = |from: *const f32, to: &mut [f32; LANES]| {
+                        std::ptr::copy_nonoverlapping(from.add(offset), to.as_mut_ptr(), width);
+                        to.as_ptr()
+                    };
+                    let factor = self.factor.map(|from| copy(from, &mut factors));
+                    let residual = self.residual.map(|from| copy(from, &mut residuals));
+                    S::store(cut.as_mut_ptr(), self.row::<S>(row, p, factor, residual));
+                    std::ptr::copy_nonoverlapping(cut.as_ptr(), self.y.add(offset), width);
+                }
             }
         }
     }

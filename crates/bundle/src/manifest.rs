@@ -26,7 +26,7 @@ pub const ENCODER_WEIGHTS_FILE: &str = "encoder.weights";
 /// The tokenizer's file name.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// The format that this version reads and writes.
-pub const FORMAT: u32 = 8;
+pub const FORMAT: u32 = 9;
 /// Stands for a manifest's own checksum while that is computed.
 pub(crate) const NO_CHECKSUM: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 

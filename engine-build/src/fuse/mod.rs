@@ -6,6 +6,8 @@
 //! rewritten graph has the same inputs and outputs, except for its KV caches once its attention is rewritten (see
 //! `attention`).
 //!
+//! Of the operators that follow each other, `chain` makes one node.
+//!
 //! - `rewriter`: the index of the nodes; parameters and their packed forms; removal of unused nodes.
 //! - `forms`: which values are rows of the residual stream, and how wide. `step`: positions and the mask.
 //! - `embedding`, `linear`, `attention`, `head`: one pattern each. `norm`: the normalizations that `Linear` and `Head`
@@ -15,6 +17,7 @@
 //! TensorRT.
 
 mod attention;
+mod chain;
 mod embedding;
 mod forms;
 mod head;
@@ -36,6 +39,13 @@ use rewriter::Rewriter;
 ///
 /// Weights in int8 are rounded for what their maps read; `read` is of the same graph, rewritten in f32.
 pub(crate) fn fuse(graph: Graph, vocab: u32, quantization: Quantization, read: Activations) -> Graph {
+    let mut graph = rewrite(graph, vocab, quantization, read);
+    chain::chain(&mut graph);
+    graph
+}
+
+/// As [`fuse`], with a node for each operator.
+fn rewrite(graph: Graph, vocab: u32, quantization: Quantization, read: Activations) -> Graph {
     let mut rewriter = Rewriter::new(graph, quantization, read);
     let forms = Forms::infer(&rewriter);
     // The order does not matter to what is found: values keep their names.

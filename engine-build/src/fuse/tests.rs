@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::fuse;
+use super::rewrite;
 use crate::Activations;
 use crate::checkpoint::{Configs, Folder, Weights};
 use crate::families::{GraphOptions, Model};
@@ -39,7 +39,7 @@ fn product(graph: &mut Graph, x: &Value, name: &str, shape: [u64; 2]) -> Value {
 /// The rewritten nodes behind the embedding, one line each, with `y` as the graph's output.
 fn rewritten(mut graph: Graph, y: &Value) -> Vec<String> {
     graph.output(y, Element::F32, &[]);
-    let graph = fuse(graph, VOCAB as u32, Quantization::None, Activations::new());
+    let graph = rewrite(graph, VOCAB as u32, Quantization::None, Activations::new());
     check(&graph);
     graph.nodes.iter().filter(|node| node.op_type != "Embedding").map(line).collect()
 }
@@ -249,7 +249,7 @@ fn every_golden_is_rewritten_whole() {
                 (names(&graph.inputs), names(&graph.outputs))
             };
             let (before, bytes) = (names(&graph), graph.parameters.iter().map(Parameter::elements).sum::<u64>());
-            let graph = fuse(graph, vocab, quantization, Activations::new());
+            let graph = rewrite(graph, vocab, quantization, Activations::new());
             check(&graph);
             let (inputs, outputs) = names(&graph);
             assert_eq!((&inputs[..inputs.len() - 1], &outputs), (&before.0[..], &before.1));
@@ -286,7 +286,7 @@ fn attention_with_another_mask_stays() {
     let (mut graph, _, vocab) = standard(&goldens()[0]);
     let slots = graph.constants.iter_mut().find(|constant| constant.dims.len() == 4).expect("the slots");
     slots.raw_data.as_mut().expect("values")[0] = 7;
-    let graph = fuse(graph, vocab, Quantization::None, Activations::new());
+    let graph = rewrite(graph, vocab, Quantization::None, Activations::new());
     check(&graph);
     let counts = counts(&graph);
     assert!(counts.contains_key(".Attention") && !counts.contains_key("Attention"), "{counts:?}");
@@ -306,7 +306,7 @@ fn attention_is_rewritten_in_all_layers_or_in_none() {
     let attention = graph.nodes.iter_mut().rfind(|node| node.op_type == "Attention").expect("attention");
     attention.attribute.push(attribute_proto(&Attribute::Float("softcap", 30.0)));
     let (inputs, outputs) = (graph.inputs.clone(), graph.outputs.clone());
-    let graph = fuse(graph, vocab, Quantization::None, Activations::new());
+    let graph = rewrite(graph, vocab, Quantization::None, Activations::new());
     check(&graph);
     assert_eq!(counts(&graph)[".Attention"], layers);
     assert_eq!((graph.inputs, graph.outputs), (inputs, outputs), "and the caches are as they were");
@@ -319,7 +319,68 @@ fn a_head_whose_padding_is_not_masked_stays() {
     let (mut graph, _, vocab) = standard(&folder);
     let Source::Computed(values) = &mut graph.parameters[at].source else { panic!("pads are computed") };
     values.fill(0.0);
-    let graph = fuse(graph, vocab, Quantization::None, Activations::new());
+    let graph = rewrite(graph, vocab, Quantization::None, Activations::new());
     check(&graph);
     assert!(counts(&graph).contains_key(".TopK"));
+}
+
+/// The nodes that a chain was made of.
+fn links(chain: &NodeProto, inner: &[String]) -> Vec<NodeProto> {
+    let values: Vec<&String> = chain.input.iter().chain(&chain.output).chain(inner).collect();
+    let value = |number: &i64| usize::try_from(*number).map_or_else(|_| String::new(), |n| values[n].clone());
+    let of = |number: usize| {
+        let prefix = format!("{number}.");
+        let own = |attribute: &AttributeProto| {
+            let name = attribute.name.strip_prefix(&prefix)?.to_owned();
+            Some(AttributeProto { name, ..attribute.clone() })
+        };
+        chain.attribute.iter().filter_map(own).collect::<Vec<_>>()
+    };
+    let all = (0..).map(of).take_while(|attributes| !attributes.is_empty());
+    all.map(|mut attributes| {
+        let mut take = || attributes.remove(0);
+        let (operator, name, reads, makes) = (take(), take(), take(), take());
+        let text = |attribute: AttributeProto| String::from_utf8(attribute.s.expect("a text")).expect("UTF-8");
+        NodeProto {
+            input: reads.ints.iter().map(value).collect(),
+            output: makes.ints.iter().map(value).collect(),
+            name: text(name),
+            op_type: text(operator),
+            attribute: attributes,
+            domain: "foretype".to_owned(),
+        }
+    })
+    .collect()
+}
+
+#[test]
+fn a_chain_says_all_that_its_nodes_said() {
+    for folder in goldens() {
+        let rewritten = || {
+            let (graph, _, vocab) = standard(&folder);
+            rewrite(graph, vocab, Quantization::Int8, Activations::new())
+        };
+        let (before, mut graph) = (rewritten().nodes, rewritten());
+        super::chain::chain(&mut graph);
+        check(&graph);
+        let is_outer = |value: &String| graph.nodes.iter().any(|node| node.output.contains(value));
+        let mut after: Vec<NodeProto> = Vec::new();
+        for node in &graph.nodes {
+            if node.domain.is_empty() {
+                after.push(node.clone());
+                continue;
+            }
+            let run = &before[after.len()..];
+            let inner: Vec<String> = run.iter().flat_map(|node| node.output.clone()).filter(|v| !is_outer(v)).collect();
+            after.extend(links(node, &inner));
+        }
+        assert_eq!(after, before, "{}", folder.display());
+        let chains = graph.nodes.iter().filter(|node| node.op_type == "Chain").count();
+        let own = before.iter().filter(|node| node.domain.is_empty()).count();
+        assert!((1..=own + 1).contains(&chains), "{chains} chains between {own} other nodes");
+        // Values between nodes are declared, or ONNX Runtime refuses the graph.
+        let between = graph.nodes.iter().filter(|node| node.op_type == "Chain").flat_map(|node| &node.output);
+        let between = between.filter(|value| graph.outputs.iter().all(|output| output.name != **value));
+        assert_eq!(between.collect::<Vec<_>>(), graph.inner.iter().map(|value| &value.name).collect::<Vec<_>>());
+    }
 }

@@ -127,6 +127,8 @@ pub(crate) struct Graph {
     pub(crate) nodes: Vec<NodeProto>,
     pub(crate) inputs: Vec<ValueInfoProto>,
     pub(crate) outputs: Vec<ValueInfoProto>,
+    /// Values between nodes whose types are declared.
+    pub(crate) inner: Vec<ValueInfoProto>,
     pub(crate) constants: Vec<TensorProto>,
     constant_names: HashMap<(Vec<i64>, Vec<i64>), Value>,
     /// In the order of the weights file.
@@ -155,6 +157,13 @@ impl Graph {
         for declared in self.inputs.iter_mut().chain(&mut self.outputs).filter(|declared| declared.name == name) {
             *declared = value_info(name, element, shape);
         }
+    }
+
+    /// Declares the type of a value between nodes.
+    pub(crate) fn declare_inner(&mut self, name: &str, element: Element) {
+        let tensor_type = TensorTypeProto { elem_type: element.data_type() as i32, shape: None };
+        let r#type = Some(TypeProto { tensor_type: Some(tensor_type) });
+        self.inner.push(ValueInfoProto { name: name.to_owned(), r#type });
     }
 
     /// An inline int64 constant. Equal constants are stored once.
@@ -267,6 +276,7 @@ impl Graph {
             initializer,
             input: self.inputs,
             output: self.outputs,
+            value_info: self.inner,
         };
         let model = ModelProto {
             ir_version: Some(IR_VERSION),

@@ -2,47 +2,9 @@
 
 use kernels::Kernels;
 use kernels::attention::{self, Arguments, Heads, Rotary};
-use ort::operator::{OperatorInput, OperatorOutput};
 
+use super::Compute;
 use super::context::{Call, Constant, Info};
-use super::{Compute, Definition, F32, I64, optional, required};
-
-pub(super) struct AttentionOperator;
-
-impl Definition for AttentionOperator {
-    type Prepared = Prepared;
-
-    fn name(&self) -> &'static str {
-        "Attention"
-    }
-
-    fn inputs(&self) -> Vec<OperatorInput> {
-        let floats = (0..5).map(|_| required(F32));
-        floats.chain([required(I64), required(I64)]).chain([F32; 3].map(optional)).collect()
-    }
-
-    fn outputs(&self) -> Vec<OperatorOutput> {
-        (0..3).map(|_| OperatorOutput::required(F32)).collect()
-    }
-
-    fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
-        let prepared = Prepared {
-            heads: info.extent("heads")?,
-            kv_heads: info.extent("kv_heads")?,
-            head_dim: info.extent("head_dim")?,
-            scale: info.float("scale")?,
-            offsets: info.sizes("offsets")?,
-            strides: info.sizes("strides")?,
-            rotary_dim: info.size("rotary_dim")?,
-            interleaved: info.size("interleaved")? != 0,
-            cos: info.constant(7)?,
-            sin: info.constant(8)?,
-            slopes: info.constant(9)?,
-        };
-        prepared.check()?;
-        Ok(prepared)
-    }
-}
 
 pub(super) struct Prepared {
     heads: usize,
@@ -59,6 +21,24 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    pub(super) fn read(info: &Info) -> Result<Self, ort::Error> {
+        let prepared = Self {
+            heads: info.extent("heads")?,
+            kv_heads: info.extent("kv_heads")?,
+            head_dim: info.extent("head_dim")?,
+            scale: info.float("scale")?,
+            offsets: info.sizes("offsets")?,
+            strides: info.sizes("strides")?,
+            rotary_dim: info.size("rotary_dim")?,
+            interleaved: info.size("interleaved")? != 0,
+            cos: info.constant(7)?,
+            sin: info.constant(8)?,
+            slopes: info.constant(9)?,
+        };
+        prepared.check()?;
+        Ok(prepared)
+    }
+
     /// Checks the attributes against each other.
     fn check(&self) -> Result<(), ort::Error> {
         let Self { heads, kv_heads, head_dim, strides, rotary_dim, .. } = *self;

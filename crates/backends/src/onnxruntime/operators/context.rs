@@ -1,20 +1,19 @@
 //! The fenced part: the tensors of a node as slices.
 //!
 //! `ort`'s own access to a node's tensors builds a typed value on the heap for each tensor. That costs a microsecond,
-//! for three tensors in each of sixty nodes of a step. This module uses the C API, checks element type and length, and
-//! allocates nothing. Tensors live as long as the call; constants live as long as the session, which drops its nodes
-//! before its initializers.
+//! for hundreds of tensors in a step. This module uses the C API, checks element type and length, and allocates
+//! nothing. Tensors live as long as the call; constants live as long as the session, which drops its nodes before its
+//! initializers. Values that stay inside a chain have memory of the chain's own.
 
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
 use std::ptr;
 
-use kernels::layout::Matrix;
-use kernels::linear::Norm;
 use ort::AsPointer;
-use ort::operator::{ComputeContext, KernelContext};
+use ort::operator::{ComputeContext, FromKernelContext, KernelContext};
 use ort::sys;
 
-use super::Form;
-use super::huge_pages::{Copied, HugePages};
+use super::links::{Link, places};
 
 /// Most dimensions of a tensor here.
 const MAX_RANK: usize = 4;
@@ -39,7 +38,7 @@ impl Element for u8 {
 }
 
 /// A tensor's dimensions.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Dims {
     sizes: [i64; MAX_RANK],
     rank: usize,
@@ -107,46 +106,129 @@ impl<T> Constant<T> {
     }
 }
 
-/// Address, dimensions and type-checked length of a tensor.
-fn tensor<T: Element>(value: *const sys::OrtValue) -> Result<(*mut T, Dims), ort::Error> {
-    let api = ort::api();
-    let mut dims = Dims::default();
-    let mut element = sys::ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
-    let (mut sizes, mut data) = (ptr::null(), ptr::null_mut());
-    // SAFETY: `value` is a tensor of the running call or an initializer; the results have valid places; `sizes` are
-    // those of the tensor, which keeps them.
-    unsafe {
-        check((api.GetTensorElementTypeAndShapeDataReference)(value, &mut element, &mut sizes, &mut dims.rank))?;
-        let rank = dims.rank;
-        let Some(to) = dims.sizes.get_mut(..rank) else {
-            return Err(ort::Error::new(format!("a tensor of {rank} dimensions")));
-        };
-        to.copy_from_slice(slice(sizes, rank));
-        check((api.GetTensorMutableData)(value.cast_mut(), &mut data))?;
-    }
-    if element != T::TYPE {
-        return Err(ort::Error::new(format!("a tensor of {element:?} where {:?} is due", T::TYPE)));
-    }
-    Ok((data.cast(), dims))
+/// A tensor of any type.
+#[derive(Clone, Copy, Debug)]
+struct Tensor {
+    start: *mut c_void,
+    dims: Dims,
+    element: sys::ONNXTensorElementDataType,
 }
 
-/// A node's attributes and constant inputs, while it is made.
-pub(super) struct Info<'a, 'k>(&'a KernelContext<'k>);
+// SAFETY: an address is used only during the call that it was noted in.
+unsafe impl Send for Tensor {}
 
-impl<'a, 'k> Info<'a, 'k> {
-    pub(super) fn new(context: &'a KernelContext<'k>) -> Self {
-        Self(context)
+impl Tensor {
+    /// Where ONNX Runtime has one.
+    fn of(value: *const sys::OrtValue) -> Result<Self, ort::Error> {
+        let api = ort::api();
+        let mut dims = Dims::default();
+        let mut element = sys::ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+        let (mut sizes, mut start) = (ptr::null(), ptr::null_mut());
+        // SAFETY: `value` is a tensor of the running call or an initializer; the results have valid places; `sizes` are
+        // those of the tensor, which keeps them.
+        unsafe {
+            check((api.GetTensorElementTypeAndShapeDataReference)(value, &mut element, &mut sizes, &mut dims.rank))?;
+            let rank = dims.rank;
+            let Some(to) = dims.sizes.get_mut(..rank) else {
+                return Err(ort::Error::new(format!("a tensor of {rank} dimensions")));
+            };
+            to.copy_from_slice(slice(sizes, rank));
+            check((api.GetTensorMutableData)(value.cast_mut(), &mut start))?;
+        }
+        Ok(Self { start, dims, element })
     }
 
-    /// The node's name.
+    /// Its address, if it has elements of this type.
+    fn start<T: Element>(&self) -> Result<*mut T, ort::Error> {
+        if self.element == T::TYPE {
+            return Ok(self.start.cast());
+        }
+        Err(ort::Error::new(format!("a tensor of {:?} where {:?} is due", self.element, T::TYPE)))
+    }
+}
+
+/// The values of a chain: first the node's inputs, then its outputs, and then those that stay inside.
+pub(super) struct Values {
+    /// Inputs of the node.
+    inputs: usize,
+    /// Where the values are that the running call has made so far.
+    made: Vec<Cell<Option<Tensor>>>,
+    /// The memory of each value that is made, among `memory`; `None` for the node's outputs.
+    places: Vec<Option<usize>>,
+    memory: Vec<RefCell<Vec<Line>>>,
+}
+
+/// A cache line of a value.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[expect(dead_code, reason = "room")] [u8; 64]);
+
+impl Values {
+    /// The values of a node's links.
+    ///
+    /// # Errors
+    /// Those of [`places`].
+    pub(super) fn new<'l>(
+        context: &KernelContext,
+        links: impl Iterator<Item = &'l Link> + Clone,
+    ) -> Result<Self, ort::Error> {
+        let (mut inputs, mut outputs) = (0, 0);
+        // SAFETY: the context is alive, the results have valid places.
+        unsafe {
+            check((ort::api().KernelInfo_GetInputCount)(context.ptr(), &mut inputs))?;
+            check((ort::api().KernelInfo_GetOutputCount)(context.ptr(), &mut outputs))?;
+        }
+        let places = places(inputs, outputs, links).map_err(ort::Error::new)?;
+        let memory = places.iter().flatten().map(|place| place + 1).max().unwrap_or(0);
+        let memory = (0..memory).map(|_| RefCell::default()).collect();
+        Ok(Self { inputs, made: vec![Cell::new(None); places.len()], places, memory })
+    }
+
+    /// Forgets what the last call has made.
+    pub(super) fn clear(&mut self) {
+        self.made.iter_mut().for_each(|value| *value.get_mut() = None);
+    }
+}
+
+/// A link's attributes and constant inputs, while its node is made.
+pub(super) struct Info<'a, 'k> {
+    context: &'a KernelContext<'k>,
+    /// Among the links of the node.
+    number: usize,
+    pub(super) link: Link,
+}
+
+impl<'a, 'k> Info<'a, 'k> {
+    /// The link of this number; `None` if the node has fewer.
+    pub(super) fn new(context: &'a KernelContext<'k>, number: usize) -> Result<Option<Self>, ort::Error> {
+        let values = |name: &str| context.get::<Vec<i64>>(format!("{number}.{name}"));
+        let (Some(inputs), Some(outputs)) = (values("reads"), values("makes")) else { return Ok(None) };
+        let made = outputs.iter().map(|value| {
+            usize::try_from(*value).map_err(|_| ort::Error::new(format!("link {number} makes the value {value}")))
+        });
+        let link = Link {
+            inputs: inputs.iter().map(|value| usize::try_from(*value).ok()).collect(),
+            outputs: made.collect::<Result<_, _>>()?,
+        };
+        Ok(Some(Self { context, number, link }))
+    }
+
+    /// The name of the node before it became a link.
     pub(super) fn node_name(&self) -> Result<String, ort::Error> {
-        self.0.node_name()
+        self.text("name")
+    }
+
+    fn get<T: FromKernelContext<'k>>(&self, name: &str) -> Option<T> {
+        self.context.get(format!("{}.{name}", self.number))
+    }
+
+    fn needed_attribute<T: FromKernelContext<'k>>(&self, name: &str) -> Result<T, ort::Error> {
+        self.get(name).ok_or_else(|| ort::Error::new(format!("the attribute `{name}` is missing")))
     }
 
     /// A size among the attributes.
     pub(super) fn size(&self, name: &str) -> Result<usize, ort::Error> {
-        let value =
-            self.0.get::<i64>(name).ok_or_else(|| ort::Error::new(format!("the attribute `{name}` is missing")))?;
+        let value = self.needed_attribute::<i64>(name)?;
         size(value).ok_or_else(|| ort::Error::new(format!("the attribute `{name}` is {value}, not 0 to {MAX_SIZE}")))
     }
 
@@ -160,48 +242,47 @@ impl<'a, 'k> Info<'a, 'k> {
 
     /// The integer attribute `name` as `N` sizes.
     pub(super) fn sizes<const N: usize>(&self, name: &str) -> Result<[usize; N], ort::Error> {
-        let values = self.0.get::<Vec<i64>>(name).unwrap_or_default();
+        let values = self.get::<Vec<i64>>(name).unwrap_or_default();
         let sizes: Vec<usize> = values.iter().filter_map(|value| size(*value)).collect();
         <[usize; N]>::try_from(sizes).map_err(|_| ort::Error::new(format!("the attribute `{name}` is not {N} sizes")))
     }
 
     pub(super) fn float(&self, name: &str) -> Result<f32, ort::Error> {
-        self.0.get::<f32>(name).ok_or_else(|| ort::Error::new(format!("the attribute `{name}` is missing")))
+        self.needed_attribute(name)
     }
 
     pub(super) fn text(&self, name: &str) -> Result<String, ort::Error> {
-        self.0.get::<String>(name).ok_or_else(|| ort::Error::new(format!("the attribute `{name}` is missing")))
+        self.needed_attribute(name)
     }
 
-    /// Whether the node has an input at `index`.
-    pub(super) fn has(&self, index: usize) -> Result<bool, ort::Error> {
-        let (mut count, mut length) = (0, 0);
-        // SAFETY: the context is alive; a first call with no buffer asks for the length, NUL included.
-        unsafe {
-            check((ort::api().KernelInfo_GetInputCount)(self.0.ptr(), &mut count))?;
-            if index >= count {
-                return Ok(false);
-            }
-            check((ort::api().KernelInfo_GetInputName)(self.0.ptr(), index, ptr::null_mut(), &mut length))?;
-        }
-        Ok(length > 1)
+    /// Whether the link has an input at `index`.
+    pub(super) fn has(&self, index: usize) -> bool {
+        self.link.inputs.get(index).is_some_and(Option::is_some)
     }
 
-    /// The initializer at `index`, if the node has that input.
+    /// The initializer at `index`, if the link has that input.
     pub(super) fn constant<T: Element>(&self, index: usize) -> Result<Option<Constant<T>>, ort::Error> {
-        if !self.has(index)? {
-            return Ok(None);
+        let Some(number) = self.link.inputs.get(index).copied().flatten() else { return Ok(None) };
+        let refused = || ort::Error::new(format!("input {index} must be an initializer"));
+        let (mut count, mut is_constant, mut value) = (0, 0, ptr::null());
+        // SAFETY: the context is alive, the results have valid places, and the node has that input.
+        unsafe {
+            check((ort::api().KernelInfo_GetInputCount)(self.context.ptr(), &mut count))?;
+            if number >= count {
+                return Err(refused());
+            }
+            check((ort::api().KernelInfoGetConstantInput_tensor)(
+                self.context.ptr(),
+                number,
+                &mut is_constant,
+                &mut value,
+            ))?;
         }
-        let (mut is_constant, mut value) = (0, ptr::null());
-        // SAFETY: the context is alive, the results have valid places.
-        check(unsafe {
-            (ort::api().KernelInfoGetConstantInput_tensor)(self.0.ptr(), index, &mut is_constant, &mut value)
-        })?;
         if is_constant == 0 || value.is_null() {
-            return Err(ort::Error::new(format!("input {index} must be an initializer")));
+            return Err(refused());
         }
-        let (start, dims) = tensor::<T>(value)?;
-        Ok(Some(Constant { start, len: dims.elements() }))
+        let tensor = Tensor::of(value)?;
+        Ok(Some(Constant { start: tensor.start::<T>()?, len: tensor.dims.elements() }))
     }
 
     /// The initializer at `index`, which the operator can't do without.
@@ -224,38 +305,31 @@ pub(super) fn check_len<T>(what: &str, constant: Option<&Constant<T>>, len: usiz
     }
 }
 
-/// A running call's tensors.
-pub(super) struct Call<'a>(&'a ComputeContext);
+/// The tensors of a link in a running call.
+pub(super) struct Call<'a> {
+    context: &'a ComputeContext,
+    link: &'a Link,
+    values: &'a Values,
+}
 
 impl<'a> Call<'a> {
-    pub(super) fn new(context: &'a ComputeContext) -> Self {
-        Self(context)
-    }
-
-    /// The input at `index`, if the node has it.
-    pub(super) fn optional<T: Element>(&self, index: usize) -> Result<Option<View<'_, T>>, ort::Error> {
-        let mut value = ptr::null();
-        // SAFETY: the context is that of the running call.
-        check(unsafe { (ort::api().KernelContext_GetInput)(self.0.ptr(), index, &mut value) })?;
-        if value.is_null() {
-            return Ok(None);
-        }
-        let (start, dims) = tensor::<T>(value)?;
-        // SAFETY: a tensor's elements, which live as long as the call; nodes read their inputs only.
-        Ok(Some(View { dims, elements: unsafe { slice(start, dims.elements()) } }))
+    pub(super) fn new(context: &'a ComputeContext, link: &'a Link, values: &'a Values) -> Self {
+        Self { context, link, values }
     }
 
     /// The input at `index`.
     pub(super) fn input<T: Element>(&self, index: usize) -> Result<View<'_, T>, ort::Error> {
-        self.optional(index)?.ok_or_else(|| ort::Error::new(format!("input {index} is missing")))
+        let tensor = self.tensor(index)?;
+        // SAFETY: a tensor's elements, which live as long as the call; a link writes to none of its inputs.
+        Ok(View { dims: tensor.dims, elements: unsafe { slice(tensor.start::<T>()?, tensor.dims.elements()) } })
     }
 
     /// The output at `index`, which has no elements in common with any input that is read after.
-    #[expect(clippy::mut_from_ref, reason = "each output is asked for once; ONNX Runtime gives it memory of its own")]
+    #[expect(clippy::mut_from_ref, reason = "each output is asked for once, and has memory of its own")]
     pub(super) fn output<T: Element>(&self, index: usize, dims: &Dims) -> Result<&mut [T], ort::Error> {
         let start = self.output_address::<T>(index, dims)?;
         // SAFETY: ONNX Runtime made or found a tensor of these dimensions for the call, and aliases it with no input
-        // (no operator here declares that it may).
+        // (the operator doesn't declare that it may); or memory of `values` that no input of the link is in.
         Ok(unsafe { slice_mut(start, dims.elements()) })
     }
 
@@ -263,13 +337,8 @@ impl<'a> Call<'a> {
     /// as a KV cache is, by a copy elsewhere.
     #[expect(clippy::mut_from_ref, reason = "as in `output`")]
     pub(super) fn updated<T: Element>(&self, index: usize, from: usize) -> Result<(Dims, &mut [T]), ort::Error> {
-        let mut value = ptr::null();
-        // SAFETY: the context is that of the running call.
-        check(unsafe { (ort::api().KernelContext_GetInput)(self.0.ptr(), from, &mut value) })?;
-        if value.is_null() {
-            return Err(ort::Error::new(format!("input {from} is missing")));
-        }
-        let (old, dims) = tensor::<T>(value)?;
+        let tensor = self.tensor(from)?;
+        let (old, dims) = (tensor.start::<T>()?, tensor.dims);
         let new = self.output_address::<T>(index, &dims)?;
         let len = dims.elements();
         if !ptr::eq(old, new) {
@@ -280,27 +349,62 @@ impl<'a> Call<'a> {
         Ok((dims, unsafe { slice_mut(new, len) }))
     }
 
+    fn tensor(&self, index: usize) -> Result<Tensor, ort::Error> {
+        let missing = || ort::Error::new(format!("input {index} is missing"));
+        let number = self.link.inputs.get(index).copied().flatten().ok_or_else(missing)?;
+        if let Some(made) = number.checked_sub(self.values.inputs) {
+            return self.values.made[made].get().ok_or_else(missing);
+        }
+        let mut value = ptr::null();
+        // SAFETY: the context is that of the running call.
+        check(unsafe { (ort::api().KernelContext_GetInput)(self.context.ptr(), number, &mut value) })?;
+        if value.is_null() { Err(missing()) } else { Tensor::of(value) }
+    }
+
     fn output_address<T: Element>(&self, index: usize, dims: &Dims) -> Result<*mut T, ort::Error> {
+        let missing = || ort::Error::new(format!("output {index} is missing"));
+        let number = self.link.outputs.get(index).ok_or_else(missing)? - self.values.inputs;
+        let start = match self.values.places[number] {
+            Some(place) => self.inner_address::<T>(place, dims)?,
+            None => self.node_output::<T>(number, dims)?,
+        };
+        self.values.made[number].set(Some(Tensor { start: start.cast(), dims: *dims, element: T::TYPE }));
+        Ok(start)
+    }
+
+    /// Memory for a value that stays inside.
+    fn inner_address<T: Element>(&self, place: usize, dims: &Dims) -> Result<*mut T, ort::Error> {
+        let len = (dims.elements() * size_of::<T>()).div_ceil(size_of::<Line>());
+        let mut lines = self.values.memory[place].borrow_mut();
+        if let Some(more) = len.checked_sub(lines.len()) {
+            lines.try_reserve(more).map_err(|error| ort::Error::new(error.to_string()))?;
+            lines.resize(len, Line([0; 64]));
+        }
+        Ok(lines.as_mut_ptr().cast())
+    }
+
+    fn node_output<T: Element>(&self, number: usize, dims: &Dims) -> Result<*mut T, ort::Error> {
         let mut value = ptr::null_mut();
         let sizes = dims.as_slice();
         // SAFETY: the context is that of the running call; the sizes are read during this one.
         check(unsafe {
             (ort::api().KernelContext_GetOutput)(
-                self.0.ptr().cast_mut(),
-                index,
+                self.context.ptr().cast_mut(),
+                number,
                 sizes.as_ptr(),
                 sizes.len(),
                 &mut value,
             )
         })?;
         if value.is_null() {
-            return Err(ort::Error::new(format!("output {index} is missing")));
+            return Err(ort::Error::new(format!("the node's output {number} is missing")));
         }
-        let (start, found) = tensor::<T>(value)?;
-        if found.as_slice() != sizes {
-            return Err(ort::Error::new(format!("output {index} is {:?}, not {sizes:?}", found.as_slice())));
+        let found = Tensor::of(value)?;
+        if found.dims != *dims {
+            let found = found.dims;
+            return Err(ort::Error::new(format!("output {number} is {:?}, not {sizes:?}", found.as_slice())));
         }
-        Ok(start)
+        found.start()
     }
 }
 
@@ -321,116 +425,4 @@ unsafe fn slice_mut<'a, T>(start: *mut T, len: usize) -> &'a mut [T] {
 fn check(status: sys::OrtStatusPtr) -> Result<(), ort::Error> {
     // SAFETY: every status comes straight from a call of the C API and is used nowhere else.
     unsafe { ort::Error::result_from_status(status) }
-}
-
-/// A packed matrix among the constants.
-#[derive(Debug)]
-pub(super) enum Weights {
-    F32(Elements<f32>),
-    Int8(Elements<u8>, Constant<f32>),
-}
-
-/// The elements of a matrix.
-#[derive(Debug)]
-pub(super) enum Elements<T> {
-    /// Where ONNX Runtime has them.
-    Constant(Constant<T>),
-    /// In huge pages.
-    Copied(Copied<T>),
-}
-
-impl<T: Element> Elements<T> {
-    fn get(&self) -> &[T] {
-        match self {
-            Elements::Constant(constant) => constant.get(),
-            Elements::Copied(copied) => copied.get(),
-        }
-    }
-
-    fn copied(self, pages: Option<&HugePages>) -> Self {
-        pages.and_then(|pages| pages.copy(self.get())).map_or(self, Elements::Copied)
-    }
-}
-
-impl Weights {
-    /// Reads the matrix at `index`, and what belongs to it behind it.
-    pub(super) fn read(info: &Info, index: usize, form: Form) -> Result<Self, ort::Error> {
-        Ok(match form {
-            Form::F32 => Weights::F32(Elements::Constant(info.needed(index)?)),
-            Form::Int8 => Weights::Int8(Elements::Constant(info.needed(index)?), info.needed(index + 1)?),
-        })
-    }
-
-    /// The matrix in huge pages, if there are any.
-    pub(super) fn copied(self, pages: Option<&HugePages>) -> Self {
-        match self {
-            Weights::F32(elements) => Weights::F32(elements.copied(pages)),
-            Weights::Int8(bytes, scales) => Weights::Int8(bytes.copied(pages), scales),
-        }
-    }
-
-    /// Checks that the matrix has the sizes of the attributes.
-    pub(super) fn check(&self, inputs: usize, outputs: usize) -> Result<(), ort::Error> {
-        if self.matrix().fits(inputs, outputs) {
-            return Ok(());
-        }
-        let found = match self {
-            Weights::F32(elements) => elements.get().len(),
-            Weights::Int8(bytes, _) => bytes.get().len(),
-        };
-        let reason =
-            format!("the weights have {found} elements, which are not `inputs` {inputs} x `outputs` {outputs}");
-        Err(ort::Error::new(reason))
-    }
-
-    pub(super) fn matrix(&self) -> Matrix<'_> {
-        match self {
-            Weights::F32(elements) => Matrix::F32(elements.get()),
-            Weights::Int8(bytes, scales) => Matrix::Int8(bytes.get(), scales.get()),
-        }
-    }
-}
-
-/// A normalization among the attributes and constants.
-#[derive(Debug)]
-pub(super) enum NormConstants {
-    None,
-    Layer { scale: Constant<f32>, bias: Option<Constant<f32>>, epsilon: f32 },
-    Rms { scale: Constant<f32>, epsilon: f32 },
-}
-
-impl NormConstants {
-    /// Reads the scale at `index` and the bias behind it.
-    pub(super) fn read(info: &Info, index: usize) -> Result<Self, ort::Error> {
-        Ok(match info.text("norm")?.as_str() {
-            "none" => NormConstants::None,
-            "layer" => NormConstants::Layer {
-                scale: info.needed(index)?,
-                bias: info.constant(index + 1)?,
-                epsilon: info.float("epsilon")?,
-            },
-            "rms" => NormConstants::Rms { scale: info.needed(index)?, epsilon: info.float("epsilon")? },
-            other => return Err(ort::Error::new(format!("the norm `{other}` is unknown"))),
-        })
-    }
-
-    /// Checks that scale and bias are of rows of `inputs`.
-    pub(super) fn check(&self, inputs: usize) -> Result<(), ort::Error> {
-        match self {
-            NormConstants::None => Ok(()),
-            NormConstants::Layer { scale, bias, .. } => check_len("the norm's scale", Some(scale), inputs)
-                .and_then(|()| check_len("the norm's bias", bias.as_ref(), inputs)),
-            NormConstants::Rms { scale, .. } => check_len("the norm's scale", Some(scale), inputs),
-        }
-    }
-
-    pub(super) fn norm(&self) -> Norm<'_> {
-        match self {
-            NormConstants::None => Norm::None,
-            NormConstants::Layer { scale, bias, epsilon } => {
-                Norm::Layer { scale: scale.get(), bias: bias.as_ref().map(Constant::get), epsilon: *epsilon }
-            }
-            NormConstants::Rms { scale, epsilon } => Norm::Rms { scale: scale.get(), epsilon: *epsilon },
-        }
-    }
 }

@@ -2,33 +2,16 @@
 
 use kernels::Kernels;
 use kernels::embedding;
-use ort::operator::{OperatorInput, OperatorOutput};
 
-use super::context::{Call, Constant, Dims, Info, Weights};
-use super::{Compute, Definition, F32, Form, I64, optional, required};
+use super::constants::Weights;
+use super::context::{Call, Constant, Dims, Info};
+use super::{Compute, Form};
 
-pub(super) struct EmbeddingOperator(pub(super) Form);
-
-impl Definition for EmbeddingOperator {
-    type Prepared = Prepared;
-
-    fn name(&self) -> &'static str {
-        self.0.name(["Embedding", "EmbeddingInt8"])
-    }
-
-    fn inputs(&self) -> Vec<OperatorInput> {
-        let table = self.0.inputs();
-        [required(I64)].into_iter().chain(table).chain([optional(F32), optional(I64)]).collect()
-    }
-
-    fn outputs(&self) -> Vec<OperatorOutput> {
-        vec![OperatorOutput::required(F32)]
-    }
-
-    fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
-        let positions = 1 + self.0.inputs().len();
-        let prepared = Prepared {
-            table: Weights::read(info, 1, self.0)?,
+impl Prepared {
+    pub(super) fn read(info: &Info, form: Form) -> Result<Self, ort::Error> {
+        let positions = 1 + form.inputs();
+        let prepared = Self {
+            table: Weights::read(info, 1, form)?,
             hidden: info.extent("inputs")?,
             vocab: info.extent("outputs")?,
             positions: info.constant(positions)?,

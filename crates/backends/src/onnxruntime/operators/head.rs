@@ -1,49 +1,29 @@
 //! `Head` and `HeadInt8`: `(x, select, weight, scale?, bias?, norm_scale?, norm_bias?) -> logits, topv, topi, lse`.
 
-use std::sync::Arc;
-
 use kernels::Kernels;
 use kernels::activation::Activation;
 use kernels::head::{self, Distributions};
 use kernels::linear::Linear;
-use ort::operator::{OperatorInput, OperatorOutput};
 
-use super::context::{Call, Constant, Dims, Info, NormConstants, Weights, check_len};
-use super::huge_pages::HugePages;
-use super::{Compute, Definition, F32, Form, I64, Observed, Observer, optional, required};
+use super::constants::{NormConstants, Weights};
+use super::context::{Call, Constant, Dims, Info, check_len};
+use super::{Compute, Form, Observer, Shared};
 
 /// The width of the logits is a multiple of this.
 const PADDING: usize = 8;
 
-pub(super) struct HeadOperator(pub(super) Form, pub(super) Option<Observed>, pub(super) Option<Arc<HugePages>>);
-
-impl Definition for HeadOperator {
-    type Prepared = Prepared;
-
-    fn name(&self) -> &'static str {
-        self.0.name(["Head", "HeadInt8"])
-    }
-
-    fn inputs(&self) -> Vec<OperatorInput> {
-        let optional = (0..3).map(|_| optional(F32));
-        [required(F32), required(I64)].into_iter().chain(self.0.inputs()).chain(optional).collect()
-    }
-
-    fn outputs(&self) -> Vec<OperatorOutput> {
-        [F32, F32, I64, F32].map(OperatorOutput::required).into()
-    }
-
-    fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
-        let bias = 2 + self.0.inputs().len();
-        let prepared = Prepared {
-            weights: Weights::read(info, 2, self.0)?.copied(self.2.as_deref()),
+impl Prepared {
+    pub(super) fn read(info: &Info, form: Form, shared: &Shared) -> Result<Self, ort::Error> {
+        let bias = 2 + form.inputs();
+        let prepared = Self {
+            weights: Weights::read(info, 2, form)?.copied(shared.pages.as_ref()),
             inputs: info.extent("inputs")?,
             vocab: info.extent("outputs")?,
             padded: info.extent("padded")?,
             top_k: info.extent("top_k")?,
             bias: info.constant(bias)?,
             norm: NormConstants::read(info, bias + 1)?,
-            observed: Observer::of(self.1.as_ref(), info)?,
+            observed: Observer::of(shared, info)?,
         };
         let Prepared { inputs, vocab, padded, top_k, .. } = prepared;
         prepared.weights.check(inputs, vocab)?;

@@ -1,44 +1,23 @@
 //! `Linear` and `LinearInt8`: `(x, weight, scale?, bias?, norm_scale?, norm_bias?, factor?, residual?, gate?,
 //! gate_scale?) -> y`.
 
-use std::sync::Arc;
-
 use kernels::Kernels;
 use kernels::activation::Activation;
 use kernels::linear::{self, Arguments, Factor};
-use ort::operator::{OperatorInput, OperatorOutput};
 
-use super::context::{Call, Constant, Info, NormConstants, Weights, check_len};
-use super::huge_pages::HugePages;
-use super::{Compute, Definition, F32, Form, Observed, Observer, optional, required};
+use super::constants::{NormConstants, Weights};
+use super::context::{Call, Constant, Info, check_len};
+use super::{Compute, Form, Observer, Shared};
 
-pub(super) struct LinearOperator(pub(super) Form, pub(super) Option<Observed>, pub(super) Option<Arc<HugePages>>);
-
-impl Definition for LinearOperator {
-    type Prepared = Prepared;
-
-    fn name(&self) -> &'static str {
-        self.0.name(["Linear", "LinearInt8"])
-    }
-
-    fn inputs(&self) -> Vec<OperatorInput> {
-        let optional = (0..5).map(|_| optional(F32));
-        let inputs = [required(F32)].into_iter().chain(self.0.inputs()).chain(optional);
-        inputs.chain(self.0.optional_inputs()).collect()
-    }
-
-    fn outputs(&self) -> Vec<OperatorOutput> {
-        vec![OperatorOutput::required(F32)]
-    }
-
-    fn prepare(&self, info: &Info) -> Result<Prepared, ort::Error> {
-        let bias = 1 + self.0.inputs().len();
-        let read = |index| Ok::<_, ort::Error>(Weights::read(info, index, self.0)?.copied(self.2.as_deref()));
-        let gate = match info.has(bias + 5)? {
+impl Prepared {
+    pub(super) fn read(info: &Info, form: Form, shared: &Shared) -> Result<Self, ort::Error> {
+        let bias = 1 + form.inputs();
+        let read = |index| Ok::<_, ort::Error>(Weights::read(info, index, form)?.copied(shared.pages.as_ref()));
+        let gate = match info.has(bias + 5) {
             true => Some(Gate { weights: read(bias + 5)?, activation: activation(info, "gate")? }),
             false => None,
         };
-        let prepared = Prepared {
+        let prepared = Self {
             weights: read(1)?,
             gate,
             inputs: info.extent("inputs")?,
@@ -46,9 +25,9 @@ impl Definition for LinearOperator {
             norm: NormConstants::read(info, bias + 1)?,
             bias: info.constant(bias)?,
             activation: activation(info, "activation")?,
-            factor: info.has(bias + 3)?.then_some(bias + 3),
-            residual: info.has(bias + 4)?.then_some(bias + 4),
-            observed: Observer::of(self.1.as_ref(), info)?,
+            factor: info.has(bias + 3).then_some(bias + 3),
+            residual: info.has(bias + 4).then_some(bias + 4),
+            observed: Observer::of(shared, info)?,
         };
         for weights in std::iter::once(&prepared.weights).chain(prepared.gate.as_ref().map(|gate| &gate.weights)) {
             weights.check(prepared.inputs, prepared.outputs)?;

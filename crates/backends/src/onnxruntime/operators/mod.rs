@@ -3,28 +3,28 @@
 //!
 //! The inputs and outputs of each operator are in `engine-build`'s `fuse` module, which writes them. `context` is the
 //! fenced part that reads and writes tensors, `huge_pages` that which copies weights; every other file is one operator
-//! or two.
+//! or two. A graph has them as the links of a `chain`.
 
 mod attention;
+mod chain;
+mod constants;
 mod context;
 mod embedding;
 mod head;
 mod huge_pages;
 mod linear;
+mod links;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kernels::Kernels;
 use kernels::observe::Seen;
-use ort::operator::{ComputeContext, Kernel, KernelContext, Operator, OperatorDomain, OperatorInput, OperatorOutput};
-use ort::value::TensorElementType;
+use ort::operator::OperatorDomain;
 
+use self::chain::ChainOperator;
 use self::context::{Call, Info};
 use self::huge_pages::HugePages;
-
-/// State shared by the operators of one session. Nodes run one after the other, so the lock is never contended.
-type Team = Arc<Mutex<Kernels>>;
 
 /// What the linear maps and the head have read so far, by the name of their nodes.
 pub type Observed = Arc<Mutex<BTreeMap<String, Seen>>>;
@@ -35,91 +35,48 @@ pub type Observed = Arc<Mutex<BTreeMap<String, Seen>>>;
 /// # Errors
 /// ONNX Runtime's own.
 pub fn domain(kernels: Kernels, observed: Option<&Observed>, huge_pages: bool) -> Result<OperatorDomain, ort::Error> {
-    let team = Arc::new(Mutex::new(kernels));
-    let pages = huge_pages.then(|| Arc::new(HugePages::default()));
-    let mut domain = OperatorDomain::new("foretype")?;
-    for form in [Form::F32, Form::Int8] {
-        let (team, pages) = (|| Arc::clone(&team), || pages.clone());
-        domain = domain.add(Registered(linear::LinearOperator(form, observed.cloned(), pages()), team()))?;
-        domain = domain.add(Registered(embedding::EmbeddingOperator(form), team()))?;
-        domain = domain.add(Registered(head::HeadOperator(form, observed.cloned(), pages()), team()))?;
-    }
-    domain.add(Registered(attention::AttentionOperator, team))
+    let shared = Shared { observed: observed.cloned(), pages: huge_pages.then(HugePages::default) };
+    OperatorDomain::new("foretype")?.add(ChainOperator { shared, team: Arc::new(Mutex::new(kernels)) })
 }
 
-/// Where a node notes what it reads.
+/// What the operators of a session share while they are made.
+struct Shared {
+    observed: Option<Observed>,
+    pages: Option<HugePages>,
+}
+
+/// An operator that is ready to run.
+trait Compute: Send {
+    fn compute(&mut self, kernels: &mut Kernels, call: &Call) -> Result<(), ort::Error>;
+}
+
+/// Reads the attributes and constant inputs of an operator.
+fn prepare(operator: &str, info: &Info, shared: &Shared) -> Result<Box<dyn Compute>, ort::Error> {
+    let form = if operator.ends_with("Int8") { Form::Int8 } else { Form::F32 };
+    Ok(match operator.trim_end_matches("Int8") {
+        "Attention" => Box::new(attention::Prepared::read(info)?),
+        "Embedding" => Box::new(embedding::Prepared::read(info, form)?),
+        "Head" => Box::new(head::Prepared::read(info, form, shared)?),
+        "Linear" => Box::new(linear::Prepared::read(info, form, shared)?),
+        _ => return Err(ort::Error::new("there is no such operator")),
+    })
+}
+
+/// Where an operator notes what it reads.
 struct Observer {
     observed: Observed,
     node: String,
 }
 
 impl Observer {
-    fn of(observed: Option<&Observed>, info: &Info) -> Result<Option<Self>, ort::Error> {
+    fn of(shared: &Shared, info: &Info) -> Result<Option<Self>, ort::Error> {
         let noted = |observed: &Observed| Ok(Self { observed: Arc::clone(observed), node: info.node_name()? });
-        observed.map(noted).transpose()
+        shared.observed.as_ref().map(noted).transpose()
     }
 
     fn note(&self, add: impl FnOnce(&mut Seen)) {
         let mut observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
         add(observed.entry(self.node.clone()).or_default());
-    }
-}
-
-/// An operator, in this module's terms.
-trait Definition: Send + Sync {
-    type Prepared: Compute;
-
-    fn name(&self) -> &'static str;
-    /// Required and optional inputs, in order.
-    fn inputs(&self) -> Vec<OperatorInput>;
-    fn outputs(&self) -> Vec<OperatorOutput>;
-    /// Reads a node's attributes and constant inputs.
-    fn prepare(&self, info: &Info) -> Result<Self::Prepared, ort::Error>;
-}
-
-/// A node that is ready to run.
-trait Compute: Send + 'static {
-    fn compute(&mut self, kernels: &mut Kernels, call: &Call) -> Result<(), ort::Error>;
-}
-
-struct Registered<D>(D, Team);
-
-impl<D: Definition> Operator for Registered<D> {
-    type Kernel<'attr> = Node<D::Prepared>;
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn inputs(&self) -> impl IntoIterator<Item = OperatorInput> {
-        self.0.inputs()
-    }
-
-    fn outputs(&self) -> impl IntoIterator<Item = OperatorOutput> {
-        self.0.outputs()
-    }
-
-    fn create_kernel<'attr>(&self, context: &KernelContext<'attr>) -> ort::Result<Node<D::Prepared>> {
-        let prepared = unwinding("its attributes", || self.0.prepare(&Info::new(context))).map_err(|error| {
-            let node = context.node_name().unwrap_or_default();
-            ort::Error::new(format!("{} `{node}`: {error}", self.0.name()))
-        })?;
-        Ok(Node { name: self.0.name(), prepared, team: Arc::clone(&self.1) })
-    }
-}
-
-struct Node<C> {
-    name: &'static str,
-    prepared: C,
-    team: Team,
-}
-
-impl<C: Compute> Kernel for Node<C> {
-    fn compute(&mut self, context: &ComputeContext) -> ort::Result<()> {
-        let mut kernels: MutexGuard<'_, Kernels> = self.team.lock().unwrap_or_else(PoisonError::into_inner);
-        let call = Call::new(context);
-        unwinding("its inputs", || self.prepared.compute(&mut kernels, &call))
-            .map_err(|error| ort::Error::new(format!("{}: {error}", self.name)))
     }
 }
 
@@ -132,10 +89,6 @@ fn unwinding<T>(what: &str, work: impl FnOnce() -> Result<T, ort::Error>) -> Res
         .unwrap_or_else(|_| Err(ort::Error::new(format!("{what} don't fit together"))))
 }
 
-const F32: TensorElementType = TensorElementType::Float32;
-const I64: TensorElementType = TensorElementType::Int64;
-const U8: TensorElementType = TensorElementType::Uint8;
-
 /// How an operator's matrix is stored.
 #[derive(Clone, Copy, Debug)]
 enum Form {
@@ -144,36 +97,11 @@ enum Form {
 }
 
 impl Form {
-    /// Of an operator's two names the one for this form.
-    fn name(self, [f32, int8]: [&'static str; 2]) -> &'static str {
-        match self {
-            Form::F32 => f32,
-            Form::Int8 => int8,
-        }
-    }
-
     /// The inputs of a packed matrix: its elements, and the scales of int8.
-    fn inputs(self) -> Vec<OperatorInput> {
-        self.types().iter().map(|element| required(*element)).collect()
-    }
-
-    /// The same where a node may have none.
-    fn optional_inputs(self) -> Vec<OperatorInput> {
-        self.types().iter().map(|element| optional(*element)).collect()
-    }
-
-    fn types(self) -> &'static [TensorElementType] {
+    fn inputs(self) -> usize {
         match self {
-            Form::F32 => &[F32],
-            Form::Int8 => &[U8, F32],
+            Form::F32 => 1,
+            Form::Int8 => 2,
         }
     }
-}
-
-fn required(element: TensorElementType) -> OperatorInput {
-    OperatorInput::required(element)
-}
-
-fn optional(element: TensorElementType) -> OperatorInput {
-    OperatorInput::optional(element)
 }

@@ -144,11 +144,8 @@ impl Rows {
             let first = index - index % height;
             let first_line = first * row_lines + index % height;
             let height = if first < last { height } else { last_height };
-            // SAFETY: a thread's scratch is its own, and a vector for each of its lines.
-            let scratch = unsafe {
-                let lines = to.scratch.slice_mut(thread * own, vectors);
-                std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<f32>(), vectors * LANES)
-            };
+            // SAFETY: a thread's scratch is its own.
+            let scratch = unsafe { to.scratch.slice_mut(thread * own, vectors) };
             let at = TileRow { index, first_line, height };
             // SAFETY: `Kernels` only holds levels that the machine has; `to` has room for every row of every tile, and
             // each is one part's.
@@ -187,8 +184,8 @@ struct Prepare<'a> {
     x: &'a [f32],
     norm: Norm<'a>,
     quantize: bool,
-    /// `[inputs rounded up to 16]`
-    scratch: &'a mut [f32],
+    /// A line for each vector.
+    scratch: &'a mut [Line],
     at: TileRow,
     to: &'a Targets,
 }
@@ -199,17 +196,25 @@ impl Op for Prepare<'_> {
     #[inline(always)]
     unsafe fn run<S: Isa>(self) {
         let Self { x, norm, quantize, scratch, at, to } = self;
-        scratch[..x.len()].copy_from_slice(x);
-        scratch[x.len()..].fill(0.0);
-        // SAFETY: the machine has `S`, as the caller promises; the scratch is a whole number of vectors.
-        unsafe { normalize::<S>(scratch, x.len(), norm) };
-        // SAFETY: as `Rows::prepare` promises.
+        let vectors = scratch.len();
+        // One address for all that reads and writes the scratch.
+        let own = scratch.as_mut_ptr().cast::<f32>();
+        // SAFETY: the machine has `S`, as the caller promises; `from` and `own` are `vectors` vectors; the others as
+        // `Rows::prepare` promises.
         unsafe {
+            let mut from = x.as_ptr();
+            // A row of whole vectors is read where it is.
+            if !x.len().is_multiple_of(LANES) {
+                own.add((vectors - 1) * LANES).write_bytes(0, LANES);
+                own.copy_from_nonoverlapping(from, x.len());
+                from = own;
+            }
+            let row = normalize::<S>(from, x.len(), norm, own);
             if quantize {
-                quantize_row::<S>(scratch, at, to);
+                quantize_row::<S>(row, vectors * LANES, at, to);
             } else {
-                for line in 0..scratch.len() / LANES {
-                    let vector = S::load(scratch.as_ptr().add(line * LANES));
+                for line in 0..vectors {
+                    let vector = S::load(row.add(line * LANES));
                     S::store(to.lines.at(at.first_line + line * at.height).cast(), vector);
                 }
             }
@@ -217,39 +222,40 @@ impl Op for Prepare<'_> {
     }
 }
 
-/// Normalizes the first `inputs` of `row`, whose others are zero and stay so.
+/// Normalizes the first `inputs` elements at `from`, up to a whole number of vectors with zeros behind, which stay so.
+/// Returns where the normalized row is: in `to`, or without a norm where it was.
 ///
 /// # Safety
-/// The machine has `S`; the row's length is a multiple of 16.
+/// The machine has `S`; whole vectors of `inputs` elements can be read at `from` and written at `to`, which may be the
+/// same.
 #[inline(always)]
-unsafe fn normalize<S: Vector>(row: &mut [f32], inputs: usize, norm: Norm) {
-    let vectors = row.len() / LANES;
-    let at = row.as_mut_ptr();
+unsafe fn normalize<S: Vector>(from: *const f32, inputs: usize, norm: Norm, to: *mut f32) -> *const f32 {
+    let vectors = inputs.div_ceil(LANES);
     // SAFETY: as the caller promises; `scale` and `bias` were checked to have `inputs` elements.
     unsafe {
         let (shift, factor, scale, bias) = match norm {
-            Norm::None => return,
+            Norm::None => return from,
             Norm::Layer { scale, bias, epsilon } => {
                 let mut sum = S::splat(0.0);
                 for v in 0..vectors {
-                    sum = S::add(sum, S::load(at.add(v * LANES)));
+                    sum = S::add(sum, S::load(from.add(v * LANES)));
                 }
                 let mean = S::sum(sum) / inputs as f32;
                 // Around the mean: the difference of two large sums of squares would lose its digits.
                 let mut squares = S::splat(0.0);
                 for v in 0..vectors {
-                    let distance = S::sub(S::load(at.add(v * LANES)), S::splat(mean));
+                    let distance = S::sub(S::load(from.add(v * LANES)), S::splat(mean));
                     squares = S::fma(distance, distance, squares);
                 }
                 // Without the zeros that pad the row.
-                let excess = (row.len() - inputs) as f32 * mean * mean;
+                let excess = (vectors * LANES - inputs) as f32 * mean * mean;
                 let variance = (S::sum(squares) - excess) / inputs as f32;
                 (mean, 1.0 / (variance.max(0.0) + epsilon).sqrt(), scale, bias)
             }
             Norm::Rms { scale, epsilon } => {
                 let mut squares = S::splat(0.0);
                 for v in 0..vectors {
-                    let x = S::load(at.add(v * LANES));
+                    let x = S::load(from.add(v * LANES));
                     squares = S::fma(x, x, squares);
                 }
                 (0.0, 1.0 / (S::sum(squares) / inputs as f32 + epsilon).sqrt(), scale, None)
@@ -258,38 +264,40 @@ unsafe fn normalize<S: Vector>(row: &mut [f32], inputs: usize, norm: Norm) {
         let whole = inputs / LANES;
         for v in 0..whole {
             let offset = v * LANES;
-            let x = S::mul(S::sub(S::load(at.add(offset)), S::splat(shift)), S::splat(factor));
+            let x = S::mul(S::sub(S::load(from.add(offset)), S::splat(shift)), S::splat(factor));
             let zero = S::splat(0.0);
             let bias = bias.map_or(zero, |bias| S::load(bias.as_ptr().add(offset)));
-            S::store(at.add(offset), S::fma(x, S::load(scale.as_ptr().add(offset)), bias));
+            S::store(to.add(offset), S::fma(x, S::load(scale.as_ptr().add(offset)), bias));
         }
         for input in whole * LANES..inputs {
-            row[input] = (row[input] - shift) * factor * scale[input] + bias.map_or(0.0, |bias| bias[input]);
+            let bias = bias.map_or(0.0, |bias| bias[input]);
+            *to.add(input) = (*from.add(input) - shift) * factor * scale[input] + bias;
         }
     }
+    to
 }
 
 /// Quantizes a row in groups, each with the scale of its largest element.
 ///
 /// # Safety
-/// The machine has `S`; `at` is within `to`, and nobody else writes to it; the row's length is a multiple of 16.
+/// The machine has `S`; `row` has `len` elements, a multiple of 16; `at` is within `to`, and nobody else writes to it.
 #[inline(always)]
-unsafe fn quantize_row<S: Vector>(row: &[f32], at: TileRow, to: &Targets) {
-    let groups = row.len().div_ceil(GROUP);
+unsafe fn quantize_row<S: Vector>(row: *const f32, len: usize, at: TileRow, to: &Targets) {
+    let groups = len.div_ceil(GROUP);
     for group in 0..groups {
         let from = group * GROUP;
-        let length = GROUP.min(row.len() - from);
+        let length = GROUP.min(len - from);
         // SAFETY: within the row and, as the caller promises, within `to`.
         unsafe {
             let mut largest = S::splat(0.0);
             for offset in (from..from + length).step_by(LANES) {
-                largest = S::max(S::abs(S::load(row.as_ptr().add(offset))), largest);
+                largest = S::max(S::abs(S::load(row.add(offset))), largest);
             }
             let largest = S::largest(largest);
             let (scale, inverse) = if largest > 0.0 { (largest / 127.0, 127.0 / largest) } else { (0.0, 0.0) };
             let mut correction = S::splat_i(0);
             for offset in (0..length).step_by(LANES) {
-                let rounded = S::round(S::mul(S::load(row.as_ptr().add(from + offset)), S::splat(inverse)));
+                let rounded = S::round(S::mul(S::load(row.add(from + offset)), S::splat(inverse)));
                 correction = S::add_i(correction, S::correction(rounded));
                 let words = S::words(rounded);
                 for (word, bytes) in words[..S::WORDS].iter().enumerate() {

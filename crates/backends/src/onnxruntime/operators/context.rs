@@ -337,6 +337,10 @@ impl<'a> Call<'a> {
     /// as a KV cache is, by a copy elsewhere.
     #[expect(clippy::mut_from_ref, reason = "as in `output`")]
     pub(super) fn updated<T: Element>(&self, index: usize, from: usize) -> Result<(Dims, &mut [T]), ort::Error> {
+        let inputs = &self.link.inputs;
+        if inputs.iter().filter(|input| Some(*input) == inputs.get(from)).count() > 1 {
+            return Err(ort::Error::new(format!("input {from} is updated, and is another input, too")));
+        }
         let tensor = self.tensor(from)?;
         let (old, dims) = (tensor.start::<T>()?, tensor.dims);
         let new = self.output_address::<T>(index, &dims)?;

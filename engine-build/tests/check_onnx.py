@@ -22,7 +22,8 @@ def check(bundle):
     layers = range(model["layers"])
     inputs = {"input_ids": ["batch", "tokens"], "past_len": ["batch"], "select": ["selected"]}
     # foretype's own attention finds positions by a table; ONNX's has a stretch of memory for each row.
-    if any(node.domain == "foretype" and node.op_type == "Attention" for node in graph.node):
+    links = (attribute for node in graph.node for attribute in node.attribute if node.domain == "foretype")
+    if any(link.name.endswith(".operator") and link.s == b"Attention" for link in links):
         cache = ["places", model["kv_heads"], model["head_dim"]]
         inputs["kv_places"] = ["batch", model["context"]]
     else:

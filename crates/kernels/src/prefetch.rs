@@ -1,7 +1,7 @@
 //! A prefetch hint to the CPU's caches.
 
-/// Fetches a cache line into the second cache before it is needed. A core waits for more lines of memory there at a time
-/// than in the first one.
+/// Fetches a cache line into the second cache before it is needed. A core waits for more lines of memory there at a
+/// time than in the first one.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,5 @@
-//! Makes one node of the operators that follow each other. ONNX Runtime takes microseconds between two nodes, a tenth of
-//! a step in small models.
+//! Makes one node of the operators that follow each other. ONNX Runtime takes microseconds between two nodes, a tenth
+//! of a step in small models.
 //!
 //! A `Chain` has the inputs that its links read from outside, and the outputs that others read. A link is an operator.
 //! Its attributes are those of the chain that begin with its number: `3.operator`, `3.name`, `3.reads`, `3.makes`,

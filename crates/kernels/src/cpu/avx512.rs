@@ -19,9 +19,9 @@ pub(super) unsafe fn run<O: Op>(op: O) -> O::Output {
     unsafe { op.run::<Avx512>() }
 }
 
-/// Calls the tile function of a height. Low tiles take more panels together, for enough independent sums. High ones take
-/// one: a product then reads its inputs from memory. Where two products share them, an instruction of its own loads
-/// them, and on Zen 4 takes time from the products.
+/// Calls the tile function of a height. Low tiles take more panels together, for enough independent sums. High ones
+/// take one: a product then reads its inputs from memory. Where two products share them, an instruction of its own
+/// loads them, and on Zen 4 takes time from the products.
 macro_rules! by_height {
     ($tile:expr, $function:ident, $height:expr) => {
         match $height {

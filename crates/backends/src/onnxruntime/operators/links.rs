@@ -10,8 +10,8 @@ pub(super) struct Link {
     pub(super) outputs: Vec<usize>,
 }
 
-/// For each value behind the node's inputs the memory that it has, by number; `None` for the node's outputs. A value has
-/// the memory of an earlier one that no link reads any more.
+/// For each value behind the node's inputs the memory that it has, by number; `None` for the node's outputs. A value
+/// has the memory of an earlier one that no link reads any more.
 ///
 /// # Errors
 /// A link reads a value that isn't made yet, or makes one twice.

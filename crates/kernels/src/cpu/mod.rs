@@ -122,6 +122,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn all_tiles_but_the_last_are_full() {
+        for (level, rows, expected) in [
+            (CpuLevel::Avx512, 1, &[1][..]),
+            (CpuLevel::Avx512, 16, &[16]),
+            (CpuLevel::Avx512, 17, &[16, 1]),
+            (CpuLevel::Avx512, 40, &[16, 16, 8]),
+            (CpuLevel::Avx2, 12, &[5, 5, 2]),
+            (CpuLevel::Portable, 1, &[1]),
+            (CpuLevel::Portable, 5, &[4, 1]),
+            (CpuLevel::Portable, 6, &[4, 4]),
+        ] {
+            let (mut left, mut heights) = (rows, Vec::new());
+            while left > 0 {
+                heights.push(level.height(left));
+                left = left.saturating_sub(level.height(left));
+            }
+            assert_eq!(heights, expected, "{level:?} {rows}");
+        }
+    }
+
+    #[test]
     #[cfg(target_arch = "x86_64")]
     fn tiles_are_for_many_rows_of_whole_lines() {
         for (rows, inputs, height) in [

@@ -7,7 +7,7 @@ use crate::activation::Activation;
 use crate::cpu::amx::{self, Tiles};
 use crate::isa::{Isa, Op};
 use crate::kernels::Kernels;
-use crate::layout::{GROUP, Matrix, PANEL, QUAD, panels, quads};
+use crate::layout::{GROUP, Matrix, PANEL, QUAD, len_f32, len_int8, panels, quads};
 pub use crate::rows::Norm;
 use crate::rows::{Input, Rows};
 use crate::shared::Shared;
@@ -188,8 +188,8 @@ impl Panels<'_> {
     /// The panels that all tiles are multiplied with before the next ones.
     fn at_once(&self) -> usize {
         let panel = match self.linear.weights {
-            Matrix::F32(_) => self.linear.inputs * PANEL * size_of::<f32>(),
-            Matrix::Int8(..) => quads(self.linear.inputs) * PANEL * QUAD,
+            Matrix::F32(_) => len_f32(self.linear.inputs, PANEL) * size_of::<f32>(),
+            Matrix::Int8(..) => len_int8(self.linear.inputs, PANEL),
         };
         if self.rows.tiles == 1 || self.rows.amx { MAX_PANELS } else { (AT_ONCE / panel).clamp(1, MAX_PANELS) }
     }

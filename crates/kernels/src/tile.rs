@@ -44,7 +44,7 @@ pub(crate) struct Int8Tile {
 
 /// Most panels of one call.
 pub(crate) const MAX_PANELS: usize = 4;
-/// Rows of the highest tile: AMX's.
+/// Rows of the highest tiles: those of AVX-512 and AMX.
 pub(crate) const MAX_HEIGHT: usize = 16;
 /// How far ahead weights are fetched, in bytes: about what memory delivers during its latency.
 pub(crate) const PREFETCH: usize = 4096;

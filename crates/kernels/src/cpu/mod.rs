@@ -9,6 +9,7 @@ mod avx512;
 mod portable;
 
 use crate::isa::{Isa, Op};
+use crate::tile::MAX_HEIGHT;
 
 /// The vector instructions that kernels are compiled for, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,7 +104,7 @@ impl CpuLevel {
     /// Rows of a tile of vectors, where so many are left: the highest tile that they fill.
     pub(crate) fn height(self, rows: usize) -> usize {
         match self {
-            CpuLevel::Amx | CpuLevel::Avx512 => rows.min(16),
+            CpuLevel::Amx | CpuLevel::Avx512 => rows.min(MAX_HEIGHT),
             CpuLevel::Avx2 => rows.min(5),
             CpuLevel::Portable if rows == 1 => 1,
             CpuLevel::Portable => 4,

@@ -3,14 +3,17 @@
 //! Best first has the least work, one beam after the other. Level by level lets an engine compute a level's beams
 //! together.
 //!
-//! A beam's candidates come as a list, best first. Only the best of each list that is left takes part in the
-//! comparisons, so that the many that are never expanded cost nothing.
+//! A beam's candidates come as a list. Only the best of each list that is left takes part in the comparisons, and a list
+//! is sorted as far as it is used, so that the many that are never expanded cost nothing.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
 use super::candidate::Candidate;
+
+/// How many candidates of a list are sorted first.
+const FIRST_SORTED: usize = 64;
 
 /// Which candidate comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,10 +86,40 @@ impl Heads {
     }
 }
 
+/// Candidates, of which the first `sorted` are the best ones, best first.
+#[derive(Debug)]
+struct List {
+    candidates: Vec<Candidate>,
+    sorted: usize,
+}
+
+impl List {
+    /// Candidates that are sorted when it is first used, unless they are in order already.
+    fn new(candidates: Vec<Candidate>) -> Self {
+        let sorted = if candidates.is_sorted_by(|a, b| a >= b) { candidates.len() } else { 0 };
+        Self { candidates, sorted }
+    }
+
+    /// The candidate of a rank, 0 for the best one.
+    fn get(&mut self, rank: usize) -> Option<Candidate> {
+        while rank >= self.sorted && self.sorted < self.candidates.len() {
+            let all = self.candidates.len();
+            let more = self.sorted.max(FIRST_SORTED).min(all - self.sorted);
+            let rest = &mut self.candidates[self.sorted..];
+            if more < rest.len() {
+                rest.select_nth_unstable_by(more, |a, b| b.cmp(a));
+            }
+            rest[..more].sort_unstable_by(|a, b| b.cmp(a));
+            self.sorted += more;
+        }
+        self.candidates.get(rank).copied()
+    }
+}
+
 /// Candidates by slot. See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Frontier {
-    lists: Vec<Vec<Candidate>>,
+    lists: Vec<List>,
     heads: Heads,
 }
 
@@ -96,14 +129,12 @@ impl Frontier {
         self.heads.slot(slot).push(Head { candidate, list: None, rank: 0 });
     }
 
-    /// Adds candidates, which are usually in order already.
-    pub fn push_list(&mut self, slot: Slot, mut candidates: Vec<Candidate>) {
-        if !candidates.is_sorted_by(|a, b| a >= b) {
-            candidates.sort_unstable_by(|a, b| b.cmp(a));
-        }
-        let Some(&candidate) = candidates.first() else { return };
+    /// Adds candidates, in any order.
+    pub fn push_list(&mut self, slot: Slot, candidates: Vec<Candidate>) {
+        let mut list = List::new(candidates);
+        let Some(candidate) = list.get(0) else { return };
         self.heads.slot(slot).push(Head { candidate, list: Some(self.lists.len()), rank: 0 });
-        self.lists.push(candidates);
+        self.lists.push(list);
     }
 
     /// Log-probability of the best candidate.
@@ -118,7 +149,7 @@ impl Frontier {
 
     /// Takes the best candidate of a slot out.
     pub fn pop(&mut self, slot: Slot) {
-        Self::pop_head(&self.lists, &mut self.heads, slot);
+        Self::pop_head(&mut self.lists, &mut self.heads, slot);
     }
 
     /// What is left of each list, to look through without taking anything out: see [`Frontier::next`].
@@ -127,17 +158,17 @@ impl Frontier {
     }
 
     /// The next candidate of those that are left in `heads`, with its slot.
-    pub fn next(&self, heads: &mut Heads, order: Order) -> Option<(Slot, Candidate)> {
+    pub fn next(&mut self, heads: &mut Heads, order: Order) -> Option<(Slot, Candidate)> {
         let first = heads.first(order)?;
-        Self::pop_head(&self.lists, heads, first.0);
+        Self::pop_head(&mut self.lists, heads, first.0);
         Some(first)
     }
 
-    fn pop_head(lists: &[Vec<Candidate>], heads: &mut Heads, slot: Slot) {
+    fn pop_head(lists: &mut [List], heads: &mut Heads, slot: Slot) {
         let Some(mut head) = heads.slot(slot).peek_mut() else { return };
         let rank = head.rank + 1;
         match head.list.and_then(|list| lists[list].get(rank)) {
-            Some(&candidate) => (head.candidate, head.rank) = (candidate, rank),
+            Some(candidate) => (head.candidate, head.rank) = (candidate, rank),
             None => drop(PeekMut::pop(head)),
         }
     }
@@ -183,6 +214,17 @@ mod tests {
         assert_eq!(filled().best(), Some(-1.0));
         assert_eq!(order(Order::BestFirst), [-1.0, -2.0, -2.5, -3.0, -4.0, -5.0, -7.0]);
         assert_eq!(order(Order::LevelByLevel), [-2.0, -5.0, -4.0, -1.0, -2.5, -3.0, -7.0]);
+    }
+
+    #[test]
+    fn a_long_list_is_sorted_as_far_as_it_is_used() {
+        let joint = |index: usize| -((index * 7919 % 1000) as f64);
+        let mut list = List::new((0..1000).map(|index| candidate(joint(index))).collect());
+        let mut expected: Vec<f64> = (0..1000).map(joint).collect();
+        expected.sort_by(|a, b| b.total_cmp(a));
+        assert_eq!((list.get(5).map(|c| c.joint), list.sorted), (Some(expected[5]), FIRST_SORTED));
+        let all: Vec<f64> = (0..).map_while(|rank| list.get(rank)).map(|candidate| candidate.joint).collect();
+        assert_eq!(all, expected);
     }
 
     #[test]

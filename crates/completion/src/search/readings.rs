@@ -102,12 +102,10 @@ impl Search {
     /// Makes candidates of all ways in which the typed text can begin a query.
     pub(super) fn weigh_openings(&mut self) {
         let joints = self.opening_joints();
-        let mut candidates: Vec<Vec<Candidate>> = Vec::new();
-        for index in 0..self.readings.len() {
-            candidates.push(self.weigh_reading(index, &joints));
-        }
-        let joint = |candidates: &Vec<Candidate>| log_sum(candidates.iter().map(|candidate| candidate.joint));
-        let mut weights: Vec<Weight> = candidates.iter().map(|all| Weight { joint: joint(all), lift: 0.0 }).collect();
+        let lists: Vec<Vec<Vec<Candidate>>> =
+            (0..self.readings.len()).map(|index| self.weigh_reading(index, &joints)).collect();
+        let joint = |lists: &Vec<Vec<Candidate>>| log_sum(lists.iter().flatten().map(|candidate| candidate.joint));
+        let mut weights: Vec<Weight> = lists.iter().map(|lists| Weight { joint: joint(lists), lift: 0.0 }).collect();
         self.typed_log_prob = Some(weights[0].joint);
         self.begin_corrections(&joints, &mut weights);
         let raised = |(reading, weight): (&Reading, &Weight)| weight.joint + weight.lift - reading.cost;
@@ -118,7 +116,7 @@ impl Search {
             let reading = beam.prefix.reading.unwrap_or(0);
             beam.joint += weights[reading].lift - self.readings[reading].cost;
         }
-        for (index, candidates) in candidates.into_iter().enumerate() {
+        for (index, lists) in lists.into_iter().enumerate() {
             let Reading { text, cost, .. } = &self.readings[index];
             let Weight { joint, lift } = weights[index];
             if joint < text.chars().count() as f64 * self.options.min_probability.ln() {
@@ -130,32 +128,38 @@ impl Search {
                 continue;
             }
             let raise = lift - cost;
-            for mut candidate in candidates {
-                candidate.joint += raise;
-                self.frontier.push(Self::slot(self.level(&candidate), Some(index)), candidate);
+            for mut list in lists {
+                list.iter_mut().for_each(|candidate| candidate.joint += raise);
+                let level = list.first().map_or(0, |first| self.level(first));
+                self.frontier.push_list(Self::slot(level, Some(index)), list);
             }
         }
     }
 
-    /// Makes candidates of the ways in which a reading can begin a query.
-    fn weigh_reading(&mut self, index: usize, joints: &[f64]) -> Vec<Candidate> {
-        let mut candidates = Vec::new();
+    /// Makes candidates of the ways in which a reading can begin a query: lists of one level each.
+    fn weigh_reading(&mut self, index: usize, joints: &[f64]) -> Vec<Vec<Candidate>> {
+        let mut lists = Vec::new();
         for (opening, node) in self.readings[index].openings() {
             let Some(prefix) = self.prefix_of(&opening.path, Some(index)) else { continue };
             let (beam, joint) = (self.beams.len(), joints[node.0]);
             self.beams.push(Beam { node, joint, prefix });
-            match &opening.extensions {
-                None => candidates.push(Candidate { joint, beam, token: None }),
-                Some(extensions) => {
-                    let next = self.paths.next(node);
-                    let log_prob = |token: TokenId| Some(joint + f64::from(next?.log_prob(token.0)?));
-                    let known = extensions.iter().filter_map(|&token| Some((token, log_prob(token)?)));
-                    candidates.extend(known.map(|(token, joint)| Candidate { joint, beam, token: Some(token) }));
-                }
-            }
+            let Some(extensions) = &opening.extensions else {
+                lists.push(vec![Candidate { joint, beam, token: None }]);
+                continue;
+            };
+            let Some(next) = self.paths.next(node) else { continue };
+            let candidate = |&token: &TokenId| {
+                let joint = joint + f64::from(next.log_prob(token.0)?);
+                Some(Candidate { joint, beam, token: Some(token) })
+            };
+            // Only the first one may spell no more than what was typed.
+            let (first, others) = extensions.split_at(extensions.len().min(1));
+            lists.extend([first, others].map(|tokens| tokens.iter().filter_map(candidate).collect()));
         }
-        candidates.retain(|candidate| candidate.joint > f64::NEG_INFINITY);
-        candidates
+        for list in &mut lists {
+            list.retain(|candidate| candidate.joint > f64::NEG_INFINITY);
+        }
+        lists
     }
 
     /// Joint log-probabilities of the openings' nodes. `[nodes]`

@@ -15,12 +15,15 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use super::bpe_file::BpeTokenizer;
 use super::bpe_merges::BpeMerges;
 pub use super::bpe_merges::{BpeError, Merge};
+use super::character_runs::Run;
 use super::normal_form::{Composing, NormalForm};
 use super::pre_tokenizer::{Kind, PreTokens, State};
-use super::token_characters::{TokenCharacterTable, TokenCharacters, is_continuation};
+use super::token_characters::{Parts, TokenCharacterTable, TokenCharacters, is_continuation};
 use super::vocabulary::{TokenId, Vocabulary};
 
 /// A tokenizer that merges pairs behind a pre-tokenizer.
@@ -33,8 +36,8 @@ pub struct CanonicalBpe {
     normal_form: NormalForm,
     /// Tokens whose text is found in a text before anything else is done with it.
     added: HashSet<TokenId>,
-    /// States in which the pre-token must go on, with last tokens that no token can follow.
-    stuck: HashSet<(State, TokenId)>,
+    /// In states in which the pre-token must go on: last tokens that no token can follow. `[states]`
+    stuck: Vec<FxHashSet<TokenId>>,
     /// Whether characters that are tokens are never spelled by the tokens of their bytes.
     by_characters: bool,
 }
@@ -89,9 +92,11 @@ impl CanonicalBpe {
         let merges = BpeMerges::new(&vocabulary, &merges, &added, by_characters)?;
         let spells = Spelling::new(&vocabulary);
         let pre_tokens = PreTokens::new(pre_tokenizer, |c| spells.spells(c)).map_err(BpeError::PreTokenizer)?;
-        let exists = |token| merges.exists(token) || added.contains(&token);
-        let characters = TokenCharacterTable::new(&vocabulary, &pre_tokens.classes, exists);
-        let stuck = HashSet::new();
+        let exists = |token| merges.exists(token);
+        let is_added = |token| added.contains(&token);
+        let characters = TokenCharacterTable::new(&vocabulary, &pre_tokens, is_added, exists)
+            .ok_or_else(|| BpeError::PreTokenizer("has patterns that need too many states".to_owned()))?;
+        let stuck = vec![FxHashSet::default(); pre_tokens.states().count()];
         let vocabulary = Arc::new(vocabulary);
         let mut canon = Self { vocabulary, merges, pre_tokens, characters, normal_form, added, stuck, by_characters };
         canon.stuck = canon.find_stuck();
@@ -136,55 +141,60 @@ impl CanonicalBpe {
     pub fn may_follow(&self, path: &PathState, next: TokenId) -> Option<PathState> {
         let token = self.characters.get(next)?;
         let after = if path.partial.length > 0 {
-            self.step_inside_character(path, next, &token)
-        } else if !self.added.is_empty() && self.added.contains(&next) {
-            self.step_added(path, &token)
+            self.step_inside_character(path, next, token)
+        } else if token.is_added {
+            self.step_added(path, next)
         } else {
-            self.step_at_border(path, next, &token)
+            self.step_at_border(path, next, token)
         }?;
-        if !self.stuck.is_empty() && self.stuck.contains(&(after.state, next)) {
+        if self.stuck[after.state.index()].contains(&next) {
             return None;
         }
         self.compose(path, next, after)
     }
 
     /// An added token: nothing goes on with it.
-    fn step_added(&self, path: &PathState, token: &TokenCharacters) -> Option<PathState> {
-        let (&first, rest) = token.whole.split_first()?;
-        let state = self.pre_tokens.step(path.state, usize::from(first), Kind::OpensAdded)?;
-        let state = self.pre_tokens.steps(state, rest, Kind::InsideAdded)?;
+    fn step_added(&self, path: &PathState, next: TokenId) -> Option<PathState> {
+        let text = Parts::of(self.vocabulary.bytes(next)?)?.text;
+        let mut classes = text.chars().map(|character| self.pre_tokens.classes.of(character));
+        let state = self.pre_tokens.step(path.state, classes.next()?, Kind::OpensAdded)?;
+        let state = self.pre_tokens.steps(state, classes, Kind::InsideAdded)?;
         Some(PathState { last: None, state, ..self.start() })
     }
 
     /// A token that begins with a character, or with the beginning of one.
-    fn step_at_border(&self, path: &PathState, next: TokenId, token: &TokenCharacters) -> Option<PathState> {
+    fn step_at_border(&self, path: &PathState, next: TokenId, token: TokenCharacters) -> Option<PathState> {
         if token.head > 0 {
             return None;
         }
-        let follows = |kind| match token.whole.first() {
-            Some(&first) => self.pre_tokens.step(path.state, usize::from(first), kind).is_some(),
-            None => self.pre_tokens.allows(path.state, token.tail_classes, kind),
+        let Some((first, rest)) = token.whole else { return self.step_into_character(path, next, token) };
+        let step = |kind| self.pre_tokens.step(path.state, usize::from(first), kind);
+        let inside = step(Kind::Inside).filter(|_| self.joins(path, next));
+        let state = match (inside, step(Kind::Border)) {
+            (Some(_), Some(_)) => step(Kind::Either),
+            (inside, border) => inside.or(border),
         };
-        let kind = match (follows(Kind::Inside) && self.joins(path, next), follows(Kind::Border)) {
+        self.go_on(path, self.characters.runs.after(state?, rest)?, (next, token))
+    }
+
+    /// A token that is the beginning of a character.
+    fn step_into_character(&self, path: &PathState, next: TokenId, token: TokenCharacters) -> Option<PathState> {
+        let allows = |kind| self.pre_tokens.allows(path.state, self.characters.tail_classes(next), kind);
+        let kind = match (allows(Kind::Inside) && self.joins(path, next), allows(Kind::Border)) {
             (true, true) => Kind::Either,
             (true, false) => Kind::Inside,
             (false, true) => Kind::Border,
             (false, false) => return None,
         };
-        match token.whole.split_first() {
-            Some((&first, rest)) => {
-                let state = self.pre_tokens.step(path.state, usize::from(first), kind)?;
-                self.go_on(path, state, rest, (next, token))
-            }
-            None => Some(PathState { last: Some(next), kind, partial: self.tail(next, token)?, ..*path }),
-        }
+        Some(PathState { last: Some(next), kind, partial: self.tail(next, token)?, ..*path })
     }
 
     /// A token that begins inside a character: no border can be there.
-    fn step_inside_character(&self, path: &PathState, next: TokenId, token: &TokenCharacters) -> Option<PathState> {
+    fn step_inside_character(&self, path: &PathState, next: TokenId, token: TokenCharacters) -> Option<PathState> {
         let bytes = self.vocabulary.bytes(next)?;
-        let partial = path.partial.with(bytes.get(..token.head)?)?;
-        if token.head == 0 || !self.joins(path, next) {
+        let head = usize::from(token.head);
+        let partial = path.partial.with(bytes.get(..head)?)?;
+        if head == 0 || !self.joins(path, next) {
             return None;
         }
         match std::str::from_utf8(partial.as_bytes()) {
@@ -193,11 +203,15 @@ impl CanonicalBpe {
                     return None;
                 }
                 let class = self.pre_tokens.classes.of(character.chars().next()?);
-                let state = self.pre_tokens.step(path.state, class, path.kind)?;
-                self.go_on(path, state, token.whole, (next, token))
+                let mut state = self.pre_tokens.step(path.state, class, path.kind)?;
+                if let Some((first, rest)) = token.whole {
+                    state = self.pre_tokens.step(state, usize::from(first), Kind::Inside)?;
+                    state = self.characters.runs.after(state, rest)?;
+                }
+                self.go_on(path, state, (next, token))
             }
             // The character still isn't complete.
-            Err(_) if token.head == bytes.len() => {
+            Err(_) if head == bytes.len() => {
                 let classes = self.pre_tokens.classes.of_partial(partial.as_bytes())?;
                 let fits = self.pre_tokens.allows(path.state, classes, path.kind);
                 fits.then_some(PathState { last: Some(next), partial, ..*path })
@@ -206,16 +220,11 @@ impl CanonicalBpe {
         }
     }
 
-    /// Goes on through the rest of a token, where no border can be.
-    fn go_on(
-        &self,
-        path: &PathState,
-        state: State,
-        rest: &[u8],
-        (next, token): (TokenId, &TokenCharacters),
-    ) -> Option<PathState> {
-        let state = self.pre_tokens.steps(state, rest, Kind::Inside)?;
-        if token.tail > 0 && !self.pre_tokens.allows(state, token.tail_classes, Kind::Inside) {
+    /// Goes on behind the whole characters of a token, which lead to `state`.
+    #[inline]
+    fn go_on(&self, path: &PathState, state: State, (next, token): (TokenId, TokenCharacters)) -> Option<PathState> {
+        let may_begin = || self.pre_tokens.allows(state, self.characters.tail_classes(next), Kind::Inside);
+        if token.tail > 0 && !may_begin() {
             return None;
         }
         Some(PathState { last: Some(next), state, kind: Kind::Inside, partial: self.tail(next, token)?, ..*path })
@@ -232,12 +241,11 @@ impl CanonicalBpe {
             after.composing = Composing::default();
             return Some(after);
         }
-        let (head, whole) = bytes.split_at(self.characters.get(next)?.head);
-        let whole = &whole[..whole.len() - self.characters.get(next)?.tail];
+        let Parts { head, text, .. } = Parts::of(bytes)?;
         // Nothing if the character still isn't complete.
-        let first = path.partial.with(head)?;
+        let first = path.partial.with(&bytes[..head])?;
         let first = std::str::from_utf8(first.as_bytes()).unwrap_or_default();
-        for character in first.chars().chain(std::str::from_utf8(whole).ok()?.chars()) {
+        for character in first.chars().chain(text.chars()) {
             composing = composing.with(character)?;
         }
         after.composing = composing;
@@ -255,32 +263,38 @@ impl CanonicalBpe {
     }
 
     /// The unfinished character at the end of a token.
-    fn tail(&self, token: TokenId, characters: &TokenCharacters) -> Option<Partial> {
+    #[inline]
+    fn tail(&self, token: TokenId, characters: TokenCharacters) -> Option<Partial> {
         if characters.tail == 0 {
             return Some(Partial::default());
         }
         let bytes = self.vocabulary.bytes(token)?;
-        Partial::default().with(&bytes[bytes.len() - characters.tail..])
+        Partial::default().with(&bytes[bytes.len() - usize::from(characters.tail)..])
     }
 
     /// Finds the tokens that no token can follow where their pre-token must go on.
-    fn find_stuck(&self) -> HashSet<(State, TokenId)> {
-        let mut stuck = HashSet::new();
+    fn find_stuck(&self) -> Vec<FxHashSet<TokenId>> {
+        let mut stuck = self.stuck.clone();
         for state in self.pre_tokens.only_inside() {
             let leading = self.pre_tokens.leading_to(state);
-            for (token, _) in self.vocabulary.in_order() {
-                let Some(characters) = self.characters.get(token).filter(|_| !self.added.contains(&token)) else {
-                    continue;
-                };
+            for (token, bytes) in self.vocabulary.in_order() {
+                let characters = self.characters.get(token).filter(|token| !token.is_added && token.tail == 0);
+                let Some(whole) = characters.and_then(|characters| characters.whole) else { continue };
                 let path = PathState { last: Some(token), state, ..self.start() };
-                let last = characters.whole.last().filter(|_| characters.tail == 0);
-                let leads = last.is_some_and(|&last| leading.has(usize::from(last)));
-                if leads && self.pre_tokens.lead_to(characters.whole, state) && !self.reaches_character(&path) {
-                    stuck.insert((state, token));
+                let last = Parts::of(bytes).and_then(|parts| parts.text.chars().last());
+                let leads = last.is_some_and(|last| leading.has(self.pre_tokens.classes.of(last)));
+                if leads && self.leads_to(whole, state) && !self.reaches_character(&path) {
+                    stuck[state.index()].insert(token);
                 }
             }
         }
         stuck
+    }
+
+    /// Whether a token's whole characters, which are of one pre-token, can lead to a state.
+    fn leads_to(&self, (first, rest): (u8, Run), state: State) -> bool {
+        let mut starts = self.pre_tokens.states_behind(usize::from(first));
+        starts.any(|start| self.characters.runs.after(start, rest) == Some(state))
     }
 
     /// Whether tokens can follow up to the end of a character.
@@ -289,7 +303,7 @@ impl CanonicalBpe {
         // that ends inside another character is counted as if that one could be completed.
         let begun = path.partial.length;
         (0..self.vocabulary.len() as u32).map(TokenId).any(|token| {
-            let is_inside = || self.characters.get(token).is_some_and(|token| token.whole.is_empty());
+            let is_inside = || self.characters.get(token).is_some_and(|token| token.whole.is_none());
             self.may_follow(path, token).is_some_and(|after| match after.partial.length {
                 0 => true,
                 length if length > begun && is_inside() => self.reaches_character(&after),
@@ -302,12 +316,10 @@ impl CanonicalBpe {
     fn unmerged(&self) -> Option<TokenId> {
         let is_word = |token: &TokenId, bytes: &[u8]| {
             let Ok(text) = std::str::from_utf8(bytes) else { return false };
-            let mut classes = text.chars().map(|character| self.pre_tokens.classes.of(character) as u8);
-            let first = classes.next();
-            let state = first.and_then(|first| self.pre_tokens.step(State::START, first.into(), Kind::Border));
-            let rest: Vec<u8> = classes.collect();
+            let mut classes = text.chars().map(|character| self.pre_tokens.classes.of(character));
+            let state = classes.next().and_then(|first| self.pre_tokens.step(State::START, first, Kind::Border));
             !self.added.contains(token)
-                && state.is_some_and(|state| self.pre_tokens.steps(state, &rest, Kind::Inside).is_some())
+                && state.is_some_and(|state| self.pre_tokens.steps(state, classes, Kind::Inside).is_some())
         };
         let mut unmerged = self.vocabulary.in_order().filter(|(token, _)| !self.merges.exists(*token));
         unmerged.find(|(token, bytes)| is_word(token, bytes)).map(|(token, _)| token)

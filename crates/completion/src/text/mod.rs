@@ -8,7 +8,7 @@
 //! | `before` | the text before every query, and the space between them |
 //! | [`covering_set`] | the token sequences with which a completion of a typed text can begin |
 //! | [`canonical`], `token_lattice` | canonical tokenization: which token may follow; a text's encoding |
-//! | `bpe_merges`, `token_characters`, `normal_form` | what canonical tokenization rests on |
+//! | `bpe_merges`, `token_characters`, `character_runs`, `normal_form` | what canonical tokenization rests on |
 //! | `pre_tokenizer`, `splitter`, `pattern`, `character_class` | where pre-tokens may end, by the tokenizer |
 //! | [`folded_tokens`] | tokens by what they are without case, width and accents |
 //! | `inexact` | tokenizers of other kinds |
@@ -23,6 +23,7 @@ mod bpe_merges;
 mod bpe_stages;
 pub mod canonical;
 mod character_class;
+mod character_runs;
 pub mod codec;
 pub mod covering_set;
 pub mod folded_tokens;
@@ -74,7 +75,7 @@ pub enum Method {
 pub struct Opening {
     /// Tokens behind the prompt. They spell the typed text, or a prefix of it.
     pub path: Vec<TokenId>,
-    /// The tokens of which one must follow; `None` where `path` spells all that was typed.
+    /// The tokens of which one must follow, in the order of their bytes. `None` where `path` spells all that was typed.
     pub extensions: Option<Vec<TokenId>>,
 }
 

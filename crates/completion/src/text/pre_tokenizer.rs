@@ -38,7 +38,7 @@ impl State {
     /// Before the first character.
     pub(super) const START: Self = Self(NonZeroU16::MIN);
 
-    fn index(self) -> usize {
+    pub(super) fn index(self) -> usize {
         usize::from(self.0.get()) - 1
     }
 }
@@ -140,8 +140,13 @@ impl PreTokens {
     }
 
     /// The state after more characters of the same pre-token or added token.
-    pub(super) fn steps(&self, state: State, classes: &[u8], kind: Kind) -> Option<State> {
-        classes.iter().try_fold(state, |state, &class| self.step(state, usize::from(class), kind))
+    pub(super) fn steps(
+        &self,
+        state: State,
+        mut classes: impl Iterator<Item = ClassIndex>,
+        kind: Kind,
+    ) -> Option<State> {
+        classes.try_fold(state, |state, class| self.step(state, class, kind))
     }
 
     /// Whether a character of one of these classes may follow.
@@ -163,24 +168,21 @@ impl PreTokens {
     pub(super) fn leading_to(&self, state: State) -> ClassSet {
         let mut classes = ClassSet::default();
         for class in 0..self.classes.count() {
-            let kinds = [Kind::Inside, Kind::Border, Kind::Either];
-            let mut steps = self.states().flat_map(|from| kinds.map(|kind| self.step(from, class, kind)));
-            if steps.any(|to| to == Some(state)) {
+            if self.states_behind(class).any(|to| to == state) {
                 classes.insert(class);
             }
         }
         classes
     }
 
-    /// Whether characters of one pre-token can lead to a state.
-    pub(super) fn lead_to(&self, classes: &[u8], state: State) -> bool {
-        let Some((&first, rest)) = classes.split_first() else { return false };
+    /// The states behind a character that goes on with a pre-token or opens one. Some come twice.
+    pub(super) fn states_behind(&self, class: ClassIndex) -> impl Iterator<Item = State> + '_ {
         let kinds = [Kind::Inside, Kind::Border, Kind::Either];
-        let mut starts = self.states().flat_map(|from| kinds.map(|kind| self.step(from, usize::from(first), kind)));
-        starts.any(|start| start.is_some_and(|start| self.steps(start, rest, Kind::Inside) == Some(state)))
+        self.states().flat_map(move |from| kinds.map(|kind| self.step(from, class, kind))).flatten()
     }
 
-    fn states(&self) -> impl Iterator<Item = State> {
+    /// All states.
+    pub(super) fn states(&self) -> impl Iterator<Item = State> {
         (0..self.may_end.len()).map(|state| State(NonZeroU16::MIN.saturating_add(state as u16)))
     }
 

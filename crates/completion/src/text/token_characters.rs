@@ -2,74 +2,101 @@
 //!
 //! This module decides nothing about paths: it is a table for `canonical`.
 
-use super::character_class::{CharacterClasses, ClassSet};
+use rustc_hash::FxHashMap;
+
+use super::character_class::ClassSet;
+use super::character_runs::{Run, RunFinder, Runs};
+use super::pre_tokenizer::PreTokens;
 use super::vocabulary::{TokenId, Vocabulary};
 
 /// One token's characters. A token of GPT-2's kind may begin and end inside a character.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TokenCharacters<'a> {
+pub(super) struct TokenCharacters {
     /// Leading bytes that go on with a character begun before the token.
-    pub(super) head: usize,
-    /// The classes of the token's whole characters.
-    pub(super) whole: &'a [u8],
+    pub(super) head: u8,
+    /// The class of the first whole character, and the run of those behind it; none if there is no whole character.
+    pub(super) whole: Option<(u8, Run)>,
     /// Trailing bytes of a character that goes on after the token.
-    pub(super) tail: usize,
-    /// What that character can turn out to be.
-    pub(super) tail_classes: ClassSet,
-}
-
-/// A token's characters, with a range of [`TokenCharacterTable::classes`] instead of the slice.
-#[derive(Clone, Copy, Debug)]
-struct Row {
-    start: u32,
-    length: u32,
-    head: u8,
-    tail: u8,
-    tail_classes: ClassSet,
+    pub(super) tail: u8,
+    /// Whether the token is found in a text before anything else is done with it.
+    pub(super) is_added: bool,
 }
 
 /// The characters of a vocabulary's tokens.
 #[derive(Clone, Debug)]
 pub(super) struct TokenCharacterTable {
-    classes: Vec<u8>,
-    /// The characters of each token; `None` where no text contains the token. `[vocab]`
-    rows: Vec<Option<Row>>,
+    /// `None` where no text contains the token. Ten bytes each, because a key looks up thousands. `[vocab]`
+    tokens: Vec<Option<TokenCharacters>>,
+    /// What the unfinished character at a token's end can turn out to be.
+    tails: FxHashMap<TokenId, ClassSet>,
+    /// What the runs do.
+    pub(super) runs: Runs,
 }
 
 impl TokenCharacterTable {
-    /// Reads the tokens for which `exists` holds. Those that can't be part of UTF-8 get no characters.
-    pub(super) fn new(vocabulary: &Vocabulary, classes: &CharacterClasses, exists: impl Fn(TokenId) -> bool) -> Self {
-        let mut characters = Self { classes: Vec::new(), rows: Vec::with_capacity(vocabulary.len()) };
+    /// Reads the tokens for which `exists` holds; `is_added` says which of them are added ones. Those that can't be
+    /// part of UTF-8 get no characters. None if the tokens have too many different runs.
+    pub(super) fn new(
+        vocabulary: &Vocabulary,
+        pre_tokens: &PreTokens,
+        is_added: impl Fn(TokenId) -> bool,
+        exists: impl Fn(TokenId) -> bool,
+    ) -> Option<Self> {
+        let mut tails = FxHashMap::default();
+        let mut finder = RunFinder::new(pre_tokens);
+        let mut tokens = Vec::with_capacity(vocabulary.len());
         for token in (0..vocabulary.len() as u32).map(TokenId) {
-            let bytes = vocabulary.bytes(token).filter(|_| exists(token));
-            let row = bytes.and_then(|bytes| characters.read(bytes, classes));
-            characters.rows.push(row);
+            let bytes = vocabulary.bytes(token).filter(|_| exists(token) || is_added(token));
+            let parts = bytes.and_then(Parts::of);
+            let Some(Parts { head, text, tail }) = parts else {
+                tokens.push(None);
+                continue;
+            };
+            if !tail.is_empty() {
+                let Some(classes) = pre_tokens.classes.of_partial(tail) else {
+                    tokens.push(None);
+                    continue;
+                };
+                tails.insert(token, classes);
+            }
+            let mut classes = text.chars().map(|character| pre_tokens.classes.of(character));
+            let whole = match classes.next() {
+                Some(first) => Some((first as u8, finder.find(classes)?)),
+                None => None,
+            };
+            let (head, tail) = (head as u8, tail.len() as u8);
+            tokens.push(Some(TokenCharacters { head, whole, tail, is_added: is_added(token) }));
         }
-        characters
+        Some(Self { tokens, tails, runs: finder.into_runs() })
     }
 
     /// The characters of a token; none if no text contains it.
-    pub(super) fn get(&self, token: TokenId) -> Option<TokenCharacters<'_>> {
-        let row = self.rows.get(token.0 as usize)?.as_ref()?;
-        Some(TokenCharacters {
-            head: usize::from(row.head),
-            whole: &self.classes[row.start as usize..(row.start + row.length) as usize],
-            tail: usize::from(row.tail),
-            tail_classes: row.tail_classes,
-        })
+    pub(super) fn get(&self, token: TokenId) -> Option<TokenCharacters> {
+        self.tokens.get(token.0 as usize).copied().flatten()
     }
 
-    fn read(&mut self, bytes: &[u8], classes: &CharacterClasses) -> Option<Row> {
+    /// What the unfinished character at a token's end can turn out to be.
+    pub(super) fn tail_classes(&self, token: TokenId) -> ClassSet {
+        self.tails.get(&token).copied().unwrap_or_default()
+    }
+}
+
+/// A token's bytes.
+pub(super) struct Parts<'a> {
+    /// Leading bytes that go on with a character begun before the token.
+    pub(super) head: usize,
+    /// The whole characters.
+    pub(super) text: &'a str,
+    /// The beginning of a character that goes on after the token.
+    pub(super) tail: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    /// The parts of a token; none if its bytes can't be part of UTF-8.
+    pub(super) fn of(bytes: &'a [u8]) -> Option<Self> {
         let head = bytes.iter().take_while(|&&byte| is_continuation(byte)).count();
         let (text, tail) = split_tail(&bytes[head..])?;
-        if head > 3 {
-            return None;
-        }
-        let start = self.classes.len() as u32;
-        self.classes.extend(text.chars().map(|character| classes.of(character) as u8));
-        let tail_classes = if tail.is_empty() { ClassSet::default() } else { classes.of_partial(tail)? };
-        let length = self.classes.len() as u32 - start;
-        Some(Row { start, length, head: head as u8, tail: tail.len() as u8, tail_classes })
+        (head <= 3).then_some(Self { head, text, tail })
     }
 }
 

@@ -72,10 +72,7 @@ impl Search {
         let next_word = step.next_word(typing);
         let raised = corrections.raised_bound([&step.word.0, &next_word.0], level);
         let longest = if raised - f64::from(cost) >= floor.least { typing.len() - level } else { 0 };
-        let may_be_unknown = |token: TokenId| {
-            let bytes = self.text.bytes(token).unwrap_or_default();
-            bytes.iter().filter(|&&byte| byte & 0xc0 != 0x80).count() <= longest
-        };
+        let may_be_unknown = |token: TokenId| longest > 0 && self.characters(token) <= longest;
         let fitting = self.fitting_tokens(typing, step, start - floor.least);
         let known = fitting.into_iter().filter_map(|token| Some((token, next.log_prob(token.0)?)));
         let is_near = |&(token, log_prob): &(_, f32)| f64::from(log_prob) >= lowest || may_be_unknown(token);
@@ -163,6 +160,13 @@ impl Search {
             }
         }
         tokens
+    }
+
+    /// How many characters begin in a token.
+    fn characters(&self, token: TokenId) -> usize {
+        let begin = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte & 0xc0 != 0x80).count();
+        let irregular = || self.text.bytes(token).map_or(0, begin);
+        self.text.folded().classes(token).map_or_else(irregular, <[u8]>::len)
     }
 
     /// Whether the tokens behind a step begin with a space that the tokenizer put before the text.

@@ -25,8 +25,8 @@ pub(super) type States = [u64; KINDS];
 #[derive(Clone, Copy, Default)]
 pub(super) struct Run {
     pub(super) states: States,
-    /// States before the last character of the text, for a swap with the next one: those without an edit, and with one.
-    swappable: [u64; 2],
+    /// States before the last character of the text, for a swap with the next one. By the kind that they have then.
+    swappable: States,
 }
 
 impl Run {
@@ -34,7 +34,7 @@ impl Run {
     pub(super) fn or(&self, other: &Self) -> Self {
         Self {
             states: std::array::from_fn(|kind| self.states[kind] | other.states[kind]),
-            swappable: std::array::from_fn(|edits| self.swappable[edits] | other.swappable[edits]),
+            swappable: std::array::from_fn(|kind| self.swappable[kind] | other.swappable[kind]),
         }
     }
 }
@@ -61,9 +61,9 @@ pub(super) struct EditAutomaton {
 
 impl EditAutomaton {
     /// Goes on from an alignment whose ways have reached no level below `base`. Ways that cost more than the cheapest
-    /// one count as if they had edits more.
+    /// one, pending swaps included, count as if they had edits more.
     pub(super) fn new(typed: &Typed, alignment: &Alignment, base: usize) -> Self {
-        let cheapest = alignment.cheapest(typed).0;
+        let cheapest = alignment.cheapest(typed).0 + alignment.least_edit(typed).min(0.0);
         let costs = [0.0, typed.costs.omitted(), typed.costs.least_but_omitted(), 2.0 * typed.costs.least_edit()];
         let states = |ways: &mut dyn Iterator<Item = (usize, f32)>| {
             let mut states = States::default();
@@ -73,8 +73,8 @@ impl EditAutomaton {
             }
             states
         };
-        let [none, left_out, other, _] = states(&mut alignment.swappable(typed));
-        let start = Run { states: states(&mut alignment.reached(typed)), swappable: [none, left_out | other] };
+        let swapped = alignment.swappable(typed).map(|(level, cost)| (level, cost + typed.costs.swapped()));
+        let start = Run { states: states(&mut alignment.reached(typed)), swappable: states(&mut { swapped }) };
         let characters = &typed.folded.characters[base..];
         let window = &characters[..characters.len().min(WINDOW)];
         let mut places = [0; CLASSES];
@@ -98,21 +98,21 @@ impl EditAutomaton {
     /// The states behind one more character, of those that are `affordable`; `None` if none is left.
     #[inline]
     pub(super) fn push(&self, run: &Run, class: u8, affordable: &States) -> Option<Run> {
-        let ([none_before, left_out, other, two], swapped) = (run.states, run.swappable);
+        let [none_before, left_out, other, two] = run.states;
         let places = self.places[usize::from(class)];
+        let swapped = run.swappable.map(|states| (states & places) << 2);
         let matched = |states: u64| ((states & places) << 1) | (states & self.end);
         let going_on = |states: u64| states & !self.end;
         let one_before = left_out | other;
-        let none = matched(none_before);
-        let left_out = (matched(left_out) | going_on(none_before)) & affordable[1];
+        let none = matched(none_before) | swapped[0];
+        let left_out = (matched(left_out) | going_on(none_before) | swapped[1]) & affordable[1];
         // The character was replaced, or swapped with the one before it, or another one was typed behind it.
-        let other = matched(other) | ((going_on(none_before) | going_on(none)) << 1) | ((swapped[0] & places) << 2);
+        let other = matched(other) | ((going_on(none_before) | going_on(none)) << 1) | swapped[2];
         let other = other & affordable[2];
         let one = going_on(one_before);
-        let swaps = (swapped[1] & places) << 2;
-        let two = matched(two) | one | ((one | going_on(left_out | other)) << 1) | swaps;
+        let two = matched(two) | one | ((one | going_on(left_out | other)) << 1) | swapped[3];
         let states = [none, left_out, other, two & affordable[3]];
-        let swappable = [none_before & (places >> 1), one_before & (places >> 1)];
+        let swappable = [0, 0, none_before & (places >> 1), one_before & (places >> 1)];
         (states != States::default()).then_some(Run { states, swappable })
     }
 
@@ -122,7 +122,8 @@ impl EditAutomaton {
         let one = left_out | other;
         let within_one = affordable[1] | affordable[2];
         let kept = none | (left_out & affordable[1]) | (other & affordable[2]) | (two & affordable[3]);
-        let swapped = (run.swappable[0] & affordable[2]) | (run.swappable[1] & affordable[3]);
+        let swappable = run.swappable.iter().zip(affordable);
+        let swapped = swappable.fold(0, |all, (states, affordable)| all | (states & affordable));
         let any = ((none & within_one) | (one & affordable[3])) & !self.end | (kept & self.end) != 0;
         Next { places: kept | swapped, any }
     }

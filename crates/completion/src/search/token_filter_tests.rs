@@ -7,6 +7,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 use super::*;
+use crate::distribution::Logits;
 use crate::text::Vocabulary;
 use crate::typing::Tolerance;
 use crate::typing::channel::Channel;
@@ -60,7 +61,7 @@ fn tokens_that_lead_to_a_step_are_never_left_out() {
             continue;
         }
         let skips_space = begun.is_empty() && rng.random_range(0..3) == 0;
-        let tokens: Vec<String> = (0..30)
+        let tokens: Vec<String> = (0..rng.random_range(20..120))
             .map(|_| {
                 let part: String = rest.chars().take(rng.random_range(1..=6)).collect();
                 let token = if part.is_empty() || rng.random_range(0..4) == 0 {
@@ -82,13 +83,16 @@ fn tokens_that_lead_to_a_step_are_never_left_out() {
         let most_alone = rng.random_range(0..10);
         let filter = TokenFilter { most_alone, ..TokenFilter::new(&folded, &typed, &from) };
         let row: Vec<f32> = tokens.iter().map(|_| rng.random_range(-12.0..0.0)).collect();
+        // They need not add up to 1.
+        let logits = Logits { best_ids: &[], best: &[], row: Some(&row), logsumexp: 0.0, vocab: row.len() };
+        let next = Distribution::from_logits(logits);
         let probable = -10.0..=-1.0;
-        let found = filter.find(&floor, &row, probable.clone());
+        let found = filter.find(&floor, &next, probable.clone());
         for ((token, id), &log_prob) in tokens.iter().zip((0..).map(TokenId)).zip(&row) {
             let mut longer = alignment;
             token.chars().skip(usize::from(skips_space)).for_each(|c| longer.push(&typed, c, f32::INFINITY));
             let (longer_cost, reached) = longer.cheapest(&typed);
-            let needs_edit = longer_cost >= cost + typed.costs.least_edit();
+            let needs_edit = longer_cost >= cost + alignment.least_edit(&typed);
             let reaches = score + f64::from(cost - longer_cost + log_prob) >= levels.floor(reached.max(level));
             let passes = filter.may_reach(&floor, id, log_prob);
             let leads_on = reaches && !longer.is_dead();

@@ -189,6 +189,11 @@ impl Costs {
         self.omitted
     }
 
+    /// Two characters swapped.
+    pub fn swapped(&self) -> f32 {
+        self.swapped
+    }
+
     /// The cheapest edit that leaves no character out.
     pub fn least_but_omitted(&self) -> f32 {
         [self.doubled, self.swapped, self.neighbour, self.substituted].into_iter().fold(self.extra, f32::min)

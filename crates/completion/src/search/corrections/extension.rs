@@ -111,7 +111,7 @@ impl Search {
         next: &Distribution,
         fitting: &[TokenId],
     ) {
-        let least_edit = f64::from(typing.costs.least_edit());
+        let least_edit = f64::from(step.alignment.least_edit(typing));
         let start = step.score - least_edit;
         let text = Arc::clone(&self.text);
         let Step { alignment, reach, score, .. } = step;
@@ -137,9 +137,8 @@ impl Search {
         if highest < floor.least {
             return;
         }
-        let Some(row) = next.row() else { return };
         let least = (floor.least - start) as f32;
-        let mut tokens = filter.find(&floor, row, least..=bound);
+        let mut tokens = filter.find(&floor, next, least..=bound);
         tokens.retain(|(token, _)| is_new(token) && !next.lists(token.0));
         self.extend_by(typing, corrections, step, Extensions::others(tokens, next_word, &floor));
     }

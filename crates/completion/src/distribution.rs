@@ -1,12 +1,5 @@
 //! The distribution of the next token behind a path.
 
-use std::sync::OnceLock;
-
-use crate::text::TokenId;
-
-/// How many tokens have one entry in [`Distribution::peaks`].
-pub const PEAK_TOKENS: usize = 16;
-
 /// The logits that an engine computes for a position.
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'a> {
@@ -30,25 +23,11 @@ pub struct Distribution {
     /// Natural log-probabilities of the best tokens, descending.
     log_probs: Box<[f32]>,
     /// Log-probabilities of the whole vocabulary.
-    row: Option<Row>,
+    row: Option<Box<[f32]>>,
     /// What was subtracted from the logits to get log-probabilities.
     logsumexp: f32,
     /// Tokens in the vocabulary.
     vocab: usize,
-}
-
-/// Log-probabilities of a vocabulary.
-#[derive(Clone, Debug)]
-struct Row {
-    log_probs: Box<[f32]>,
-    /// See [`Distribution::peaks`].
-    peaks: OnceLock<Box<[f32]>>,
-}
-
-impl PartialEq for Row {
-    fn eq(&self, other: &Self) -> bool {
-        self.log_probs == other.log_probs
-    }
 }
 
 impl Distribution {
@@ -56,8 +35,7 @@ impl Distribution {
     pub fn from_logits(logits: Logits) -> Self {
         let Logits { best_ids, best, row, logsumexp, vocab } = logits;
         let normalised = |logits: &[f32]| logits.iter().map(|x| x - logsumexp).collect::<Box<[f32]>>();
-        let row = row.map(|row| Row { log_probs: normalised(row), peaks: OnceLock::new() });
-        Self { ids: best_ids.into(), log_probs: normalised(best), row, logsumexp, vocab }
+        Self { ids: best_ids.into(), log_probs: normalised(best), row: row.map(normalised), logsumexp, vocab }
     }
 
     /// From the logits of the whole vocabulary, natural logarithms of unnormalised probabilities. `[vocab]`
@@ -81,22 +59,13 @@ impl Distribution {
 
     /// Every token whose log-probability is known, in no particular order.
     pub fn known(&self) -> impl Iterator<Item = (u32, f32)> {
-        let row = self.row.iter().flat_map(|row| (0u32..).zip(row.log_probs.iter().copied()));
+        let row = self.row.iter().flat_map(|row| (0u32..).zip(row.iter().copied()));
         row.chain(self.best().filter(|_| self.row.is_none()))
     }
 
     /// The log-probabilities of the whole vocabulary, if they are known. `[vocab]`
     pub fn row(&self) -> Option<&[f32]> {
-        self.row.as_ref().map(|row| &*row.log_probs)
-    }
-
-    /// The highest log-probability of every [`PEAK_TOKENS`] tokens of `order`, if the whole row is known. Made when it is
-    /// first asked for, so the order has to be the same each time. `[order / PEAK_TOKENS, rounded up]`
-    pub fn peaks(&self, order: &[TokenId]) -> Option<&[f32]> {
-        let Row { log_probs, peaks } = self.row.as_ref()?;
-        let log_prob = |token: &TokenId| log_probs.get(token.0 as usize).copied().unwrap_or(f32::NEG_INFINITY);
-        let peak = |tokens: &[TokenId]| tokens.iter().map(log_prob).fold(f32::NEG_INFINITY, f32::max);
-        Some(peaks.get_or_init(|| order.chunks(PEAK_TOKENS).map(peak).collect()))
+        self.row.as_deref()
     }
 
     /// What was subtracted from the logits to get log-probabilities.
@@ -112,7 +81,7 @@ impl Distribution {
     /// The log-probability of a token, if known.
     pub fn log_prob(&self, token: u32) -> Option<f32> {
         match &self.row {
-            Some(row) => row.log_probs.get(token as usize).copied(),
+            Some(row) => row.get(token as usize).copied(),
             None => self.best().find(|&(id, _)| id == token).map(|(_, log_prob)| log_prob),
         }
     }
@@ -132,9 +101,9 @@ impl Distribution {
         Self::best_bytes(self.ids.len()) + self.row_bytes()
     }
 
-    /// Memory of the whole row and of its peaks, in bytes; 0 without one.
+    /// Memory of the whole row, in bytes; 0 without one.
     pub fn row_bytes(&self) -> usize {
-        self.row().map_or(0, |row| (row.len() + row.len().div_ceil(PEAK_TOKENS)) * size_of::<f32>())
+        self.row.as_ref().map_or(0, |row| row.len() * size_of::<f32>())
     }
 
     /// The best tokens alone.
@@ -179,20 +148,6 @@ mod tests {
         assert!(full.bytes() > partial.bytes() && full.is_full() && !partial.is_full());
         let all = Logits { best_ids: &[1, 3, 2, 0], best: &[3.0, 2.0, 1.0, 0.0], ..best };
         assert_eq!(Distribution::from_logits(all).unlisted_bound(), None);
-    }
-
-    #[test]
-    fn peaks_are_those_of_the_tokens_in_order() {
-        let row: Vec<f32> = (0..40u32).map(|token| -((token * 7 % 40) as f32)).collect();
-        let next = Distribution::from_row(&row);
-        let order: Vec<TokenId> = (0..40).rev().map(TokenId).collect();
-        let peaks = next.peaks(&order).unwrap();
-        assert_eq!(peaks.len(), 3);
-        for (tokens, &peak) in order.chunks(PEAK_TOKENS).zip(peaks) {
-            let log_probs = tokens.iter().map(|token| next.log_prob(token.0).unwrap());
-            assert_eq!(log_probs.reduce(f32::max), Some(peak));
-        }
-        assert_eq!(next.without_row().peaks(&order), None);
     }
 
     #[test]

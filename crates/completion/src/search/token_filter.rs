@@ -4,7 +4,6 @@ use std::ops::{Range, RangeInclusive};
 
 use super::edit_automaton::{EditAutomaton, LONGEST, Next, Run, States};
 use super::levels::Levels;
-use crate::distribution::{Distribution, PEAK_TOKENS};
 use crate::text::TokenId;
 use crate::text::folded_tokens::{FoldedTokens, class_of};
 use crate::typing::Typed;
@@ -20,8 +19,6 @@ const LEVELS: usize = LENGTHS + SPREAD + MOST_EDITS;
 
 /// Most tokens that are looked at one by one: more take longer than a walk through the tree.
 const MOST_ALONE: usize = 200;
-/// Most tokens below a node whose highest log-probability is asked for.
-const MOST_PEAKED: usize = 16 * PEAK_TOKENS;
 
 /// The log-probabilities that a step's tokens must reach to be followed.
 pub(super) struct Floor {
@@ -91,27 +88,20 @@ impl<'a> TokenFilter<'a> {
         Self { folded, automaton, level, score, least_edits, most_alone, skips_space, is_simple }
     }
 
-    /// The tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range. None if
-    /// `next` has no row of the whole vocabulary.
+    /// The tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range. `row`
+    /// has the log-probabilities of the whole vocabulary.
     ///
     /// Not many tokens are one edit away: the tree has them in a few steps. Where few tokens are probable enough for
     /// two edits, each of those is looked at.
-    pub(super) fn find(
-        &self,
-        floor: &Floor,
-        next: &Distribution,
-        probable: RangeInclusive<f32>,
-    ) -> Vec<(TokenId, f32)> {
-        let Some(row) = Row::of(next, self.folded.tree().tokens()) else { return Vec::new() };
+    pub(super) fn find(&self, floor: &Floor, row: &[f32], probable: RangeInclusive<f32>) -> Vec<(TokenId, f32)> {
         let is_near = |&(token, log_prob): &(TokenId, f32)| self.may_reach(floor, token, log_prob);
-        let (least, most) = probable.into_inner();
-        let all = 0..row.order.len();
         if !self.is_simple {
-            return row.within(all, least..most.next_up()).filter(is_near).collect();
+            return between(row, probable).filter(is_near).collect();
         }
+        let (least, most) = probable.into_inner();
         let cost: f64 = self.least_edits.iter().sum();
         let two_edits = ((floor.least + cost - self.score) as f32).next_down().max(least);
-        let mut found: Vec<_> = row.within(all, two_edits..most.next_up()).take(self.most_alone + 1).collect();
+        let mut found: Vec<_> = between(row, two_edits..=most).take(self.most_alone + 1).collect();
         // The walk is for what is less probable than this.
         let behind = if found.len() > self.most_alone {
             found.clear();
@@ -120,34 +110,29 @@ impl<'a> TokenFilter<'a> {
             found.retain(is_near);
             two_edits.min(most.next_up())
         };
-        found.extend(row.within(self.folded.tree().others(), least..behind).filter(is_near));
-        self.walk(floor, &row, least..behind, &mut found);
+        found.extend(within(row, self.folded.irregular(), least..behind).filter(is_near));
+        self.walk(floor, row, least..behind, &mut found);
         found
     }
 
     /// Finds tokens in the tree, of those whose log-probability is in a range.
-    fn walk(&self, floor: &Floor, row: &Row<'_>, probable: Range<f32>, found: &mut Vec<(TokenId, f32)>) {
+    fn walk(&self, floor: &Floor, row: &[f32], probable: Range<f32>, found: &mut Vec<(TokenId, f32)>) {
         let tree = self.folded.tree();
-        // By the length of the longest token below a node: the lowest floor of one of them.
-        let mut least = f64::INFINITY;
-        let lowest = floor.by_length.map(|floor| {
-            least = least.min(floor);
-            least
+        // By the length of the longest token below a node: the kinds of states that reach the floor of one of them.
+        let mut lowest = f64::INFINITY;
+        let affordable = floor.by_length.map(|floor| {
+            lowest = lowest.min(floor);
+            self.automaton.affordable(self.score + f64::from(probable.end) - lowest)
         });
-        // The kinds of states that reach that floor, if no token is more probable than `peak`.
-        let affordable = |longest: usize, peak: f32| {
-            let nats = self.score + f64::from(peak.min(probable.end)) - lowest[longest.min(LENGTHS - 1)];
-            self.automaton.affordable(nats)
-        };
         // The states behind each character on the way to a node, and what may follow.
         let mut way = [(Run::default(), Next::default()); LONGEST + 1];
         let start = self.automaton.start();
-        way[0] = (*start, self.automaton.next(start, &affordable(LENGTHS, f32::INFINITY)));
+        way[0] = (*start, self.automaton.next(start, &affordable[LENGTHS - 1]));
         let mut index = 0;
         while let Some(node) = tree.node(index) {
             let (depth, end) = (usize::from(node.depth), node.end as usize);
             if depth > LONGEST {
-                found.extend(row.within(tree.places(index, end), probable.clone()));
+                found.extend(within(row, tree.tokens(index, end), probable.clone()));
                 index = end;
                 continue;
             }
@@ -157,23 +142,20 @@ impl<'a> TokenFilter<'a> {
                 index = end;
                 continue;
             }
-            let places = tree.places(index, end);
-            let peak = if places.len() <= MOST_PEAKED { row.peak(places) } else { f32::INFINITY };
-            let affordable = affordable(usize::from(node.longest), peak);
-            let run = self.push(before, node.class, depth == 1, &affordable).filter(|_| peak >= probable.start);
-            let Some(run) = run else {
+            let affordable = &affordable[usize::from(node.longest).min(LENGTHS - 1)];
+            let Some(run) = self.push(before, node.class, depth == 1, affordable) else {
                 index = end;
                 continue;
             };
             // A token that uses up all that was typed may go on with anything.
             let next = if self.automaton.has_ended(&run.states) { end } else { index + 1 };
             if next < end {
-                way[depth] = (run, self.automaton.next(&run, &affordable));
+                way[depth] = (run, self.automaton.next(&run, affordable));
             }
-            let places = tree.places(index, next);
-            if !places.is_empty() {
+            let tokens = tree.tokens(index, next);
+            if !tokens.is_empty() {
                 let lowest = self.lowest(floor, run.states) - self.score;
-                let known = row.within(places, probable.clone());
+                let known = within(row, tokens, probable.clone());
                 found.extend(known.filter(|&(_, log_prob)| f64::from(log_prob) >= lowest));
             }
             index = next;
@@ -233,36 +215,25 @@ impl<'a> TokenFilter<'a> {
     }
 }
 
-/// The log-probabilities of a vocabulary, by the places that its tokens have in an order.
-struct Row<'a> {
-    order: &'a [TokenId],
-    /// By token. `[vocab]`
-    log_probs: &'a [f32],
-    /// The highest log-probability of every [`PEAK_TOKENS`] places.
-    peaks: &'a [f32],
+/// Those of some tokens whose log-probability is in a range.
+fn within<'a>(
+    row: &'a [f32],
+    tokens: &'a [TokenId],
+    probable: Range<f32>,
+) -> impl Iterator<Item = (TokenId, f32)> + 'a {
+    let known = tokens.iter().filter_map(|&token| Some((token, *row.get(token.0 as usize)?)));
+    known.filter(move |(_, log_prob)| probable.contains(log_prob))
 }
 
-impl<'a> Row<'a> {
-    fn of(next: &'a Distribution, order: &'a [TokenId]) -> Option<Self> {
-        Some(Self { order, log_probs: next.row()?, peaks: next.peaks(order)? })
-    }
-
-    /// A bound on the log-probabilities at some places.
-    fn peak(&self, places: Range<usize>) -> f32 {
-        let peaks = &self.peaks[places.start / PEAK_TOKENS..places.end.div_ceil(PEAK_TOKENS)];
-        peaks.iter().copied().fold(f32::NEG_INFINITY, f32::max)
-    }
-
-    /// The tokens at some places whose log-probability is in a range.
-    fn within(&self, places: Range<usize>, probable: Range<f32>) -> impl Iterator<Item = (TokenId, f32)> + '_ {
-        let (start, end) = (places.start, places.end);
-        let groups = start / PEAK_TOKENS..end.div_ceil(PEAK_TOKENS);
-        let near = groups.filter(move |&group| self.peaks[group] >= probable.start);
-        let places = near.flat_map(move |group| (group * PEAK_TOKENS).max(start)..((group + 1) * PEAK_TOKENS).min(end));
-        let tokens = places.map(|place| self.order[place]);
-        let known = tokens.filter_map(|token| Some((token, *self.log_probs.get(token.0 as usize)?)));
-        known.filter(move |(_, log_prob)| probable.contains(log_prob))
-    }
+/// The tokens whose log-probability is in a range.
+fn between(row: &[f32], probable: RangeInclusive<f32>) -> impl Iterator<Item = (TokenId, f32)> {
+    const CHUNK: usize = 16;
+    let (least, most) = probable.into_inner();
+    let chunks = (0..).step_by(CHUNK).zip(row.chunks(CHUNK));
+    // Most chunks have none; without a branch, a chunk is compared at once.
+    let near = chunks.filter(move |(_, chunk)| chunk.iter().fold(false, |any, &log_prob| any | (log_prob >= least)));
+    let known = near.flat_map(|(first, chunk)| (first..).map(TokenId).zip(chunk.iter().copied()));
+    known.filter(move |&(_, log_prob)| (least..=most).contains(&log_prob))
 }
 
 #[cfg(test)]

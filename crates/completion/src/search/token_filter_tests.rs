@@ -7,7 +7,6 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::distribution::Logits;
 use crate::text::Vocabulary;
 use crate::typing::Tolerance;
 use crate::typing::channel::Channel;
@@ -83,11 +82,8 @@ fn tokens_that_lead_to_a_step_are_never_left_out() {
         let most_alone = rng.random_range(0..10);
         let filter = TokenFilter { most_alone, ..TokenFilter::new(&folded, &typed, &from) };
         let row: Vec<f32> = tokens.iter().map(|_| rng.random_range(-12.0..0.0)).collect();
-        // They need not add up to 1.
-        let logits = Logits { best_ids: &[], best: &[], row: Some(&row), logsumexp: 0.0, vocab: row.len() };
-        let next = Distribution::from_logits(logits);
         let probable = -10.0..=-1.0;
-        let found = filter.find(&floor, &next, probable.clone());
+        let found = filter.find(&floor, &row, probable.clone());
         for ((token, id), &log_prob) in tokens.iter().zip((0..).map(TokenId)).zip(&row) {
             let mut longer = alignment;
             token.chars().skip(usize::from(skips_space)).for_each(|c| longer.push(&typed, c, f32::INFINITY));

@@ -38,11 +38,13 @@ pub struct FoldedTokens {
     sorted: Vec<(Box<[u8]>, TokenId)>,
     /// Tokens that begin or end inside a character.
     parts: Vec<TokenId>,
+    /// Tokens with a character that doesn't fold to one, or isn't whole.
+    irregular: Vec<TokenId>,
     /// The classes of the other tokens' characters.
     classes: Vec<u8>,
     /// Where each token's classes are; none if a character doesn't fold to one. `[vocab]`
     places: Vec<Option<Place>>,
-    /// The tokens that have classes. Its others are irregular: a character of theirs doesn't fold to one, or isn't whole.
+    /// The tokens that have classes.
     tree: TokenTree,
 }
 
@@ -69,8 +71,8 @@ impl FoldedTokens {
         }
         sorted.sort_unstable();
         let placed = (0..).map(TokenId).zip(&places).filter_map(|(token, place)| Some((token, (*place)?)));
-        let tree = TokenTree::new(placed.map(|(token, place)| (place.of(&classes), token)), &irregular);
-        Self { sorted, parts, classes, places, tree }
+        let tree = TokenTree::new(placed.map(|(token, place)| (place.of(&classes), token)));
+        Self { sorted, parts, irregular, classes, places, tree }
     }
 
     /// The tokens whose folded form `text` begins with, or that begin with `text`.
@@ -105,12 +107,17 @@ impl FoldedTokens {
         &self.parts
     }
 
+    /// The tokens with a character that doesn't fold to one, or isn't whole.
+    pub fn irregular(&self) -> &[TokenId] {
+        &self.irregular
+    }
+
     /// The classes of a token's characters; `None` of an irregular one.
     pub fn classes(&self, token: TokenId) -> Option<&[u8]> {
         Some((*self.places.get(token.0 as usize)?)?.of(&self.classes))
     }
 
-    /// The tokens that have classes, by these; the irregular ones are its others.
+    /// The tokens that have classes, by these.
     pub fn tree(&self) -> &TokenTree {
         &self.tree
     }
@@ -139,9 +146,8 @@ mod tests {
         let classes = |token: u32| folded.classes(TokenId(token));
         assert_eq!(classes(3).unwrap(), "heater".chars().map(class_of).collect::<Vec<_>>());
         assert!(classes(4).is_some() && classes(7).is_none());
-        let irregular = |folded: &FoldedTokens| folded.tree().tokens()[folded.tree().others()].to_vec();
-        assert_eq!(irregular(&folded), [TokenId(7)]);
+        assert_eq!(folded.irregular(), [TokenId(7)]);
         let ligature = Vocabulary::from_tokens(std::iter::once((TokenId(0), Some("ﬁ".into()))));
-        assert_eq!(irregular(&FoldedTokens::new(&ligature)), [TokenId(0)]);
+        assert_eq!(FoldedTokens::new(&ligature).irregular(), [TokenId(0)]);
     }
 }

@@ -1,7 +1,5 @@
 //! Tokens by the classes of their characters, as a tree: tokens that begin alike share a path.
 
-use std::ops::Range;
-
 use super::vocabulary::TokenId;
 
 /// A node: the tokens whose classes begin with those on the way to it.
@@ -24,14 +22,13 @@ pub struct Node {
 pub struct TokenTree {
     /// One more than there are nodes: the last one is behind all.
     nodes: Vec<Node>,
-    /// In the order of their nodes, then the others.
+    /// In the order of their nodes.
     tokens: Vec<TokenId>,
 }
 
 impl TokenTree {
-    /// A tree of tokens with their characters' classes; those without a character are left out. `others` are tokens that
-    /// are in no node.
-    pub fn new<'a>(tokens: impl IntoIterator<Item = (&'a [u8], TokenId)>, others: &[TokenId]) -> Self {
+    /// A tree of tokens with their characters' classes; those without a character are left out.
+    pub fn new<'a>(tokens: impl IntoIterator<Item = (&'a [u8], TokenId)>) -> Self {
         let mut sorted: Vec<_> = tokens.into_iter().filter(|(classes, _)| !classes.is_empty()).collect();
         sorted.sort_unstable();
         let mut nodes: Vec<Node> = Vec::new();
@@ -55,8 +52,7 @@ impl TokenTree {
         let end = nodes.len() as u32;
         path.into_iter().for_each(|node| nodes[node].end = end);
         nodes.push(Node { class: 0, depth: 0, longest: 0, end: end + 1, tokens: sorted.len() as u32 });
-        let tokens = sorted.into_iter().map(|(_, token)| token).chain(others.iter().copied());
-        Self { nodes, tokens: tokens.collect() }
+        Self { nodes, tokens: sorted.into_iter().map(|(_, token)| token).collect() }
     }
 
     /// A node by its number, from 0; `None` behind the last one.
@@ -64,19 +60,9 @@ impl TokenTree {
         self.nodes[..self.nodes.len() - 1].get(index)
     }
 
-    /// All tokens: those of the nodes, then the others.
-    pub fn tokens(&self) -> &[TokenId] {
-        &self.tokens
-    }
-
-    /// Where [`Self::tokens`] has those of the nodes from one to before another.
-    pub fn places(&self, from: usize, to: usize) -> Range<usize> {
-        self.nodes[from].tokens as usize..self.nodes[to].tokens as usize
-    }
-
-    /// Where [`Self::tokens`] has the tokens that are in no node.
-    pub fn others(&self) -> Range<usize> {
-        self.nodes.last().map_or(0, |end| end.tokens as usize)..self.tokens.len()
+    /// The tokens of the nodes from one to before another.
+    pub fn tokens(&self, from: usize, to: usize) -> &[TokenId] {
+        &self.tokens[self.nodes[from].tokens as usize..self.nodes[to].tokens as usize]
     }
 }
 
@@ -87,15 +73,15 @@ mod tests {
     #[test]
     fn a_node_has_the_tokens_that_begin_as_it_does() {
         let tokens: [&[u8]; 7] = [b"heat", b"he", b"he", b"x", b"heater", b"", b"hi"];
-        let tree = TokenTree::new(tokens.into_iter().zip((0..).map(TokenId)), &[TokenId(9)]);
+        let tree = TokenTree::new(tokens.into_iter().zip((0..).map(TokenId)));
         let mut way = Vec::new();
         let mut found = Vec::new();
         for index in 0.. {
             let Some(node) = tree.node(index) else { break };
             way.truncate(usize::from(node.depth) - 1);
             way.push(node.class);
-            let own: Vec<u32> = tree.tokens()[tree.places(index, index + 1)].iter().map(|token| token.0).collect();
-            let all = tree.places(index, node.end as usize).len();
+            let own: Vec<u32> = tree.tokens(index, index + 1).iter().map(|token| token.0).collect();
+            let all = tree.tokens(index, node.end as usize).len();
             found.push((String::from_utf8(way.clone()).unwrap(), own, all, node.longest));
         }
         let expected = [
@@ -109,7 +95,6 @@ mod tests {
             ("x", vec![3], 1, 1),
         ];
         assert_eq!(found, expected.map(|(way, own, all, longest)| (way.to_owned(), own, all, longest)));
-        assert_eq!(tree.tokens()[tree.others()], [TokenId(9)]);
-        assert!(TokenTree::new([], &[]).node(0).is_none());
+        assert!(TokenTree::new([]).node(0).is_none());
     }
 }

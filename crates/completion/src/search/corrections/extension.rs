@@ -137,8 +137,9 @@ impl Search {
         if highest < floor.least {
             return;
         }
+        let Some(row) = next.row() else { return };
         let least = (floor.least - start) as f32;
-        let mut tokens = filter.find(&floor, next, least..=bound);
+        let mut tokens = filter.find(&floor, row, least..=bound);
         tokens.retain(|(token, _)| is_new(token) && !next.lists(token.0));
         self.extend_by(typing, corrections, step, Extensions::others(tokens, next_word, &floor));
     }

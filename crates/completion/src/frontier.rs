@@ -3,8 +3,8 @@
 //! Best first has the least work, one beam after the other. Level by level lets an engine compute a level's beams
 //! together.
 //!
-//! A beam's candidates come as a list. Only the best of each list that is left takes part in the comparisons, and a list
-//! is sorted as far as it is used, so that the many that are never expanded cost nothing.
+//! A beam's candidates come as a list. Only the best of each list that is left takes part in the comparisons, and a
+//! list is sorted as far as it is used, so that the many that are never expanded cost nothing.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -358,8 +358,8 @@ impl Alignment {
         reached.into_iter().take(count)
     }
 
-    /// What one more edit adds to the cheapest way's cost at least. That is below 0 if the text's last character seems to
-    /// be an error, and may have been swapped with the next one instead.
+    /// What one more edit adds to the cheapest way's cost at least. That is below 0 if the text's last character seems
+    /// to be an error, and may have been swapped with the next one instead.
     pub fn least_edit(&self, typed: &Typed) -> f32 {
         let cheapest = self.cheapest(typed).0;
         let swaps = self.swappable(typed).map(|(_, cost)| cost + typed.costs.swapped - cheapest);

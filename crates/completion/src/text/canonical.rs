@@ -150,13 +150,13 @@ impl CanonicalBpe {
         if self.stuck[after.state.index()].contains(&next) {
             return None;
         }
-        self.compose(path, (next, token), after)
+        self.compose(path, next, after)
     }
 
     /// An added token: nothing goes on with it.
     fn step_added(&self, path: &PathState, next: TokenId) -> Option<PathState> {
         let text = Parts::of(self.vocabulary.bytes(next)?)?.text;
-        let mut classes = self.pre_tokens.classes.of_text(text);
+        let mut classes = text.chars().map(|character| self.pre_tokens.classes.of(character));
         let state = self.pre_tokens.step(path.state, classes.next()?, Kind::OpensAdded)?;
         let state = self.pre_tokens.steps(state, classes, Kind::InsideAdded)?;
         Some(PathState { last: None, state, ..self.start() })
@@ -231,18 +231,13 @@ impl CanonicalBpe {
     }
 
     /// Adds what the normalizer must leave alone: the characters that `next` completes or has.
-    fn compose(
-        &self,
-        path: &PathState,
-        (next, token): (TokenId, TokenCharacters),
-        mut after: PathState,
-    ) -> Option<PathState> {
+    fn compose(&self, path: &PathState, next: TokenId, mut after: PathState) -> Option<PathState> {
         if !self.normal_form.composes() {
             return Some(after);
         }
         let bytes = self.vocabulary.bytes(next)?;
         let mut composing = path.composing;
-        if token.is_added && self.normal_form.keeps(bytes) {
+        if self.added.contains(&next) && self.normal_form.keeps(bytes) {
             after.composing = Composing::default();
             return Some(after);
         }
@@ -321,7 +316,7 @@ impl CanonicalBpe {
     fn unmerged(&self) -> Option<TokenId> {
         let is_word = |token: &TokenId, bytes: &[u8]| {
             let Ok(text) = std::str::from_utf8(bytes) else { return false };
-            let mut classes = self.pre_tokens.classes.of_text(text);
+            let mut classes = text.chars().map(|character| self.pre_tokens.classes.of(character));
             let state = classes.next().and_then(|first| self.pre_tokens.step(State::START, first, Kind::Border));
             !self.added.contains(token)
                 && state.is_some_and(|state| self.pre_tokens.steps(state, classes, Kind::Inside).is_some())
@@ -341,7 +336,7 @@ impl CanonicalBpe {
         let spans = |opens, goes_on| {
             let mut kinds = std::iter::once(opens).chain(std::iter::repeat(goes_on));
             let step = |state, class| self.pre_tokens.step(state, class, kinds.next().unwrap_or(goes_on));
-            self.pre_tokens.classes.of_text(text).try_fold(path.state, step).is_some()
+            text.chars().map(|character| self.pre_tokens.classes.of(character)).try_fold(path.state, step).is_some()
         };
         spans(Kind::Either, Kind::Inside) || !self.added.is_empty() && spans(Kind::OpensAdded, Kind::InsideAdded)
     }

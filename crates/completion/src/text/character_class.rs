@@ -87,11 +87,6 @@ impl CharacterClasses {
         usize::from(self.ascii.get(code as usize).copied().unwrap_or_else(|| self.look_up(code)))
     }
 
-    /// The classes of a text's characters.
-    pub(super) fn of_text(&self, text: &str) -> impl Iterator<Item = ClassIndex> {
-        text.chars().map(|character| self.of(character))
-    }
-
     fn look_up(&self, code: u32) -> u8 {
         let place = self.ranges.partition_point(|&(start, _)| start <= code);
         place.checked_sub(1).map_or(0, |place| self.ranges[place].1)

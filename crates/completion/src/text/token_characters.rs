@@ -45,24 +45,21 @@ impl TokenCharacterTable {
         let mut tails = FxHashMap::default();
         let mut finder = RunFinder::new(pre_tokens);
         let mut tokens = Vec::with_capacity(vocabulary.len());
-        let read = |bytes| {
-            let parts = Parts::of(bytes)?;
-            let classes = match parts.tail {
-                [] => ClassSet::default(),
-                tail => pre_tokens.classes.of_partial(tail)?,
-            };
-            Some((classes, parts))
-        };
         for token in (0..vocabulary.len() as u32).map(TokenId) {
             let bytes = vocabulary.bytes(token).filter(|_| exists(token) || is_added(token));
-            let Some((tail_classes, Parts { head, text, tail })) = bytes.and_then(read) else {
+            let parts = bytes.and_then(Parts::of);
+            let Some(Parts { head, text, tail }) = parts else {
                 tokens.push(None);
                 continue;
             };
             if !tail.is_empty() {
-                tails.insert(token, tail_classes);
+                let Some(classes) = pre_tokens.classes.of_partial(tail) else {
+                    tokens.push(None);
+                    continue;
+                };
+                tails.insert(token, classes);
             }
-            let mut classes = pre_tokens.classes.of_text(text);
+            let mut classes = text.chars().map(|character| pre_tokens.classes.of(character));
             let whole = match classes.next() {
                 Some(first) => Some((first as u8, finder.find(classes)?)),
                 None => None,

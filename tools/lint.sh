@@ -38,4 +38,17 @@ fi
 needs shellcheck command -v shellcheck
 bench/tables.py --check
 tools/prose.sh "${CARGO_TARGET_DIR:-target}"
+# shellcheck source=tools/venv.sh
+. tools/venv.sh
+ruff=${CARGO_TARGET_DIR:-target}/ruff-venv
+requirements_venv "$ruff" tools/requirements/ruff.txt
+check_python() {
+    local config=$1
+    shift
+    "$ruff/bin/ruff" check --quiet --no-cache --config "$config" "$@"
+    "$ruff/bin/ruff" format --check --quiet --no-cache --config "$config" "$@"
+}
+check_python tests/deploy/ruff.toml deploy tests/deploy tools/sbom.py
+check_python tests/lib/ruff.toml tests/popular tests/balance tests/notebook tests/download deploy/foretype.ipynb tests/lib bench/day.py \
+    tests/deploy/test_kubernetes.py tests/deploy/test_day.py
 git ls-files -z '*.sh' .ci/run nginx/serve | xargs -0 shellcheck --external-sources

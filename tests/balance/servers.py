@@ -109,8 +109,8 @@ class Balancer:
     def assignments(self, sessions):
         """The port of the server that each session belongs to: where three requests in a row end.
 
-        HAProxy counts a request a moment longer than its client does. Bounded load sends one elsewhere now and then, on a
-        busy machine also two in a row."""
+        HAProxy counts a request a moment longer than its client does. So bounded load sends one elsewhere now and then,
+        on a busy machine also two in a row."""
         found = {}
         for session in sessions:
             ports = [self.reached(session) for _ in range(3)]

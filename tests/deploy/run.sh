@@ -27,12 +27,6 @@ fi
 venv=${DEPLOY_VENV:-$target/deploy-venv}
 requirements_venv "$venv" tests/deploy/requirements.txt
 
-python=(deploy tests/deploy tools/sbom.py)
-"$venv/bin/ruff" check --quiet --no-cache --config tests/deploy/ruff.toml "${python[@]}"
-"$venv/bin/ruff" format --check --quiet --no-cache --config tests/deploy/ruff.toml "${python[@]}"
-python=(tests/popular tests/balance tests/notebook tests/download deploy/foretype.ipynb tests/lib bench/day.py tests/deploy/test_kubernetes.py tests/deploy/test_day.py)
-"$venv/bin/ruff" check --quiet --no-cache --config tests/lib/ruff.toml "${python[@]}"
-"$venv/bin/ruff" format --check --quiet --no-cache --config tests/lib/ruff.toml "${python[@]}"
 PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/deploy "${left_out[@]}" "$@"
 
 # The list of what the binary is made of, twice: the same commit gives the same bytes.

@@ -6,6 +6,9 @@ use completion::TokenChoice;
 use engine_build::BuildOptions;
 use foretype::engine::{Completion, Engine, Generation};
 use foretype::metrics::Metrics;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 use scheduler::backend::Backend;
 
 use crate::support::{TestServer, all_logits, build, demo_engine, engine_options, load, repository};
@@ -76,6 +79,30 @@ fn a_text_in_full_width_may_be_longer_than_the_context() {
         json["suggestions"].as_array().unwrap().iter().map(|one| one["text"].as_str().unwrap().to_owned()).collect()
     };
     assert!(!texts(plain).is_empty() && texts(&wide) == texts(plain), "{:?}", texts(&wide));
+}
+
+/// Characters that fold to none, to several and to eighteen, that join others, and any others.
+#[test]
+fn texts_of_any_characters_are_answered() {
+    let server = TestServer::with(demo_engine());
+    let mut rng = StdRng::seed_from_u64(7);
+    let rare: Vec<char> =
+        "\u{fb03}\u{fdfa}\u{df}\u{130}\u{bd}\u{33a8}\u{2167}\u{301}\u{200d}\u{ad}\u{fe0f}\t aA7(\"".chars().collect();
+    let mut texts: Vec<String> = rare.iter().map(|c| c.to_string().repeat(6)).collect();
+    texts.extend((0..150).map(|_| {
+        let any = |rng: &mut StdRng| char::from_u32(rng.random_range(0..0x3_0000)).unwrap_or('e');
+        let character = |rng: &mut StdRng| if rng.random() { *rare.choose(rng).unwrap() } else { any(rng) };
+        (0..rng.random_range(1..12)).map(|_| character(&mut rng)).collect()
+    }));
+    let mut answered = 0;
+    for text in &texts {
+        for tolerance in ["case", "auto"] {
+            let answer = server.post(&serde_json::json!({ "input": text, "tolerance": tolerance }).to_string());
+            assert!([200, 400].contains(&answer.status), "{text:?} {tolerance}: {} {}", answer.status, answer.text);
+            answered += usize::from(answer.status == 200);
+        }
+    }
+    assert!(answered > texts.len(), "{answered} of {} were answered", 2 * texts.len());
 }
 
 #[test]

@@ -71,6 +71,16 @@ impl Step {
         self.joint + self.lift
     }
 
+    /// Whether all of its text is aligned.
+    fn is_whole(&self) -> bool {
+        self.aligned == self.prefix.text.len()
+    }
+
+    /// Whether its text, as far as it is aligned, is the beginning of a reading.
+    fn is_exact(&self) -> bool {
+        self.alignment.is_as_typed() || self.alignment.is_plain()
+    }
+
     /// The word that begins if a space is next, and what the ways before that word cost at least.
     fn next_word(&self, typing: &Typed) -> (WordStart, f32) {
         // An error at the space is none in the word.

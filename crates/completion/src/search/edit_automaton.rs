@@ -2,12 +2,12 @@
 //! many.
 //!
 //! An automaton whose states are numbers of typed characters, held as the bits of a word, one word for each number of
-//! edits (Wu and Manber 1992, with swaps after Hyyrö 2003). It knows classes of characters only, and takes every edit
-//! for allowed: what it rules out has no alignment, and what it doesn't rule out has to be aligned.
+//! edits (Wu and Manber 1992, with swaps after Hyyrö 2003). It knows classes of characters only, and the places at which
+//! the typed text has no errors: what it rules out has no alignment, and what it doesn't rule out has to be aligned.
 
 use crate::text::folded_tokens::{CLASSES, class_of};
-use crate::typing::Typed;
-use crate::typing::alignment::{Alignment, MOST_EDITS};
+use crate::typing::alignment::{Alignment, MOST_EDITS, Ways};
+use crate::typing::{Line, Typed};
 
 /// Typed characters that the automaton sees.
 const WINDOW: usize = 60;
@@ -17,6 +17,21 @@ pub(super) const LONGEST: usize = WINDOW - 2 * MOST_EDITS - 2;
 /// Kinds of ways to have typed a text, told apart by what they cost at least: without an edit, with a character left
 /// out, with another edit, with two edits.
 const KINDS: usize = 4;
+/// By kind: edits that its ways have at least.
+const EDITS: [usize; KINDS] = [0, 1, 1, 2];
+
+/// Groups of classes that may have different errors: letters, digits, and all others, of which some have spaces.
+const GROUPS: usize = 3;
+/// By class: its group.
+const GROUP_OF: [u8; CLASSES] = {
+    let mut groups = [2; CLASSES];
+    let mut class = class_of('a');
+    while class <= class_of('9') {
+        groups[class as usize] = if class <= class_of('z') { 0 } else { 1 };
+        class += 1;
+    }
+    groups
+};
 
 /// States by kind: bit `i` of `[kind]` says that `i` typed characters behind the base may be used up.
 pub(super) type States = [u64; KINDS];
@@ -30,6 +45,11 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// Whether a way is left.
+    fn goes_on(&self) -> bool {
+        self.states.iter().chain(&self.swappable).any(|&states| states != 0)
+    }
+
     /// The states of two runs.
     pub(super) fn or(&self, other: &Self) -> Self {
         Self {
@@ -39,17 +59,49 @@ impl Run {
     }
 }
 
-/// Which characters leave a state behind them: any, or those at some places of the typed text.
+/// Which characters leave a state behind them: those of some groups, and those at some places of the typed text.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Next {
     places: u64,
-    any: bool,
+    /// Bit `i` stands for group `i`.
+    groups: u8,
+}
+
+/// Typed characters, as bits, at which there may be an error with a character of the text.
+#[derive(Clone, Copy, Default)]
+struct Errors {
+    /// Before which it may have been left out.
+    omitted: u64,
+    /// Which may have been typed instead of it.
+    replaced: u64,
+}
+
+/// The errors that `count` typed characters from `base` on may be, by group, and which of them may be too many.
+fn errors(typed: &Line, base: usize, count: usize) -> ([Errors; GROUPS], u64) {
+    let bits = |is_possible: &dyn Fn(usize) -> bool| {
+        (0..count).fold(0, |bits, place| bits | u64::from(is_possible(base + place)) << place)
+    };
+    let extra = bits(&|at| typed.extra(at).is_some());
+    let letter = Errors {
+        omitted: bits(&|at| typed.may_lack_before(at, 'x')),
+        replaced: bits(&|at| typed.substitute(at, 'x').is_some()),
+    };
+    let space = Errors { omitted: (1 << count) - 1, replaced: extra };
+    ([letter, Errors::default(), space], extra)
 }
 
 /// The automaton. See the module's documentation.
 pub(super) struct EditAutomaton {
     /// By class: the places of the typed characters of this class.
     places: [u64; CLASSES],
+    /// By group of the text's character.
+    errors: [Errors; GROUPS],
+    /// The typed characters that may be too many.
+    extra: u64,
+    /// All states if a way may have one more edit than the cheapest one.
+    first: u64,
+    /// All states if a way may have two.
+    second: u64,
     /// The state in which all that was typed is used up: what follows is new.
     end: u64,
     /// Typed characters before the first state.
@@ -60,21 +112,25 @@ pub(super) struct EditAutomaton {
 }
 
 impl EditAutomaton {
-    /// Goes on from an alignment whose ways have reached no level below `base`. Ways that cost more than the cheapest
-    /// one, pending swaps included, count as if they had edits more.
-    pub(super) fn new(typed: &Typed, alignment: &Alignment, base: usize) -> Self {
-        let cheapest = alignment.cheapest(typed).0 + alignment.least_edit(typed).min(0.0);
+    /// Goes on from an alignment whose ways have reached no level below `base`, and to which one more edit adds
+    /// `least_edit` nats. Ways that cost more than the cheapest one, pending swaps included, count as if they had edits
+    /// more.
+    pub(super) fn new(typed: &Typed, alignment: &Alignment, base: usize, least_edit: f32) -> Self {
+        let cheapest = alignment.cheapest(typed).0 + least_edit.min(0.0);
         let costs = [0.0, typed.costs.omitted(), typed.costs.least_but_omitted(), 2.0 * typed.costs.least_edit()];
-        let states = |ways: &mut dyn Iterator<Item = (usize, f32)>| {
+        let mut edits = 0;
+        let mut states = |ways: &mut dyn Iterator<Item = Ways>| {
             let mut states = States::default();
-            for (level, cost) in ways {
+            for Ways { level, cost, edits: before } in ways {
                 let kind = costs.iter().rposition(|&least| least <= cost - cheapest).unwrap_or(0);
-                states[kind] |= 1 << (level - base);
+                // Ways are further apart only where a character folds to several, and there no states are counted.
+                states[kind] |= 1_u64.checked_shl((level - base) as u32).unwrap_or(0);
+                edits = edits.max(EDITS[kind] + typed.max_edits - before);
             }
             states
         };
-        let swapped = alignment.swappable(typed).map(|(level, cost)| (level, cost + typed.costs.swapped()));
-        let start = Run { states: states(&mut alignment.reached(typed)), swappable: states(&mut { swapped }) };
+        let start =
+            Run { states: states(&mut alignment.reached(typed)), swappable: states(&mut alignment.swaps(typed)) };
         let characters = &typed.folded.characters[base..];
         let window = &characters[..characters.len().min(WINDOW)];
         let mut places = [0; CLASSES];
@@ -82,7 +138,14 @@ impl EditAutomaton {
             places[usize::from(class_of(character))] |= 1 << place;
         }
         let end = if window.len() == characters.len() { 1 << window.len() } else { 0 };
-        Self { places, end, base, start, costs }
+        let (errors, extra) = if edits > 0 { errors(&typed.folded, base, window.len()) } else { Default::default() };
+        let [first, second] = [1, 2].map(|least| if edits >= least { u64::MAX } else { 0 });
+        Self { places, errors, extra, first, second, end, base, start, costs }
+    }
+
+    /// Whether a way may have two more edits than the cheapest one.
+    pub(super) fn allows_two(&self) -> bool {
+        self.second != 0
     }
 
     /// The states before a token's first character.
@@ -100,38 +163,46 @@ impl EditAutomaton {
     pub(super) fn push(&self, run: &Run, class: u8, affordable: &States) -> Option<Run> {
         let [none_before, left_out, other, two] = run.states;
         let places = self.places[usize::from(class)];
+        let Errors { omitted, replaced } = self.errors[usize::from(GROUP_OF[usize::from(class)])];
         let swapped = run.swappable.map(|states| (states & places) << 2);
         let matched = |states: u64| ((states & places) << 1) | (states & self.end);
-        let going_on = |states: u64| states & !self.end;
-        let one_before = left_out | other;
+        let one_before = (left_out | other) & self.second;
         let none = matched(none_before) | swapped[0];
-        let left_out = (matched(left_out) | going_on(none_before) | swapped[1]) & affordable[1];
+        let left_out = (matched(left_out) | (none_before & omitted) | swapped[1]) & affordable[1];
         // The character was replaced, or swapped with the one before it, or another one was typed behind it.
-        let other = matched(other) | ((going_on(none_before) | going_on(none)) << 1) | swapped[2];
+        let other = matched(other) | (((none_before & replaced) | (none & self.extra)) << 1) | swapped[2];
         let other = other & affordable[2];
-        let one = going_on(one_before);
-        let two = matched(two) | one | ((one | going_on(left_out | other)) << 1) | swapped[3];
-        let states = [none, left_out, other, two & affordable[3]];
-        let swappable = [0, 0, none_before & (places >> 1), one_before & (places >> 1)];
-        (states != States::default()).then_some(Run { states, swappable })
+        let one = (left_out | other) & self.second;
+        let two = matched(two) | (one_before & omitted) | (((one_before & replaced) | (one & self.extra)) << 1);
+        let states = [none, left_out, other, (two | swapped[3]) & affordable[3]];
+        let none_before = none_before & self.first & affordable[2];
+        let swappable = [0, 0, none_before & (places >> 1), one_before & affordable[3] & (places >> 1)];
+        let run = Run { states, swappable };
+        run.goes_on().then_some(run)
     }
 
     /// What leaves an `affordable` state behind one more character: see [`Self::may_push`].
     pub(super) fn next(&self, run: &Run, affordable: &States) -> Next {
         let [none, left_out, other, two] = run.states;
-        let one = left_out | other;
-        let within_one = affordable[1] | affordable[2];
+        let one = (left_out | other) & affordable[3] & self.second;
         let kept = none | (left_out & affordable[1]) | (other & affordable[2]) | (two & affordable[3]);
         let swappable = run.swappable.iter().zip(affordable);
         let swapped = swappable.fold(0, |all, (states, affordable)| all | (states & affordable));
-        let any = ((none & within_one) | (one & affordable[3])) & !self.end | (kept & self.end) != 0;
-        Next { places: kept | swapped, any }
+        let to_swap = ((none & self.first & affordable[2]) | one) << 1;
+        let mut groups = if kept & self.end != 0 { u8::MAX } else { 0 };
+        for (group, &Errors { omitted, replaced }) in self.errors.iter().enumerate() {
+            let omitted = omitted & ((none & affordable[1]) | one);
+            let replaced = replaced & ((none & affordable[2]) | one);
+            groups |= u8::from(omitted | replaced != 0) << group;
+        }
+        Next { places: kept | swapped | to_swap, groups }
     }
 
     /// Whether a character of the class leaves a state.
     #[inline]
     pub(super) fn may_push(&self, next: Next, class: u8) -> bool {
-        next.any || next.places & self.places[usize::from(class)] != 0
+        let class = usize::from(class);
+        next.groups >> GROUP_OF[class] & 1 != 0 || next.places & self.places[class] != 0
     }
 
     /// Whether all that was typed is used up, and no way that has not done so is cheaper: then no longer text has a
@@ -169,7 +240,7 @@ mod tests {
         let (mut some, mut all) = (0, 0);
         for typed in ["wirless char", "aab", "w", "7é日 z"] {
             let typed = Typed::new(typed, Tolerance::Auto, &costs);
-            let automaton = EditAutomaton::new(&typed, &Alignment::start(&typed), 0);
+            let automaton = EditAutomaton::new(&typed, &Alignment::start(&typed), 0, typed.costs.least_edit());
             for (token, kinds) in ["wireless char", "iwr", "wix", "aba", "ba", "7日é"]
                 .iter()
                 .flat_map(|t| (1..=KINDS).map(move |k| (t, k)))
@@ -182,10 +253,10 @@ mod tests {
                         let leaves = automaton.push(&run, class, &affordable).is_some();
                         assert_eq!(automaton.may_push(next, class), leaves, "{token} {kinds} {class}");
                     }
-                    if next.any {
-                        all += 1
-                    } else {
+                    if next.groups == 0 {
                         some += 1
+                    } else {
+                        all += 1
                     }
                     let Some(next) = automaton.push(&run, class_of(character), &affordable) else { break };
                     run = next;
@@ -198,7 +269,7 @@ mod tests {
     #[test]
     fn tokens_need_as_many_edits_as_they_differ_by() {
         let typed = Typed::new("wirless char", Tolerance::Auto, &Arc::new(Channel::default().costs()));
-        let automaton = EditAutomaton::new(&typed, &Alignment::start(&typed), 0);
+        let automaton = EditAutomaton::new(&typed, &Alignment::start(&typed), 0, typed.costs.least_edit());
         let edits = |token: &str| {
             let push = |run, character| automaton.push(&run, class_of(character), &[u64::MAX; KINDS]);
             let run = token.chars().try_fold(*automaton.start(), push)?;

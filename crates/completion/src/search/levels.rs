@@ -10,6 +10,8 @@ pub(super) struct Levels {
     /// By level: log-probabilities of the best other readings, at most `beams`, lowest first. Empty at the last level,
     /// where all readings within the range count for what the typed text may mean. `[typed characters + 1][<= beams]`
     kept: Vec<Vec<f64>>,
+    /// By level: what a reading must reach. `[typed characters + 1]`
+    floors: Vec<f64>,
     beams: usize,
     range_nats: f64,
 }
@@ -22,7 +24,8 @@ impl Levels {
             best[level - 1] = best[level - 1].max(best[level]);
         }
         let kept = vec![Vec::with_capacity(beams); best.len()];
-        Self { best, kept, beams, range_nats }
+        let floors = best.iter().map(|best| best - range_nats).collect();
+        Self { best, kept, floors, beams, range_nats }
     }
 
     /// The last level.
@@ -42,16 +45,21 @@ impl Levels {
 
     /// What a reading must reach at a level.
     pub(super) fn floor(&self, level: usize) -> f64 {
-        let in_range = self.best[level] - self.range_nats;
-        let kept = &self.kept[level];
-        if kept.len() == self.beams { in_range.max(kept[0]) } else { in_range }
+        self.floors[level]
+    }
+
+    /// What a reading must reach, by level.
+    pub(super) fn floors(&self) -> &[f64] {
+        &self.floors
     }
 
     /// Adds a reading that reaches the floor of its level.
     pub(super) fn add(&mut self, level: usize, score: f64) {
         // What reaches a level has passed those before it.
-        for best in self.best[..=level].iter_mut().rev().take_while(|best| **best < score) {
+        let before = self.best.iter_mut().zip(&mut self.floors).take(level + 1).rev();
+        for (best, floor) in before.take_while(|(best, _)| **best < score) {
             *best = score;
+            *floor = floor.max(score - self.range_nats);
         }
         if level == self.last() {
             return;
@@ -62,6 +70,9 @@ impl Levels {
         }
         let place = kept.partition_point(|&other| other < score);
         kept.insert(place, score);
+        if kept.len() == self.beams {
+            self.floors[level] = self.floors[level].max(kept[0]);
+        }
     }
 }
 

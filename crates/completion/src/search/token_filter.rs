@@ -14,11 +14,26 @@ const LENGTHS: usize = 32;
 
 /// Most levels between those of a step's cheapest way and of its furthest one.
 const SPREAD: usize = 2 * MOST_EDITS;
+/// Levels before the step's that a token may seem to lead to.
+const BEFORE: usize = SPREAD + MOST_EDITS;
 /// Levels from the step's on that are told apart.
 const LEVELS: usize = LENGTHS + SPREAD + MOST_EDITS;
 
 /// Most tokens that are looked at one by one: more take longer than a walk through the tree.
 const MOST_ALONE: usize = 200;
+
+/// The lower one of two floors. Unlike [`f64::min`], it says nothing of NaN, and is one instruction.
+fn lower(a: f64, b: f64) -> f64 {
+    if b < a { b } else { a }
+}
+
+/// The lowest one of some floors; infinite if there are none. Eight are compared at once.
+fn lowest(floors: &[f64]) -> f64 {
+    let (eights, rest) = floors.as_chunks::<8>();
+    let least = |least: [f64; 8], floors: &[f64; 8]| std::array::from_fn(|i| lower(least[i], floors[i]));
+    let eight = eights.iter().fold([f64::INFINITY; 8], least);
+    eight.iter().chain(rest).copied().fold(f64::INFINITY, lower)
+}
 
 /// The log-probabilities that a step's tokens must reach to be followed.
 pub(super) struct Floor {
@@ -35,19 +50,28 @@ pub(super) struct Floor {
 impl Floor {
     /// The floor for steps at `level` whose ways have reached the levels of `reach`.
     pub(super) fn new(levels: &Levels, level: usize, reach: &RangeInclusive<usize>) -> Self {
-        let left = levels.last() - level;
-        let floors: [f64; LEVELS] = std::array::from_fn(|behind| levels.floor(level + behind.min(left)));
-        let lowest = |floors: &[f64]| floors.iter().copied().fold(f64::INFINITY, f64::min);
-        let beyond = (level + LEVELS..=levels.last()).map(|at| levels.floor(at)).fold(f64::INFINITY, f64::min);
-        let by_length = std::array::from_fn(|length| {
-            let from = (reach.start() + length).saturating_sub(MOST_EDITS + level);
-            match length + 1 {
-                LENGTHS => lowest(&floors[from..]).min(beyond),
-                _ => lowest(&floors[from..=reach.end() + length + MOST_EDITS - level]),
-            }
-        });
-        let most = by_length.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        Self { levels: floors, by_length, least: lowest(&by_length), most }
+        let ahead = &levels.floors()[level..];
+        // Before the step's level stands nothing that would be lower.
+        let mut floors = [f64::INFINITY; BEFORE + LEVELS];
+        let last = ahead[ahead.len() - 1];
+        let known = ahead.iter().copied().chain(std::iter::repeat(last));
+        floors[BEFORE..].iter_mut().zip(known).for_each(|(floor, known)| *floor = known);
+        // A token leads at most as many levels further or less far than it has characters as it has edits. By one of
+        // these numbers after the other, because that takes all lengths at once.
+        let shortest = (BEFORE + reach.start()).saturating_sub(MOST_EDITS + level);
+        let furthest = BEFORE + reach.end() + MOST_EDITS - level;
+        let mut by_length = [f64::INFINITY; LENGTHS];
+        for from in shortest..=furthest.min(floors.len()) {
+            by_length.iter_mut().zip(&floors[from..]).for_each(|(least, &floor)| *least = lower(*least, floor));
+        }
+        // The longest are those that are longer, too.
+        let longest = &mut by_length[LENGTHS - 1];
+        *longest =
+            longest.min(lowest(&floors[shortest + LENGTHS - 1..])).min(lowest(ahead.get(LEVELS..).unwrap_or(&[])));
+        let most = -lowest(&by_length.map(|floor| -floor));
+        let least = lowest(&by_length);
+        let levels = std::array::from_fn(|behind| floors[BEFORE + behind]);
+        Self { levels, by_length, least, most }
     }
 }
 
@@ -64,6 +88,8 @@ pub(super) struct TokenFilter<'a> {
     most_alone: usize,
     /// Whether the tokenizer put a space before the text, which a first token has and which wasn't typed.
     skips_space: bool,
+    /// Whether the step is the text as it stands, so that only a whole character makes it another one.
+    is_exact: bool,
     /// Whether the characters of the typed text fold to one each. If not, they can't be counted.
     is_simple: bool,
 }
@@ -75,17 +101,20 @@ pub(super) struct From<'a> {
     /// The levels that its ways have reached.
     pub(super) reach: &'a RangeInclusive<usize>,
     pub(super) score: f64,
+    /// What one more edit adds to it at least: see [`Alignment::least_edit`].
+    pub(super) least_edit: f32,
     pub(super) skips_space: bool,
+    /// Whether it is the text as it stands, up to a whole character.
+    pub(super) is_exact: bool,
 }
 
 impl<'a> TokenFilter<'a> {
     pub(super) fn new(folded: &'a FoldedTokens, typed: &Typed, from: &From<'_>) -> Self {
-        let From { alignment, level, reach, score, skips_space } = *from;
-        let automaton = EditAutomaton::new(typed, alignment, *reach.start());
-        let first = alignment.least_edit(typed);
-        let least_edits = [first.max(0.0), typed.costs.least_edit()].map(f64::from);
-        let (score, most_alone, is_simple) = (score - f64::from(first.min(0.0)), MOST_ALONE, typed.is_simple);
-        Self { folded, automaton, level, score, least_edits, most_alone, skips_space, is_simple }
+        let From { alignment, level, reach, score, least_edit, skips_space, is_exact } = *from;
+        let automaton = EditAutomaton::new(typed, alignment, *reach.start(), least_edit);
+        let least_edits = [least_edit.max(0.0), typed.costs.least_edit()].map(f64::from);
+        let (score, most_alone, is_simple) = (score - f64::from(least_edit.min(0.0)), MOST_ALONE, typed.is_simple);
+        Self { folded, automaton, level, score, least_edits, most_alone, skips_space, is_exact, is_simple }
     }
 
     /// The tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range. `row`
@@ -100,8 +129,12 @@ impl<'a> TokenFilter<'a> {
         }
         let (least, most) = probable.into_inner();
         let cost: f64 = self.least_edits.iter().sum();
-        let two_edits = ((floor.least + cost - self.score) as f32).next_down().max(least);
-        let mut found: Vec<_> = between(row, two_edits..=most).take(self.most_alone + 1).collect();
+        let two_edits = match self.automaton.allows_two() {
+            true => ((floor.least + cost - self.score) as f32).next_down().max(least),
+            false => f32::INFINITY,
+        };
+        let alone = (two_edits <= most).then(|| between(row, two_edits..=most).take(self.most_alone + 1));
+        let mut found: Vec<_> = alone.into_iter().flatten().collect();
         // The walk is for what is less probable than this.
         let behind = if found.len() > self.most_alone {
             found.clear();
@@ -111,6 +144,9 @@ impl<'a> TokenFilter<'a> {
             two_edits.min(most.next_up())
         };
         found.extend(within(row, self.folded.irregular(), least..behind).filter(is_near));
+        if !self.is_exact {
+            found.extend(within(row, self.folded.unbegun(), least..behind).filter(is_near));
+        }
         self.walk(floor, row, least..behind, &mut found);
         found
     }
@@ -119,10 +155,13 @@ impl<'a> TokenFilter<'a> {
     fn walk(&self, floor: &Floor, row: &[f32], probable: Range<f32>, found: &mut Vec<(TokenId, f32)>) {
         let tree = self.folded.tree();
         // By the length of the longest token below a node: the kinds of states that reach the floor of one of them.
-        let mut lowest = f64::INFINITY;
+        let (mut lowest, mut states) = (f64::INFINITY, States::default());
         let affordable = floor.by_length.map(|floor| {
-            lowest = lowest.min(floor);
-            self.automaton.affordable(self.score + f64::from(probable.end) - lowest)
+            if floor < lowest {
+                lowest = floor;
+                states = self.automaton.affordable(self.score + f64::from(probable.end) - lowest);
+            }
+            states
         });
         // The states behind each character on the way to a node, and what may follow.
         let mut way = [(Run::default(), Next::default()); LONGEST + 1];
@@ -180,7 +219,12 @@ impl<'a> TokenFilter<'a> {
     /// Whether a token may lead to a step that reaches the floor. Tokens that need no edit may be among them.
     pub(super) fn may_reach(&self, floor: &Floor, token: TokenId, log_prob: f32) -> bool {
         let joint = self.score + f64::from(log_prob);
-        let Some(classes) = self.folded.classes(token).filter(|_| self.is_simple) else {
+        let classes = self.folded.classes(token);
+        let is_unbegun = classes.is_some_and(<[_]>::is_empty);
+        if is_unbegun && self.is_exact {
+            return false;
+        }
+        let Some(classes) = classes.filter(|_| self.is_simple && !is_unbegun) else {
             return joint - self.least_edits[0] >= floor.least;
         };
         if classes.len() > LONGEST {

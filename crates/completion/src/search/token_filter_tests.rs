@@ -11,8 +11,10 @@ use crate::text::Vocabulary;
 use crate::typing::Tolerance;
 use crate::typing::channel::Channel;
 
-/// Letters of several kinds: two cases, accents, one that folds to two characters, signs, digits, another script.
-const CHARACTERS: [char; 14] = ['a', 'b', 'c', 'd', 'A', 'B', 'é', 'e', 'ß', ' ', '-', '7', '日', 'ｂ'];
+/// Letters of several kinds: two cases, accents, one that folds to two characters and one to eighteen, signs, digits,
+/// another script.
+const CHARACTERS: [char; 18] =
+    ['a', 'b', 'c', 'd', 'A', 'B', 'é', 'e', 'ß', ' ', '-', '7', '日', 'ｂ', 'ﷺ', ':', '(', '\t'];
 
 fn text(rng: &mut StdRng, most: usize) -> String {
     // Few kinds of letters, so that texts are often near each other.
@@ -40,7 +42,7 @@ fn mistyped(rng: &mut StdRng, text: &str) -> String {
 #[test]
 fn tokens_that_lead_to_a_step_are_never_left_out() {
     let (mut needed, mut idle, mut all) = (0, 0, 0);
-    for seed in 0..4000 {
+    for seed in 0..12000 {
         let mut rng = StdRng::seed_from_u64(seed);
         let meant = text(&mut rng, 12);
         let channel = if seed % 2 == 0 {
@@ -78,7 +80,9 @@ fn tokens_that_lead_to_a_step_are_never_left_out() {
         let reach = alignment.reach(&typed).unwrap();
         let floor = Floor::new(&levels, level, &reach);
         let score = rng.random_range(-20.0..-5.0) - f64::from(cost);
-        let from = From { alignment: &alignment, level, reach: &reach, score, skips_space };
+        let is_exact = alignment.is_as_typed() || alignment.is_plain();
+        let least_edit = alignment.least_edit(&typed);
+        let from = From { alignment: &alignment, level, reach: &reach, score, least_edit, skips_space, is_exact };
         let most_alone = rng.random_range(0..10);
         let filter = TokenFilter { most_alone, ..TokenFilter::new(&folded, &typed, &from) };
         let row: Vec<f32> = tokens.iter().map(|_| rng.random_range(-12.0..0.0)).collect();

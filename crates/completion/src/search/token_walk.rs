@@ -6,12 +6,11 @@ use crate::typing::alignment::Alignment;
 /// Aligns one token after another, and keeps the alignments of the last token's prefixes for the next one.
 pub(super) struct TokenWalk<'a> {
     typed: &'a Typed,
-    start: Alignment,
     /// Alignments that cost more, in nats, are dropped.
     budget: f32,
     /// The bytes of the last token.
     last: Vec<u8>,
-    /// Alignments of prefixes of `last`, shortest first, each with the prefix's length in bytes.
+    /// Alignments of prefixes of `last`, shortest first, each with the prefix's length in bytes. The first one is empty.
     prefixes: Vec<(usize, Alignment)>,
     /// The length in bytes of the shortest prefix of `last` that no alignment within the budget is left for.
     dead: Option<usize>,
@@ -20,7 +19,7 @@ pub(super) struct TokenWalk<'a> {
 impl<'a> TokenWalk<'a> {
     /// Aligns tokens behind a text that has the alignment `start` and ends with a whole character.
     pub(super) fn new(typed: &'a Typed, start: Alignment, budget: f32) -> Self {
-        Self { typed, start, budget, last: Vec::new(), prefixes: Vec::new(), dead: None }
+        Self { typed, budget, last: Vec::new(), prefixes: vec![(0, start)], dead: None }
     }
 
     /// The alignment behind a token and the bytes of the token's whole characters; `None` if no alignment is left.
@@ -31,24 +30,24 @@ impl<'a> TokenWalk<'a> {
             return None;
         }
         self.dead = None;
-        while self.prefixes.last().is_some_and(|(length, _)| *length > common) {
-            self.prefixes.pop();
-        }
+        let kept = self.prefixes.iter().rposition(|(length, _)| *length <= common)?;
+        self.prefixes.truncate(kept + 1);
         self.last.clear();
         self.last.extend_from_slice(bytes);
-        let mut length = self.prefixes.last().map_or(0, |(length, _)| *length);
-        let whole = bytes[length..].utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        let whole = bytes[self.prefixes[kept].0..].utf8_chunks().next().map_or("", |chunk| chunk.valid());
         for character in whole.chars() {
-            let mut alignment = self.prefixes.last().map_or(self.start, |(_, alignment)| *alignment);
+            // Aligned where it is kept: an alignment is large.
+            self.prefixes.extend_from_within(self.prefixes.len() - 1..);
+            let (length, alignment) = self.prefixes.last_mut()?;
             alignment.push(self.typed, character, self.budget);
-            length += character.len_utf8();
+            *length += character.len_utf8();
             if alignment.is_dead() {
-                self.dead = Some(length);
+                self.dead = Some(*length);
+                self.prefixes.pop();
                 return None;
             }
-            self.prefixes.push((length, alignment));
         }
-        Some((self.prefixes.last().map_or(&self.start, |(_, alignment)| alignment), length))
+        self.prefixes.last().map(|(length, alignment)| (alignment, *length))
     }
 }
 

@@ -10,11 +10,11 @@ use crate::typing::fold::{fold, folded};
 pub const CLASSES: usize = 64;
 
 /// The class of a folded character, below [`CLASSES`]: letters and digits have one each, others share some.
-pub fn class_of(character: char) -> u8 {
+pub const fn class_of(character: char) -> u8 {
     match character {
         'a'..='z' => character as u8 - b'a',
         '0'..='9' => 26 + (character as u8 - b'0'),
-        other => 36 + (u32::from(other) % 28) as u8,
+        other => 36 + (other as u32 % 28) as u8,
     }
 }
 
@@ -38,11 +38,13 @@ pub struct FoldedTokens {
     sorted: Vec<(Box<[u8]>, TokenId)>,
     /// Tokens that begin or end inside a character.
     parts: Vec<TokenId>,
-    /// Tokens with a character that doesn't fold to one, or isn't whole.
+    /// Tokens with a character that doesn't fold to one, or with a whole one and a part of another.
     irregular: Vec<TokenId>,
-    /// The classes of the other tokens' characters.
+    /// Tokens without a whole character at their beginning.
+    unbegun: Vec<TokenId>,
+    /// The classes of the regular tokens' characters.
     classes: Vec<u8>,
-    /// Where each token's classes are; none if a character doesn't fold to one. `[vocab]`
+    /// Where each token's classes are; `None` of irregular ones. `[vocab]`
     places: Vec<Option<Place>>,
     /// The tokens that have classes.
     tree: TokenTree,
@@ -51,13 +53,18 @@ pub struct FoldedTokens {
 impl FoldedTokens {
     /// Folds every token of a vocabulary.
     pub fn new(vocabulary: &Vocabulary) -> Self {
-        let (mut sorted, mut parts, mut irregular, mut classes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut places = vec![None; vocabulary.len()];
+        let (mut sorted, mut parts, mut irregular, mut unbegun) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut classes, mut places) = (Vec::new(), vec![None; vocabulary.len()]);
         for token in (0..vocabulary.len() as u32).map(TokenId) {
             let Some(bytes) = vocabulary.bytes(token) else { continue };
             let Ok(text) = std::str::from_utf8(bytes) else {
                 parts.push(token);
-                irregular.push(token);
+                if bytes.utf8_chunks().next().is_some_and(|chunk| chunk.valid().is_empty()) {
+                    places[token.0 as usize] = Some(Place { start: classes.len() as u32, length: 0 });
+                    unbegun.push(token);
+                } else {
+                    irregular.push(token);
+                }
                 continue;
             };
             if text.chars().all(|character| folded(character).count() == 1) {
@@ -72,7 +79,7 @@ impl FoldedTokens {
         sorted.sort_unstable();
         let placed = (0..).map(TokenId).zip(&places).filter_map(|(token, place)| Some((token, (*place)?)));
         let tree = TokenTree::new(placed.map(|(token, place)| (place.of(&classes), token)));
-        Self { sorted, parts, irregular, classes, places, tree }
+        Self { sorted, parts, irregular, unbegun, classes, places, tree }
     }
 
     /// The tokens whose folded form `text` begins with, or that begin with `text`.
@@ -107,12 +114,17 @@ impl FoldedTokens {
         &self.parts
     }
 
-    /// The tokens with a character that doesn't fold to one, or isn't whole.
+    /// The tokens with a character that doesn't fold to one, or with a whole one and a part of another.
     pub fn irregular(&self) -> &[TokenId] {
         &self.irregular
     }
 
-    /// The classes of a token's characters; `None` of an irregular one.
+    /// The tokens without a whole character at their beginning.
+    pub fn unbegun(&self) -> &[TokenId] {
+        &self.unbegun
+    }
+
+    /// The classes of a token's whole characters, none for one of [`Self::unbegun`]; `None` for an irregular one.
     pub fn classes(&self, token: TokenId) -> Option<&[u8]> {
         Some((*self.places.get(token.0 as usize)?)?.of(&self.classes))
     }
@@ -130,7 +142,7 @@ mod tests {
     #[test]
     fn tokens_fit_by_their_folded_forms() {
         let tokens = ["he", "He", "heat", "HEATER", "é", "eat", "x"].map(|token| Some(token.as_bytes().to_vec()));
-        let broken = [Some(vec![0xc3])];
+        let broken = [Some(vec![0xc3]), Some(b"e\xc3".to_vec())];
         let vocabulary = Vocabulary::from_tokens((0..).map(TokenId).zip(tokens.into_iter().chain(broken)));
         let folded = FoldedTokens::new(&vocabulary);
         let fitting = |text: &str| {
@@ -142,11 +154,11 @@ mod tests {
         assert_eq!(fitting("heat"), [0, 1, 2, 3]);
         assert_eq!(fitting("e"), [4, 5]);
         assert_eq!(fitting("y"), [] as [u32; 0]);
-        assert_eq!(folded.parts(), [TokenId(7)]);
+        assert_eq!(folded.parts(), [TokenId(7), TokenId(8)]);
         let classes = |token: u32| folded.classes(TokenId(token));
         assert_eq!(classes(3).unwrap(), "heater".chars().map(class_of).collect::<Vec<_>>());
-        assert!(classes(4).is_some() && classes(7).is_none());
-        assert_eq!(folded.irregular(), [TokenId(7)]);
+        assert!(classes(4).is_some() && classes(7) == Some(&[]) && classes(8).is_none());
+        assert_eq!((folded.unbegun(), folded.irregular()), (&[TokenId(7)][..], &[TokenId(8)][..]));
         let ligature = Vocabulary::from_tokens(std::iter::once((TokenId(0), Some("ﬁ".into()))));
         assert_eq!(FoldedTokens::new(&ligature).irregular(), [TokenId(0)]);
     }

@@ -40,6 +40,17 @@ pub struct Finished {
     pub meant: usize,
 }
 
+/// The ways that go on from a number of typed characters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ways {
+    /// Typed characters that are used up.
+    pub level: usize,
+    /// What the cheapest way costs, in nats.
+    pub cost: f32,
+    /// The fewest edits of a way.
+    pub edits: usize,
+}
+
 /// Costs of having used up so many typed characters with so many edits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Row {
@@ -123,6 +134,9 @@ impl Row {
         for edits in 0..=max_edits {
             for offset in -(edits as isize)..=edits as isize {
                 let index = cell(edits, offset);
+                if self.cells[index].is_infinite() && self.before[index].is_infinite() {
+                    continue;
+                }
                 let Some(at) = self.read.checked_add_signed(offset) else { continue };
                 let cost = self.cells[index];
                 if cost.is_finite() {
@@ -130,7 +144,7 @@ impl Row {
                     if matches {
                         keep(edits, offset, cost);
                     }
-                    if edits < max_edits && is_editable {
+                    if edits < max_edits && is_editable && cost + costs.least_edit <= budget {
                         if typed.may_lack_before(at, raw) {
                             keep(edits + 1, offset - 1, cost + costs.omitted);
                         }
@@ -141,7 +155,7 @@ impl Row {
                 }
                 let cost = self.before[index];
                 let is_pair = |first| typed.matches(first, c, raw) && typed.matches(first + 1, last.c, last.raw);
-                if cost.is_finite()
+                if cost + costs.swapped <= budget
                     && edits < max_edits
                     && last.c != c
                     && let Some(first) = at.checked_sub(1).filter(|&first| is_pair(first))
@@ -163,7 +177,8 @@ impl Row {
         for edits in 0..max_edits {
             for offset in -(edits as isize)..=edits as isize {
                 let cost = self.cells[cell(edits, offset)];
-                let at = self.read.checked_add_signed(offset).filter(|_| cost.is_finite());
+                let is_possible = cost + costs.least_edit <= budget && cost.is_finite();
+                let at = self.read.checked_add_signed(offset).filter(|_| is_possible);
                 let Some((at, key)) = at.and_then(|at| Some((at, typed.extra(at)?))) else { continue };
                 let doubled = at > 0 && typed.characters[at - 1] == key;
                 let cost = cost + if doubled { costs.doubled } else { costs.extra };
@@ -201,22 +216,23 @@ impl Row {
         cheapest
     }
 
-    /// The ways that go on: the typed characters that each has used up, and its cost.
-    fn reached(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
+    /// The ways that go on, each with the characters of the row's line that it has used up.
+    fn reached(&self) -> impl Iterator<Item = Ways> + '_ {
         offsets().filter_map(|(edits, offset)| {
             let cost = self.cells[cell(edits, offset)];
-            cost.is_finite().then(|| (self.read.saturating_add_signed(offset), cost))
+            cost.is_finite().then(|| Ways { level: self.read.saturating_add_signed(offset), cost, edits })
         })
     }
 
-    /// The ways that end before the last character and go on if that was swapped with the next one: the typed
-    /// characters that each has used up, and its cost.
-    fn swappable(&self, typed: &Line) -> impl Iterator<Item = (usize, f32)> {
-        let ways = offsets().filter_map(|(edits, offset)| {
+    /// The ways that end before the last character and go on if that was swapped with the next one, each with the
+    /// characters of the row's line that it has used up, and with the swap.
+    fn swaps(&self, typed: &Line, max_edits: usize, costs: &Costs) -> impl Iterator<Item = Ways> {
+        let ways = offsets().take_while(move |&(edits, _)| edits < max_edits).filter_map(|(edits, offset)| {
             let (cost, before) = (self.before[cell(edits, offset)], self.read.checked_sub(1)?);
-            Some((before.checked_add_signed(offset).filter(|_| cost.is_finite())?, cost))
+            let level = before.checked_add_signed(offset).filter(|_| cost.is_finite())?;
+            Some(Ways { level, cost: cost + costs.swapped, edits: edits + 1 })
         });
-        ways.filter(|&(at, _)| typed.characters.get(at + 1) == Some(&self.last.c))
+        ways.filter(|ways| typed.characters.get(ways.level + 1) == Some(&self.last.c))
     }
 
     /// The cheapest way that goes on, with the typed characters it has used up.
@@ -257,18 +273,19 @@ impl Alignment {
             self.folded = Some(self.plain.unwrap_or(self.raw).raised(costs.style, budget));
         }
         let as_it_is = Read { c, raw: c };
-        let mut row = self.raw;
-        self.finish(row.push_and_finish(&typed.raw, as_it_is, limits), 0);
-        self.raw = row;
-        if let (Some(mut row), Some(line)) = (self.plain, &typed.plain) {
-            self.finish(row.push_and_finish(line, as_it_is, limits), 1);
-            self.plain = Some(row);
+        let finished = self.raw.push_and_finish(&typed.raw, as_it_is, limits);
+        self.finish(finished, 0);
+        if let (Some(row), Some(line)) = (&mut self.plain, &typed.plain) {
+            let finished = row.push_and_finish(line, as_it_is, limits);
+            self.finish(finished, 1);
         }
-        if let Some(mut row) = self.folded.filter(|row| !row.is_dead()) {
-            for form in folded(c) {
-                self.finish(row.push_and_finish(&typed.folded, Read { c: form, raw: c }, limits), 1);
-            }
-            self.folded = Some(row);
+        if self.folded.as_ref().is_none_or(Row::is_dead) {
+            return;
+        }
+        for form in folded(c) {
+            let read = Read { c: form, raw: c };
+            let finished = self.folded.as_mut().and_then(|row| row.push_and_finish(&typed.folded, read, limits));
+            self.finish(finished, 1);
         }
     }
 
@@ -340,17 +357,21 @@ impl Alignment {
         }
     }
 
-    /// The cheapest way to have used up each number of folded characters: `[level]` pairs of a level and its cost.
-    pub fn reached(&self, typed: &Typed) -> impl Iterator<Item = (usize, f32)> {
-        let mut reached: [(usize, f32); 3 * CELLS] = [(0, f32::INFINITY); 3 * CELLS];
+    /// The ways that go on from each number of folded characters, each number once.
+    pub fn reached(&self, typed: &Typed) -> impl Iterator<Item = Ways> {
+        let mut reached = [Ways { level: 0, cost: f32::INFINITY, edits: MOST_EDITS }; 3 * CELLS];
         let folded = self.folded.iter().flat_map(Row::reached);
-        let rows = self.unfolded().flat_map(Row::reached).map(|(at, cost)| (typed.level(at), cost)).chain(folded);
+        let unfolded = self.unfolded().flat_map(Row::reached);
+        let unfolded = unfolded.map(|ways| Ways { level: typed.level(ways.level), ..ways });
         let mut count = 0;
-        for (level, cost) in rows {
-            match reached[..count].iter_mut().find(|known| known.0 == level) {
-                Some(known) => known.1 = known.1.min(cost),
+        for ways in unfolded.chain(folded) {
+            match reached[..count].iter_mut().find(|known| known.level == ways.level) {
+                Some(known) => {
+                    known.cost = known.cost.min(ways.cost);
+                    known.edits = known.edits.min(ways.edits);
+                }
                 None => {
-                    reached[count] = (level, cost);
+                    reached[count] = ways;
                     count += 1;
                 }
             }
@@ -362,22 +383,23 @@ impl Alignment {
     /// to be an error, and may have been swapped with the next one instead.
     pub fn least_edit(&self, typed: &Typed) -> f32 {
         let cheapest = self.cheapest(typed).0;
-        let swaps = self.swappable(typed).map(|(_, cost)| cost + typed.costs.swapped - cheapest);
-        swaps.fold(typed.costs.least_edit(), f32::min)
+        let swaps = self.swaps(typed).map(|ways| ways.cost - cheapest);
+        swaps.fold(typed.costs.least_edit, f32::min)
     }
 
-    /// The ways in which the text's last character may have been swapped with the next one: the level before both, and
-    /// the cost so far.
-    pub fn swappable<'a>(&'a self, typed: &'a Typed) -> impl Iterator<Item = (usize, f32)> + 'a {
-        let raw = self.raw.swappable(&typed.raw);
-        let plain = self.plain.iter().zip(&typed.plain).flat_map(|(row, line)| row.swappable(line));
-        let unfolded = raw.chain(plain).map(|(at, cost)| (typed.level(at), cost));
-        unfolded.chain(self.folded.iter().flat_map(|row| row.swappable(&typed.folded)))
+    /// The ways in which the text's last character may have been swapped with the next one: from the level before both,
+    /// with the swap.
+    pub fn swaps<'a>(&'a self, typed: &'a Typed) -> impl Iterator<Item = Ways> + 'a {
+        let swaps = |row: &'a Row, line: &'a Line| row.swaps(line, typed.max_edits, &typed.costs);
+        let plain = self.plain.iter().zip(&typed.plain).flat_map(move |(row, line)| swaps(row, line));
+        let unfolded = swaps(&self.raw, &typed.raw).chain(plain);
+        let unfolded = unfolded.map(|ways| Ways { level: typed.level(ways.level), ..ways });
+        unfolded.chain(self.folded.iter().flat_map(move |row| swaps(row, &typed.folded)))
     }
 
     /// The lowest and the highest level of all ways that go on; none if every way was dropped or has finished.
     pub fn reach(&self, typed: &Typed) -> Option<RangeInclusive<usize>> {
-        let levels = || self.reached(typed).chain(self.swappable(typed)).map(|(level, _)| level);
+        let levels = || self.reached(typed).chain(self.swaps(typed)).map(|ways| ways.level);
         Some(levels().min()?..=levels().max()?)
     }
 
@@ -386,7 +408,7 @@ impl Alignment {
         // The cells of fewer edits come first.
         let fewer = typed.max_edits * typed.max_edits;
         let mut rows = self.unfolded().chain(&self.folded);
-        rows.any(|row| row.cells[..fewer].iter().any(|cost| cost.is_finite()))
+        rows.any(|row| row.cells[..fewer].iter().any(|cost| cost.is_finite())) || self.swaps(typed).next().is_some()
     }
 
     /// Whether every way was dropped: no longer text can stand for the typed text.

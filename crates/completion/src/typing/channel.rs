@@ -121,6 +121,8 @@ impl Channel {
     /// Converts the probabilities of edits into costs, in nats.
     pub fn costs(&self) -> Costs {
         let nats = |probability: f64| -(probability.ln() as f32);
+        let most_probable = [self.doubled, self.swapped, self.neighbour, self.substituted];
+        let most_probable = most_probable.into_iter().fold(self.extra, f64::max);
         Costs {
             omitted: nats(self.omitted),
             extra: nats(self.extra),
@@ -129,6 +131,8 @@ impl Channel {
             neighbour: nats(self.neighbour),
             substituted: nats(self.substituted),
             style: nats(self.style),
+            least_but_omitted: nats(most_probable),
+            least_edit: nats(most_probable.max(self.omitted)),
             neighbours: Neighbours::new(self.layout),
         }
     }
@@ -144,6 +148,8 @@ pub struct Costs {
     pub(super) neighbour: f32,
     pub(super) substituted: f32,
     pub(super) style: f32,
+    pub(super) least_but_omitted: f32,
+    pub(super) least_edit: f32,
     neighbours: Neighbours,
 }
 
@@ -196,17 +202,17 @@ impl Costs {
 
     /// The cheapest edit that leaves no character out.
     pub fn least_but_omitted(&self) -> f32 {
-        [self.doubled, self.swapped, self.neighbour, self.substituted].into_iter().fold(self.extra, f32::min)
+        self.least_but_omitted
     }
 
     /// The cheapest edit of a character.
     pub fn least_edit(&self) -> f32 {
-        self.omitted.min(self.least_but_omitted())
+        self.least_edit
     }
 
     /// The cheapest way to differ from the text that was meant.
     pub fn least(&self) -> f32 {
-        self.least_edit().min(self.style)
+        self.least_edit.min(self.style)
     }
 }
 

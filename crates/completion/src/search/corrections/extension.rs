@@ -16,6 +16,14 @@ use crate::typing::Typed;
 use crate::typing::alignment::Alignment;
 use crate::typing::exact_reading::WordStart;
 
+/// What fits behind a step without one more edit.
+pub(super) struct Fitting {
+    /// The tokens that are probable enough, sorted.
+    tokens: Vec<TokenId>,
+    /// See [`Step::next_word`].
+    next_word: (WordStart, f32),
+}
+
 /// A token that may follow a step.
 struct Extension {
     token: TokenId,
@@ -53,33 +61,28 @@ struct Aligned<'a> {
 }
 
 impl Search {
-    /// Completes queries that end behind a step, and extends it by the tokens that fit without one more edit. Returns
-    /// those that are probable enough, sorted.
-    pub(super) fn extend_by_fitting(
-        &mut self,
-        typing: &Typed,
-        corrections: &mut Corrections,
-        step: &Step,
-    ) -> Vec<TokenId> {
-        let Some(next) = self.paths.next(step.node).cloned() else { return Vec::new() };
+    /// Completes queries that end behind a step, and extends it by the tokens that fit without one more edit.
+    pub(super) fn extend_by_fitting(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step) -> Fitting {
+        let next_word = step.next_word(typing);
+        let Some(next) = self.paths.next(step.node).cloned() else { return Fitting { tokens: Vec::new(), next_word } };
         self.end_step(step, &next);
         let start = step.raised();
-        let is_exact = step.alignment.is_as_typed() || step.alignment.is_plain();
+        let is_exact = step.is_exact();
         let floor = corrections.floor(step);
         let (cost, level) = step.alignment.cheapest(typing);
-        let lowest = f64::from(cost) + floor.least - start;
         // In an unknown word, the model's probability of a token says little. It ends where what was typed ends.
-        let next_word = step.next_word(typing);
         let raised = corrections.raised_bound([&step.word.0, &next_word.0], level);
         let longest = if raised - f64::from(cost) >= floor.least { typing.len() - level } else { 0 };
         let may_be_unknown = |token: TokenId| longest > 0 && self.characters(token) <= longest;
-        let fitting = self.fitting_tokens(typing, step, start - floor.least);
-        let known = fitting.into_iter().filter_map(|token| Some((token, next.log_prob(token.0)?)));
-        let is_near = |&(token, log_prob): &(_, f32)| f64::from(log_prob) >= lowest || may_be_unknown(token);
-        let mut tokens: Vec<_> = known.filter(is_near).collect();
+        let budget = start - floor.least;
+        let mut tokens = self.fitting_tokens(typing, step, budget, |token, cost| {
+            let log_prob = next.log_prob(token.0)?;
+            let is_near = f64::from(log_prob) >= f64::from(cost) - budget || may_be_unknown(token);
+            is_near.then_some((token, log_prob))
+        });
         tokens.sort_unstable_by_key(|&(token, _)| token);
         tokens.dedup_by_key(|&mut (token, _)| token);
-        let fitting = tokens.iter().map(|&(token, _)| token).collect();
+        let fitting = Fitting { tokens: tokens.iter().map(|&(token, _)| token).collect(), next_word };
         self.extend_by(typing, corrections, step, Extensions { tokens, is_exact, raised, next_word, floor: &floor });
         fitting
     }
@@ -90,7 +93,7 @@ impl Search {
         typing: &Typed,
         corrections: &mut Corrections,
         step: &Step,
-        fitting: &[TokenId],
+        fitting: &Fitting,
     ) {
         let Some(next) = self.paths.next(step.node).cloned() else { return };
         if step.alignment.finished().is_some() {
@@ -109,29 +112,37 @@ impl Search {
         corrections: &mut Corrections,
         step: &Step,
         next: &Distribution,
-        fitting: &[TokenId],
+        fitting: &Fitting,
     ) {
-        let least_edit = f64::from(step.alignment.least_edit(typing));
-        let start = step.score - least_edit;
+        let Fitting { tokens: fitting, next_word } = fitting;
+        let next_word = *next_word;
+        let least_edit = step.alignment.least_edit(typing);
+        let start = step.score - f64::from(least_edit);
         let text = Arc::clone(&self.text);
         let Step { alignment, reach, score, .. } = step;
         let skips_space = self.has_added_space(step);
-        let from = From { alignment, level: corrections.level, reach, score: *score, skips_space };
+        let is_exact = step.is_whole() && step.is_exact();
+        let from =
+            From { alignment, level: corrections.level, reach, score: *score, least_edit, skips_space, is_exact };
         let filter = TokenFilter::new(text.folded(), typing, &from);
         let is_new = |token: &TokenId| fitting.binary_search(token).is_err();
         let floor = corrections.floor(step);
         let most = next.best().map(|(_, log_prob)| log_prob).fold(f32::NEG_INFINITY, f32::max);
         // An error at the space before an unknown word leaves that as it was typed.
         let (cost, level) = alignment.cheapest(typing);
-        let next_word = step.next_word(typing);
-        let unknown = corrections.raised_bound([&step.word.0, &next_word.0], level) - f64::from(cost) - least_edit;
+        let unknown =
+            corrections.raised_bound([&step.word.0, &next_word.0], level) - f64::from(cost) - f64::from(least_edit);
         self.best_dropped = self.best_dropped.max((start + f64::from(most)).max(unknown).min(floor.most));
         let best = next.best().map(|(token, log_prob)| (TokenId(token), log_prob));
         let near = best.filter(|&(token, log_prob)| filter.may_reach(&floor, token, log_prob));
-        let tokens = near.filter(|(token, _)| is_new(token)).collect();
-        self.extend_by(typing, corrections, step, Extensions::others(tokens, next_word, &floor));
+        let tokens: Vec<_> = near.filter(|(token, _)| is_new(token)).collect();
+        let floor = if tokens.is_empty() {
+            floor
+        } else {
+            self.extend_by(typing, corrections, step, Extensions::others(tokens, next_word, &floor));
+            corrections.floor(step)
+        };
         let Some(bound) = next.unlisted_bound() else { return };
-        let floor = corrections.floor(step);
         let highest = start + f64::from(bound);
         self.best_dropped = self.best_dropped.max(highest.min(floor.most));
         if highest < floor.least {
@@ -145,18 +156,25 @@ impl Search {
     }
 
     /// The tokens that go on with what was typed without one more edit, from any place that the step's alignment has
-    /// reached for at most `budget` nats. Some come twice.
-    fn fitting_tokens(&self, typing: &Typed, step: &Step, budget: f64) -> Vec<TokenId> {
+    /// reached for at most `budget` nats. `known` finds the log-probability of each, given what it cost to get there, if
+    /// that is high enough. Some come twice.
+    fn fitting_tokens(
+        &self,
+        typing: &Typed,
+        step: &Step,
+        budget: f64,
+        known: impl Fn(TokenId, f32) -> Option<(TokenId, f32)>,
+    ) -> Vec<(TokenId, f32)> {
         let folded = self.text.folded();
         let mut tokens = Vec::new();
         let mut rest = String::new();
-        for (level, _) in step.alignment.reached(typing).filter(|&(_, cost)| f64::from(cost) <= budget) {
+        for ways in step.alignment.reached(typing).filter(|ways| f64::from(ways.cost) <= budget) {
             rest.clear();
             rest.extend(self.has_added_space(step).then_some(' '));
-            rest.extend(&typing.folded.characters[level..]);
-            tokens.extend(folded.fitting(rest.as_bytes()));
-            if !rest.is_ascii() || step.aligned < step.prefix.text.len() {
-                tokens.extend(folded.parts());
+            rest.extend(&typing.folded.characters[ways.level..]);
+            tokens.extend(folded.fitting(rest.as_bytes()).filter_map(|token| known(token, ways.cost)));
+            if !rest.is_ascii() || !step.is_whole() {
+                tokens.extend(folded.parts().iter().filter_map(|&token| known(token, ways.cost)));
             }
         }
         tokens
@@ -181,7 +199,7 @@ impl Search {
         corrections: &mut Corrections,
         step: &Step,
         next: &Distribution,
-        fitting: &[TokenId],
+        fitting: &Fitting,
     ) {
         let floor = corrections.floor(step);
         let start = step.score;
@@ -189,21 +207,29 @@ impl Search {
         self.best_dropped = self.best_dropped.max((start + bound).min(floor.most));
         let near = next.known().filter(|&(_, log_prob)| start + f64::from(log_prob) >= floor.least);
         let near = near.map(|(token, log_prob)| (TokenId(token), log_prob));
-        let tokens = near.filter(|(token, _)| fitting.binary_search(token).is_err()).collect();
-        self.extend_by(typing, corrections, step, Extensions::others(tokens, step.next_word(typing), &floor));
+        let tokens = near.filter(|(token, _)| fitting.tokens.binary_search(token).is_err()).collect();
+        self.extend_by(typing, corrections, step, Extensions::others(tokens, fitting.next_word, &floor));
     }
 
     /// Adds the steps that tokens lead to.
     fn extend_by(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step, extensions: Extensions<'_>) {
         let Extensions { mut tokens, is_exact, raised, next_word, floor } = extensions;
+        if tokens.is_empty() {
+            return;
+        }
         let most = tokens.iter().map(|token| token.1).fold(f32::NEG_INFINITY, f32::max);
         let budget = ((step.raised() + f64::from(most)).max(raised) - floor.least) as f32;
         let text = Arc::clone(&self.text);
-        let is_whole = step.aligned == step.prefix.text.len();
+        let is_whole = step.is_whole();
+        // The covering set has the readings.
+        let may_be_reading = step.is_exact() && step.alignment.finished().is_none();
         tokens.sort_unstable_by_key(|&(token, _)| text.place(token));
         let mut walk = TokenWalk::new(typing, step.alignment, budget);
         for (token, log_prob) in tokens {
             let Some(bytes) = self.token_bytes(step.node == Paths::ROOT, token) else { continue };
+            if may_be_reading && self.has_reading(&step.prefix.text, bytes) {
+                continue;
+            }
             let word = if bytes.first() == Some(&b' ') { next_word } else { step.word };
             let extension = Extension { token, log_prob, is_exact, word };
             let joined;

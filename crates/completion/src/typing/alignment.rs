@@ -224,8 +224,8 @@ impl Row {
         })
     }
 
-    /// The ways that end before the last character and go on if that was swapped with the next one, each with the
-    /// characters of the row's line that it has used up, and with the swap.
+    /// The ways that end before the last character and go on if that was swapped with the next one. Each has the
+    /// characters of the row's line that it has used up, and the swap in its cost and edits.
     fn swaps(&self, typed: &Line, max_edits: usize, costs: &Costs) -> impl Iterator<Item = Ways> {
         let ways = offsets().take_while(move |&(edits, _)| edits < max_edits).filter_map(|(edits, offset)| {
             let (cost, before) = (self.before[cell(edits, offset)], self.read.checked_sub(1)?);

@@ -172,3 +172,18 @@ fn what_is_cheaper_later_is_found_and_a_budget_only_drops_what_costs_more() {
     "battery".chars().for_each(|c| poor.push(&typed, c, 1.0));
     assert!(poor.is_dead());
 }
+
+/// The last character may have been swapped with the next one, although it is no other edit.
+#[test]
+fn a_pending_swap_is_an_edit_that_is_left() {
+    let costs = Arc::new(Channel::default().costs());
+    for (typed, is_left) in [("hte", true), ("hxe", false)] {
+        let typed = Typed::new(typed, Tolerance::Auto, &costs);
+        let mut alignment = Alignment::start(&typed);
+        alignment.push(&typed, 't', f32::INFINITY);
+        assert_eq!((typed.max_edits, alignment.may_be_edited(&typed)), (1, is_left), "{:?}", typed.raw.characters);
+        alignment.push(&typed, 'h', f32::INFINITY);
+        let swapped = Ways { level: 2, cost: costs.swapped, edits: 1 };
+        assert_eq!(alignment.reached(&typed).any(|ways| ways == swapped), is_left, "{:?}", typed.raw.characters);
+    }
+}

@@ -2,8 +2,9 @@
 //! many.
 //!
 //! An automaton whose states are numbers of typed characters, held as the bits of a word, one word for each number of
-//! edits (Wu and Manber 1992, with swaps after Hyyrö 2003). It knows classes of characters only, and the places at which
-//! the typed text has no errors: what it rules out has no alignment, and what it doesn't rule out has to be aligned.
+//! edits (Wu and Manber 1992, with swaps after Hyyrö 2003). It knows classes of characters only, and the places at
+//! which the typed text has no errors: what it rules out has no alignment, and what it doesn't rule out has to be
+//! aligned.
 
 use crate::text::folded_tokens::{CLASSES, class_of};
 use crate::typing::alignment::{Alignment, MOST_EDITS, Ways};
@@ -69,7 +70,7 @@ pub(super) struct Next {
 
 /// Typed characters, as bits, at which there may be an error with a character of the text.
 #[derive(Clone, Copy, Default)]
-struct Errors {
+struct ErrorPlaces {
     /// Before which it may have been left out.
     omitted: u64,
     /// Which may have been typed instead of it.
@@ -77,17 +78,17 @@ struct Errors {
 }
 
 /// The errors that `count` typed characters from `base` on may be, by group, and which of them may be too many.
-fn errors(typed: &Line, base: usize, count: usize) -> ([Errors; GROUPS], u64) {
+fn errors(typed: &Line, base: usize, count: usize) -> ([ErrorPlaces; GROUPS], u64) {
     let bits = |is_possible: &dyn Fn(usize) -> bool| {
         (0..count).fold(0, |bits, place| bits | u64::from(is_possible(base + place)) << place)
     };
     let extra = bits(&|at| typed.extra(at).is_some());
-    let letter = Errors {
+    let letter = ErrorPlaces {
         omitted: bits(&|at| typed.may_lack_before(at, 'x')),
         replaced: bits(&|at| typed.substitute(at, 'x').is_some()),
     };
-    let space = Errors { omitted: (1 << count) - 1, replaced: extra };
-    ([letter, Errors::default(), space], extra)
+    let space = ErrorPlaces { omitted: (1 << count) - 1, replaced: extra };
+    ([letter, ErrorPlaces::default(), space], extra)
 }
 
 /// The automaton. See the module's documentation.
@@ -95,7 +96,7 @@ pub(super) struct EditAutomaton {
     /// By class: the places of the typed characters of this class.
     places: [u64; CLASSES],
     /// By group of the text's character.
-    errors: [Errors; GROUPS],
+    errors: [ErrorPlaces; GROUPS],
     /// The typed characters that may be too many.
     extra: u64,
     /// All states if a way may have one more edit than the cheapest one.
@@ -163,7 +164,7 @@ impl EditAutomaton {
     pub(super) fn push(&self, run: &Run, class: u8, affordable: &States) -> Option<Run> {
         let [none_before, left_out, other, two] = run.states;
         let places = self.places[usize::from(class)];
-        let Errors { omitted, replaced } = self.errors[usize::from(GROUP_OF[usize::from(class)])];
+        let ErrorPlaces { omitted, replaced } = self.errors[usize::from(GROUP_OF[usize::from(class)])];
         let swapped = run.swappable.map(|states| (states & places) << 2);
         let matched = |states: u64| ((states & places) << 1) | (states & self.end);
         let one_before = (left_out | other) & self.second;
@@ -190,7 +191,7 @@ impl EditAutomaton {
         let swapped = swappable.fold(0, |all, (states, affordable)| all | (states & affordable));
         let to_swap = ((none & self.first & affordable[2]) | one) << 1;
         let mut groups = if kept & self.end != 0 { u8::MAX } else { 0 };
-        for (group, &Errors { omitted, replaced }) in self.errors.iter().enumerate() {
+        for (group, &ErrorPlaces { omitted, replaced }) in self.errors.iter().enumerate() {
             let omitted = omitted & ((none & affordable[1]) | one);
             let replaced = replaced & ((none & affordable[2]) | one);
             groups |= u8::from(omitted | replaced != 0) << group;

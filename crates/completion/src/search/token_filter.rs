@@ -51,13 +51,13 @@ impl Floor {
     /// The floor for steps at `level` whose ways have reached the levels of `reach`.
     pub(super) fn new(levels: &Levels, level: usize, reach: &RangeInclusive<usize>) -> Self {
         let ahead = &levels.floors()[level..];
-        // Before the step's level stands nothing that would be lower.
+        // No token leads to a level before the step's.
         let mut floors = [f64::INFINITY; BEFORE + LEVELS];
         let last = ahead[ahead.len() - 1];
         let known = ahead.iter().copied().chain(std::iter::repeat(last));
         floors[BEFORE..].iter_mut().zip(known).for_each(|(floor, known)| *floor = known);
-        // A token leads at most as many levels further or less far than it has characters as it has edits. By one of
-        // these numbers after the other, because that takes all lengths at once.
+        // A token leads as many levels on as it has characters, more or less by its edits. Each of these differences is
+        // taken for all lengths at once, which is a few vector instructions.
         let shortest = (BEFORE + reach.start()).saturating_sub(MOST_EDITS + level);
         let furthest = BEFORE + reach.end() + MOST_EDITS - level;
         let mut by_length = [f64::INFINITY; LENGTHS];
@@ -129,9 +129,10 @@ impl<'a> TokenFilter<'a> {
         }
         let (least, most) = probable.into_inner();
         let cost: f64 = self.least_edits.iter().sum();
-        let two_edits = match self.automaton.allows_two() {
-            true => ((floor.least + cost - self.score) as f32).next_down().max(least),
-            false => f32::INFINITY,
+        let two_edits = if self.automaton.allows_two() {
+            ((floor.least + cost - self.score) as f32).next_down().max(least)
+        } else {
+            f32::INFINITY
         };
         let alone = (two_edits <= most).then(|| between(row, two_edits..=most).take(self.most_alone + 1));
         let mut found: Vec<_> = alone.into_iter().flatten().collect();

@@ -10,7 +10,8 @@ pub(super) struct TokenWalk<'a> {
     budget: f32,
     /// The bytes of the last token.
     last: Vec<u8>,
-    /// Alignments of prefixes of `last`, shortest first, each with the prefix's length in bytes. The first one is empty.
+    /// Alignments of prefixes of `last`, shortest first, each with the prefix's length in bytes. The first prefix is
+    /// empty.
     prefixes: Vec<(usize, Alignment)>,
     /// The length in bytes of the shortest prefix of `last` that no alignment within the budget is left for.
     dead: Option<usize>,

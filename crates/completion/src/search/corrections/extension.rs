@@ -156,8 +156,8 @@ impl Search {
     }
 
     /// The tokens that go on with what was typed without one more edit, from any place that the step's alignment has
-    /// reached for at most `budget` nats. `known` finds the log-probability of each, given what it cost to get there, if
-    /// that is high enough. Some come twice.
+    /// reached for at most `budget` nats. `known` finds the log-probability of each, given what it cost to get there,
+    /// if that is high enough. Some come twice.
     fn fitting_tokens(
         &self,
         typing: &Typed,

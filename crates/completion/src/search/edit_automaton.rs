@@ -17,7 +17,7 @@ pub(super) const LONGEST: usize = WINDOW - 2 * MOST_EDITS - 2;
 
 /// Kinds of ways to have typed a text, told apart by what they cost at least: without an edit, with a character left
 /// out, with another edit, with two edits.
-const KINDS: usize = 4;
+pub(super) const KINDS: usize = 4;
 /// By kind: edits that its ways have at least.
 const EDITS: [usize; KINDS] = [0, 1, 1, 2];
 
@@ -124,8 +124,7 @@ impl EditAutomaton {
             let mut states = States::default();
             for Ways { level, cost, edits: before } in ways {
                 let kind = costs.iter().rposition(|&least| least <= cost - cheapest).unwrap_or(0);
-                // Ways are further apart only where a character folds to several, and there no states are counted.
-                states[kind] |= 1_u64.checked_shl((level - base) as u32).unwrap_or(0);
+                states[kind] |= 1 << (level - base);
                 edits = edits.max(EDITS[kind] + typed.max_edits - before);
             }
             states

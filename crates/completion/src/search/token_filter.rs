@@ -2,10 +2,11 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::edit_automaton::{EditAutomaton, LONGEST, Next, Run, States};
+use super::edit_automaton::{EditAutomaton, KINDS, LONGEST, Next, Run, States};
 use super::levels::Levels;
 use crate::text::TokenId;
 use crate::text::folded_tokens::{FoldedTokens, class_of};
+use crate::text::token_tree::Branch;
 use crate::typing::Typed;
 use crate::typing::alignment::{Alignment, MOST_EDITS};
 
@@ -73,12 +74,18 @@ impl Floor {
         let levels = std::array::from_fn(|behind| floors[BEFORE + behind]);
         Self { levels, by_length, least, most }
     }
+
+    /// What a path must reach that leads so many levels behind the step's.
+    pub(super) fn at(&self, levels: usize) -> f64 {
+        self.levels.get(levels).copied().unwrap_or(self.least)
+    }
 }
 
 /// Finds the tokens that may follow a step with one more edit. See the module's documentation.
 pub(super) struct TokenFilter<'a> {
     folded: &'a FoldedTokens,
-    automaton: EditAutomaton,
+    /// None if a character of the typed text folds to several, so that characters can't be counted.
+    automaton: Option<EditAutomaton>,
     /// The step's level.
     level: usize,
     /// The step's log-probability, or that with a swap of its last character, if that is higher.
@@ -90,8 +97,6 @@ pub(super) struct TokenFilter<'a> {
     skips_space: bool,
     /// Whether the step is the text as it stands, so that only a whole character makes it another one.
     is_exact: bool,
-    /// Whether the characters of the typed text fold to one each. If not, they can't be counted.
-    is_simple: bool,
 }
 
 /// The step whose tokens are looked for.
@@ -111,10 +116,10 @@ pub(super) struct From<'a> {
 impl<'a> TokenFilter<'a> {
     pub(super) fn new(folded: &'a FoldedTokens, typed: &Typed, from: &From<'_>) -> Self {
         let From { alignment, level, reach, score, least_edit, skips_space, is_exact } = *from;
-        let automaton = EditAutomaton::new(typed, alignment, *reach.start(), least_edit);
+        let automaton = typed.is_simple.then(|| EditAutomaton::new(typed, alignment, *reach.start(), least_edit));
         let least_edits = [least_edit.max(0.0), typed.costs.least_edit()].map(f64::from);
-        let (score, most_alone, is_simple) = (score - f64::from(least_edit.min(0.0)), MOST_ALONE, typed.is_simple);
-        Self { folded, automaton, level, score, least_edits, most_alone, skips_space, is_exact, is_simple }
+        let score = score - f64::from(least_edit.min(0.0));
+        Self { folded, automaton, level, score, least_edits, most_alone: MOST_ALONE, skips_space, is_exact }
     }
 
     /// The tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range. `row`
@@ -124,12 +129,12 @@ impl<'a> TokenFilter<'a> {
     /// two edits, each of those is looked at.
     pub(super) fn find(&self, floor: &Floor, row: &[f32], probable: RangeInclusive<f32>) -> Vec<(TokenId, f32)> {
         let is_near = |&(token, log_prob): &(TokenId, f32)| self.may_reach(floor, token, log_prob);
-        if !self.is_simple {
+        let Some(automaton) = &self.automaton else {
             return between(row, probable).filter(is_near).collect();
-        }
+        };
         let (least, most) = probable.into_inner();
         let cost: f64 = self.least_edits.iter().sum();
-        let two_edits = if self.automaton.allows_two() {
+        let two_edits = if automaton.allows_two() {
             ((floor.least + cost - self.score) as f32).next_down().max(least)
         } else {
             f32::INFINITY
@@ -148,68 +153,8 @@ impl<'a> TokenFilter<'a> {
         if !self.is_exact {
             found.extend(within(row, self.folded.unbegun(), least..behind).filter(is_near));
         }
-        self.walk(floor, row, least..behind, &mut found);
+        Walk::new(self, automaton, floor, row, least..behind, &mut found).go();
         found
-    }
-
-    /// Finds tokens in the tree, of those whose log-probability is in a range.
-    fn walk(&self, floor: &Floor, row: &[f32], probable: Range<f32>, found: &mut Vec<(TokenId, f32)>) {
-        let tree = self.folded.tree();
-        // By the length of the longest token below a node: the kinds of states that reach the floor of one of them.
-        let (mut lowest, mut states) = (f64::INFINITY, States::default());
-        let affordable = floor.by_length.map(|floor| {
-            if floor < lowest {
-                lowest = floor;
-                states = self.automaton.affordable(self.score + f64::from(probable.end) - lowest);
-            }
-            states
-        });
-        // The states behind each character on the way to a node, and what may follow.
-        let mut way = [(Run::default(), Next::default()); LONGEST + 1];
-        let start = self.automaton.start();
-        way[0] = (*start, self.automaton.next(start, &affordable[LENGTHS - 1]));
-        let mut index = 0;
-        while let Some(node) = tree.node(index) {
-            let (depth, end) = (usize::from(node.depth), node.end as usize);
-            if depth > LONGEST {
-                found.extend(within(row, tree.tokens(index, end), probable.clone()));
-                index = end;
-                continue;
-            }
-            let (before, following) = &way[depth - 1];
-            // Most nodes are passed over here, before the states behind them are computed.
-            if !self.automaton.may_push(*following, node.class) && !self.is_added_space(depth == 1, node.class) {
-                index = end;
-                continue;
-            }
-            let affordable = &affordable[usize::from(node.longest).min(LENGTHS - 1)];
-            let Some(run) = self.push(before, node.class, depth == 1, affordable) else {
-                index = end;
-                continue;
-            };
-            // A token that uses up all that was typed may go on with anything.
-            let next = if self.automaton.has_ended(&run.states) { end } else { index + 1 };
-            if next < end {
-                way[depth] = (run, self.automaton.next(&run, affordable));
-            }
-            let tokens = tree.tokens(index, next);
-            if !tokens.is_empty() {
-                let lowest = self.lowest(floor, run.states) - self.score;
-                let known = within(row, tokens, probable.clone());
-                found.extend(known.filter(|&(_, log_prob)| f64::from(log_prob) >= lowest));
-            }
-            index = next;
-        }
-    }
-
-    /// The states behind one more character of a token.
-    fn push(&self, run: &Run, class: u8, is_first: bool, affordable: &States) -> Option<Run> {
-        let next = self.automaton.push(run, class, affordable);
-        // The class is that of some other characters, too.
-        if self.is_added_space(is_first, class) {
-            return Some(next.map_or(*run, |next| next.or(run)));
-        }
-        next
     }
 
     /// Whether a character may be the space that the tokenizer put before the text.
@@ -217,46 +162,144 @@ impl<'a> TokenFilter<'a> {
         self.skips_space && is_first && class == class_of(' ')
     }
 
+    /// The states behind one more character of a token.
+    fn push(
+        &self,
+        automaton: &EditAutomaton,
+        run: &Run,
+        class: u8,
+        is_first: bool,
+        affordable: &States,
+    ) -> Option<Run> {
+        let next = automaton.push(run, class, affordable);
+        // The class is that of some other characters, too.
+        if self.is_added_space(is_first, class) {
+            return Some(next.map_or(*run, |next| next.or(run)));
+        }
+        next
+    }
+
+    /// What a token's log-probability must be at least to lead to a step that reaches the floor.
+    pub(super) fn least(&self, floor: &Floor) -> f64 {
+        floor.least + self.least_edits[0] - self.score
+    }
+
     /// Whether a token may lead to a step that reaches the floor. Tokens that need no edit may be among them.
     pub(super) fn may_reach(&self, floor: &Floor, token: TokenId, log_prob: f32) -> bool {
         let joint = self.score + f64::from(log_prob);
-        let classes = self.folded.classes(token);
-        let is_unbegun = classes.is_some_and(<[_]>::is_empty);
-        if is_unbegun && self.is_exact {
-            return false;
-        }
-        let Some(classes) = classes.filter(|_| self.is_simple && !is_unbegun) else {
-            return joint - self.least_edits[0] >= floor.least;
+        let length = self.folded.length(token);
+        let counted = length.filter(|&length| length > 0).zip(self.automaton.as_ref());
+        let Some((length, automaton)) = counted else {
+            let is_unbegun = length == Some(0);
+            return !(is_unbegun && self.is_exact) && joint - self.least_edits[0] >= floor.least;
         };
-        if classes.len() > LONGEST {
+        if length > LONGEST {
             return true;
         }
-        let nats = joint - floor.by_length[classes.len().min(LENGTHS - 1)];
+        let nats = joint - floor.by_length[length.min(LENGTHS - 1)];
+        // Most tokens are passed over here, before their classes are read.
         if nats < self.least_edits[0] {
             return false;
         }
-        let affordable = self.automaton.affordable(nats);
-        let mut run = *self.automaton.start();
+        let Some(classes) = self.folded.classes(token) else { return false };
+        let affordable = automaton.affordable(nats);
+        let mut run = *automaton.start();
         for (place, &class) in classes.iter().enumerate() {
-            let Some(next) = self.push(&run, class, place == 0, &affordable) else { return false };
+            let Some(next) = self.push(automaton, &run, class, place == 0, &affordable) else { return false };
             run = next;
         }
-        joint >= self.lowest(floor, run.states)
+        joint >= self.lowest(automaton, floor, &run.states)
     }
 
     /// The lowest log-probability of a path in these states, before it pays for its edits, with which it reaches the
     /// floor.
-    fn lowest(&self, floor: &Floor, states: States) -> f64 {
+    fn lowest(&self, automaton: &EditAutomaton, floor: &Floor, states: &States) -> f64 {
         let mut least = f64::INFINITY;
-        for (mut states, &cost) in states.into_iter().zip(self.automaton.costs()) {
+        for (&states, &cost) in states.iter().zip(automaton.costs()) {
+            let mut states = states;
             while states != 0 {
-                let behind = self.automaton.level(states.trailing_zeros()).saturating_sub(self.level);
-                let level = floor.levels.get(behind).copied().unwrap_or(floor.least);
+                let level = floor.at(automaton.level(states.trailing_zeros()).saturating_sub(self.level));
                 least = least.min(level + f64::from(cost));
                 states &= states - 1;
             }
         }
         least
+    }
+}
+
+/// Finds tokens in the tree.
+struct Walk<'a> {
+    filter: &'a TokenFilter<'a>,
+    automaton: &'a EditAutomaton,
+    floor: &'a Floor,
+    /// The log-probabilities of the whole vocabulary.
+    row: &'a [f32],
+    /// Those of the tokens that are looked for.
+    probable: Range<f32>,
+    /// By kind of states: the characters of the shortest token that reaches its floor from there.
+    shortest: [usize; KINDS],
+    found: &'a mut Vec<(TokenId, f32)>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(
+        filter: &'a TokenFilter<'a>,
+        automaton: &'a EditAutomaton,
+        floor: &'a Floor,
+        row: &'a [f32],
+        probable: Range<f32>,
+        found: &'a mut Vec<(TokenId, f32)>,
+    ) -> Self {
+        let most = filter.score + f64::from(probable.end);
+        let shortest = automaton.costs().map(|cost| {
+            let reaches = |&length: &usize| floor.by_length[length] + f64::from(cost) <= most;
+            (1..LENGTHS).find(reaches).unwrap_or(usize::MAX)
+        });
+        Self { filter, automaton, floor, row, probable, shortest, found }
+    }
+
+    /// All states of the kinds from which a token of at most `longest` characters may reach its floor.
+    fn affordable(&self, longest: usize) -> States {
+        let longest = longest.min(LENGTHS - 1);
+        self.shortest.map(|shortest| if shortest <= longest { u64::MAX } else { 0 })
+    }
+
+    fn go(&mut self) {
+        let start = self.automaton.start();
+        self.below(self.filter.folded.tree().root(), 0, start, self.automaton.next(start, &self.affordable(LENGTHS)));
+    }
+
+    /// Walks on behind `depth` characters, which lead to the states of `run`: `next` is what may follow.
+    fn below(&mut self, branch: Branch, depth: usize, run: &Run, next: Next) {
+        let Self { filter, automaton, .. } = *self;
+        let tree = filter.folded.tree();
+        for branch in tree.branches(branch) {
+            // Most branches are passed over here, before the states behind them are computed.
+            let Branch { class, longest, .. } = branch;
+            if !automaton.may_push(next, class) && !filter.is_added_space(depth == 0, class) {
+                continue;
+            }
+            let affordable = self.affordable(usize::from(longest));
+            let Some(run) = filter.push(automaton, run, class, depth == 0, &affordable) else { continue };
+            if automaton.has_ended(&run.states) {
+                // A token that uses up all that was typed may go on with anything.
+                self.take(tree.all(branch), &run.states);
+            } else if depth + 1 == LONGEST {
+                self.found.extend(within(self.row, tree.all(branch), self.probable.clone()));
+            } else {
+                self.take(tree.own(branch), &run.states);
+                self.below(branch, depth + 1, &run, automaton.next(&run, &affordable));
+            }
+        }
+    }
+
+    /// Takes those of some tokens that are probable enough for the states they lead to.
+    fn take(&mut self, tokens: &[TokenId], states: &States) {
+        if !tokens.is_empty() {
+            let lowest = self.filter.lowest(self.automaton, self.floor, states) - self.filter.score;
+            let known = within(self.row, tokens, self.probable.clone());
+            self.found.extend(known.filter(|&(_, log_prob)| f64::from(log_prob) >= lowest));
+        }
     }
 }
 

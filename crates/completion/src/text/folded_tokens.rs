@@ -9,25 +9,17 @@ use crate::typing::fold::{fold, folded};
 /// Number of classes of characters.
 pub const CLASSES: usize = 64;
 
+/// Most characters of a token that are told apart.
+pub const MOST_LENGTH: u8 = u8::MAX - 1;
+/// Stands for the length of an irregular token.
+const IRREGULAR: u8 = u8::MAX;
+
 /// The class of a folded character, below [`CLASSES`]: letters and digits have one each, others share some.
 pub const fn class_of(character: char) -> u8 {
     match character {
         'a'..='z' => character as u8 - b'a',
         '0'..='9' => 26 + (character as u8 - b'0'),
         other => 36 + (other as u32 % 28) as u8,
-    }
-}
-
-/// Where [`FoldedTokens::classes`] has a token.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    start: u32,
-    length: u16,
-}
-
-impl Place {
-    fn of(self, classes: &[u8]) -> &[u8] {
-        &classes[self.start as usize..self.start as usize + usize::from(self.length)]
     }
 }
 
@@ -44,8 +36,11 @@ pub struct FoldedTokens {
     unbegun: Vec<TokenId>,
     /// The classes of the regular tokens' characters.
     classes: Vec<u8>,
-    /// Where each token's classes are; `None` of irregular ones. `[vocab]`
-    places: Vec<Option<Place>>,
+    /// Where each token's classes begin; they end where those of the next one begin. `[vocab + 1]`
+    starts: Vec<u32>,
+    /// Characters of each token, at most [`MOST_LENGTH`], or [`IRREGULAR`]. A byte each: most questions about tokens
+    /// are answered by it. `[vocab]`
+    lengths: Vec<u8>,
     /// The tokens that have classes.
     tree: TokenTree,
 }
@@ -54,32 +49,37 @@ impl FoldedTokens {
     /// Folds every token of a vocabulary.
     pub fn new(vocabulary: &Vocabulary) -> Self {
         let (mut sorted, mut parts, mut irregular, mut unbegun) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (mut classes, mut places) = (Vec::new(), vec![None; vocabulary.len()]);
-        for token in (0..vocabulary.len() as u32).map(TokenId) {
-            let Some(bytes) = vocabulary.bytes(token) else { continue };
-            let Ok(text) = std::str::from_utf8(bytes) else {
-                parts.push(token);
-                if bytes.utf8_chunks().next().is_some_and(|chunk| chunk.valid().is_empty()) {
-                    places[token.0 as usize] = Some(Place { start: classes.len() as u32, length: 0 });
-                    unbegun.push(token);
-                } else {
-                    irregular.push(token);
+        let (mut classes, mut starts, mut lengths) = (Vec::new(), vec![0], vec![IRREGULAR; vocabulary.len()]);
+        for (token, length) in (0..).map(TokenId).zip(&mut lengths) {
+            let start = classes.len();
+            match vocabulary.bytes(token).map(|bytes| (bytes, std::str::from_utf8(bytes))) {
+                Some((_, Ok(text))) => {
+                    if text.chars().all(|character| folded(character).count() == 1) {
+                        classes.extend(text.chars().flat_map(folded).map(class_of));
+                        *length = u8::try_from(classes.len() - start).unwrap_or(u8::MAX).min(MOST_LENGTH);
+                    } else {
+                        irregular.push(token);
+                    }
+                    sorted.push((fold(text).into_bytes().into_boxed_slice(), token));
                 }
-                continue;
-            };
-            if text.chars().all(|character| folded(character).count() == 1) {
-                let start = classes.len();
-                classes.extend(text.chars().flat_map(folded).map(class_of));
-                places[token.0 as usize] = Some(Place { start: start as u32, length: (classes.len() - start) as u16 });
-            } else {
-                irregular.push(token);
+                Some((bytes, Err(_))) => {
+                    parts.push(token);
+                    if bytes.utf8_chunks().next().is_some_and(|chunk| chunk.valid().is_empty()) {
+                        *length = 0;
+                        unbegun.push(token);
+                    } else {
+                        irregular.push(token);
+                    }
+                }
+                None => {}
             }
-            sorted.push((fold(text).into_bytes().into_boxed_slice(), token));
+            starts.push(classes.len() as u32);
         }
         sorted.sort_unstable();
-        let placed = (0..).map(TokenId).zip(&places).filter_map(|(token, place)| Some((token, (*place)?)));
-        let tree = TokenTree::new(placed.map(|(token, place)| (place.of(&classes), token)));
-        Self { sorted, parts, irregular, unbegun, classes, places, tree }
+        let mut folded = Self { sorted, parts, irregular, unbegun, classes, starts, lengths, tree: TokenTree::new([]) };
+        let regular = (0..vocabulary.len() as u32).map(TokenId);
+        folded.tree = TokenTree::new(regular.filter_map(|token| Some((folded.classes(token)?, token))));
+        folded
     }
 
     /// The tokens whose folded form `text` begins with, or that begin with `text`.
@@ -124,9 +124,16 @@ impl FoldedTokens {
         &self.unbegun
     }
 
+    /// Characters of a token, at most [`MOST_LENGTH`], none for one of [`Self::unbegun`]; `None` for an irregular one.
+    pub fn length(&self, token: TokenId) -> Option<usize> {
+        self.lengths.get(token.0 as usize).filter(|&&length| length != IRREGULAR).map(|&length| usize::from(length))
+    }
+
     /// The classes of a token's whole characters, none for one of [`Self::unbegun`]; `None` for an irregular one.
     pub fn classes(&self, token: TokenId) -> Option<&[u8]> {
-        Some((*self.places.get(token.0 as usize)?)?.of(&self.classes))
+        self.length(token)?;
+        let ends = self.starts.get(token.0 as usize..token.0 as usize + 2)?;
+        Some(&self.classes[ends[0] as usize..ends[1] as usize])
     }
 
     /// The tokens that have classes, by these.

@@ -4,26 +4,36 @@ use super::vocabulary::TokenId;
 
 /// A node: the tokens whose classes begin with those on the way to it.
 #[derive(Clone, Copy, Debug)]
-pub struct Node {
+struct Node {
     /// The class of the last character.
-    pub class: u8,
-    /// Characters on the way, from 1.
-    pub depth: u16,
-    /// Characters of the longest token of this node and those below it.
-    pub longest: u16,
-    /// The first node that isn't below this one.
-    pub end: u32,
+    class: u8,
+    /// See [`Branch::longest`].
+    longest: u8,
+    /// The first of the nodes below it; they end where those of the next node begin.
+    children: u32,
     /// The first token of this node and those below it.
     tokens: u32,
 }
 
-/// The tree, its nodes in the order of a depth-first walk: what is below a node follows it.
+/// The tree. The children of a node lie side by side, so that a walk looks through them in few cache lines.
 #[derive(Clone, Debug)]
 pub struct TokenTree {
-    /// One more than there are nodes: the last one is behind all.
+    /// Level by level, from the root; one more than there are nodes, for where the last one's children end.
     nodes: Vec<Node>,
-    /// In the order of their nodes.
+    /// In the order of their classes, so that those of a node and of all below it lie side by side.
     tokens: Vec<TokenId>,
+}
+
+/// A node, with what is known of it on the way there.
+#[derive(Clone, Copy, Debug)]
+pub struct Branch {
+    /// The class of the last character.
+    pub class: u8,
+    /// Characters of the longest token of this node and those below it, at most 255.
+    pub longest: u8,
+    node: u32,
+    /// The token behind those of this node and those below it.
+    end: u32,
 }
 
 impl TokenTree {
@@ -31,38 +41,60 @@ impl TokenTree {
     pub fn new<'a>(tokens: impl IntoIterator<Item = (&'a [u8], TokenId)>) -> Self {
         let mut sorted: Vec<_> = tokens.into_iter().filter(|(classes, _)| !classes.is_empty()).collect();
         sorted.sort_unstable();
-        let mut nodes: Vec<Node> = Vec::new();
-        // The nodes on the way to the last token.
-        let mut path: Vec<usize> = Vec::new();
-        let mut last: &[u8] = &[];
-        for (index, &(classes, _)) in (0..).zip(&sorted) {
-            let common = classes.iter().zip(last).take_while(|(a, b)| a == b).count();
-            let end = nodes.len() as u32;
-            path.drain(common..).for_each(|node| nodes[node].end = end);
-            let length = classes.len() as u16;
-            for &node in &path {
-                nodes[node].longest = nodes[node].longest.max(length);
+        let mut nodes = vec![Node { class: 0, longest: 0, children: 0, tokens: 0 }];
+        // By node: its tokens and those below it, and the characters on the way to it.
+        let mut below = vec![(0..sorted.len(), 0)];
+        let mut index = 0;
+        while let Some((range, depth)) = below.get(index).cloned() {
+            nodes[index].children = nodes.len() as u32;
+            let own = sorted[range.clone()].partition_point(|(classes, _)| classes.len() == depth);
+            let mut start = range.start + own;
+            for alike in sorted[start..range.end].chunk_by(|a, b| a.0[depth] == b.0[depth]) {
+                let longest = alike.iter().map(|(classes, _)| classes.len()).fold(0, usize::max);
+                let (class, longest) = (alike[0].0[depth], u8::try_from(longest).unwrap_or(u8::MAX));
+                nodes.push(Node { class, longest, children: 0, tokens: start as u32 });
+                below.push((start..start + alike.len(), depth + 1));
+                start += alike.len();
             }
-            for (&class, depth) in classes.iter().zip(1..).skip(common) {
-                path.push(nodes.len());
-                nodes.push(Node { class, depth, longest: length, end: 0, tokens: index });
-            }
-            last = classes;
+            index += 1;
         }
-        let end = nodes.len() as u32;
-        path.into_iter().for_each(|node| nodes[node].end = end);
-        nodes.push(Node { class: 0, depth: 0, longest: 0, end: end + 1, tokens: sorted.len() as u32 });
+        nodes.push(Node { class: 0, longest: 0, children: nodes.len() as u32, tokens: 0 });
         Self { nodes, tokens: sorted.into_iter().map(|(_, token)| token).collect() }
     }
 
-    /// A node by its number, from 0; `None` behind the last one.
-    pub fn node(&self, index: usize) -> Option<&Node> {
-        self.nodes[..self.nodes.len() - 1].get(index)
+    /// Before the first character.
+    pub fn root(&self) -> Branch {
+        Branch { class: 0, longest: 0, node: 0, end: self.tokens.len() as u32 }
     }
 
-    /// The tokens of the nodes from one to before another.
-    pub fn tokens(&self, from: usize, to: usize) -> &[TokenId] {
-        &self.tokens[self.nodes[from].tokens as usize..self.nodes[to].tokens as usize]
+    /// The nodes below one, by their last characters' classes.
+    fn nodes_below(&self, branch: Branch) -> &[Node] {
+        let node = branch.node as usize;
+        &self.nodes[self.nodes[node].children as usize..self.nodes[node + 1].children as usize]
+    }
+
+    /// The branches below one.
+    pub fn branches(&self, branch: Branch) -> impl Iterator<Item = Branch> {
+        let nodes = self.nodes_below(branch);
+        let ends = nodes.iter().skip(1).map(|next| next.tokens).chain([branch.end]);
+        let numbers = self.nodes[branch.node as usize].children..;
+        numbers.zip(nodes).zip(ends).map(|((node, &Node { class, longest, .. }), end)| Branch {
+            class,
+            longest,
+            node,
+            end,
+        })
+    }
+
+    /// The tokens that end at a branch.
+    pub fn own(&self, branch: Branch) -> &[TokenId] {
+        let end = self.nodes_below(branch).first().map_or(branch.end, |first| first.tokens);
+        &self.tokens[self.nodes[branch.node as usize].tokens as usize..end as usize]
+    }
+
+    /// The tokens of a branch and of all below it.
+    pub fn all(&self, branch: Branch) -> &[TokenId] {
+        &self.tokens[self.nodes[branch.node as usize].tokens as usize..branch.end as usize]
     }
 }
 
@@ -70,20 +102,24 @@ impl TokenTree {
 mod tests {
     use super::*;
 
+    /// The way to each node, its own tokens, all of it and below it, and its longest one's characters.
+    type Found = Vec<(String, Vec<u32>, usize, u8)>;
+
+    fn walk(tree: &TokenTree, branch: Branch, way: &str, found: &mut Found) {
+        for next in tree.branches(branch) {
+            let way = format!("{way}{}", char::from(next.class));
+            let own = tree.own(next).iter().map(|token| token.0).collect();
+            found.push((way.clone(), own, tree.all(next).len(), next.longest));
+            walk(tree, next, &way, found);
+        }
+    }
+
     #[test]
-    fn a_node_has_the_tokens_that_begin_as_it_does() {
+    fn a_branch_has_the_tokens_that_begin_as_it_does() {
         let tokens: [&[u8]; 7] = [b"heat", b"he", b"he", b"x", b"heater", b"", b"hi"];
         let tree = TokenTree::new(tokens.into_iter().zip((0..).map(TokenId)));
-        let mut way = Vec::new();
-        let mut found = Vec::new();
-        for index in 0.. {
-            let Some(node) = tree.node(index) else { break };
-            way.truncate(usize::from(node.depth) - 1);
-            way.push(node.class);
-            let own: Vec<u32> = tree.tokens(index, index + 1).iter().map(|token| token.0).collect();
-            let all = tree.tokens(index, node.end as usize).len();
-            found.push((String::from_utf8(way.clone()).unwrap(), own, all, node.longest));
-        }
+        let mut found = Found::new();
+        walk(&tree, tree.root(), "", &mut found);
         let expected = [
             ("h", vec![], 5, 6),
             ("he", vec![1, 2], 4, 6),
@@ -95,6 +131,7 @@ mod tests {
             ("x", vec![3], 1, 1),
         ];
         assert_eq!(found, expected.map(|(way, own, all, longest)| (way.to_owned(), own, all, longest)));
-        assert!(TokenTree::new([]).node(0).is_none());
+        let empty = TokenTree::new([]);
+        assert!(empty.branches(empty.root()).next().is_none() && empty.all(empty.root()).is_empty());
     }
 }

@@ -3,6 +3,8 @@
 //! Tokens that need no edit are found by the typed text. Those that need one more are found by [`TokenFilter`]. Each is
 //! aligned with the typed text, and becomes a step if that reaches the floor of its level.
 
+use std::cell::Cell;
+use std::f64::consts::LN_2;
 use std::sync::Arc;
 
 use super::{Corrections, Step};
@@ -11,9 +13,9 @@ use crate::paths::Paths;
 use crate::search::token_filter::{Floor, From, TokenFilter};
 use crate::search::token_walk::TokenWalk;
 use crate::search::{Prefix, Search};
-use crate::text::{Role, TokenId};
+use crate::text::{Role, Text, TokenId};
 use crate::typing::Typed;
-use crate::typing::alignment::Alignment;
+use crate::typing::alignment::{Alignment, Ways};
 use crate::typing::exact_reading::WordStart;
 
 /// What fits behind a step without one more edit.
@@ -60,6 +62,49 @@ struct Aligned<'a> {
     aligned: usize,
 }
 
+/// What the tokens that fit behind a step must reach.
+struct FittingFloor<'a> {
+    corrections: &'a Corrections,
+    text: &'a Text,
+    /// The words that a token may be in.
+    words: [&'a WordStart; 2],
+    floor: &'a Floor,
+    /// Typed characters.
+    typed: usize,
+    /// Characters at the beginning of a token that weren't typed.
+    added_space: usize,
+}
+
+impl FittingFloor<'_> {
+    /// A bound on the log-probability of the step that a token leads to, if that is too low to be followed. The token
+    /// goes on from `ways`, and `known` is the raised log-probability of its path.
+    fn is_missed_by(&self, token: TokenId, known: f64, ways: Ways) -> Option<f64> {
+        let length = self.text.folded().length(token).filter(|&length| length > 0);
+        // Of other tokens it is not known how far they lead.
+        let characters = length.unwrap_or_else(|| {
+            let bytes = self.text.bytes(token).unwrap_or_default();
+            bytes.iter().filter(|&&byte| byte & 0xc0 != 0x80).count()
+        });
+        let end = (ways.level + characters).saturating_sub(self.added_space);
+        let least = match length {
+            Some(_) => self.floor.at(end.saturating_sub(self.corrections.level)),
+            None => self.floor.least,
+        };
+        let cost = f64::from(ways.cost);
+        if known - cost >= least {
+            return None;
+        }
+        // In an unknown word, the model's probability of a token says little. It ends where what was typed ends.
+        let highest = if end > self.typed {
+            known
+        } else {
+            let before = length.map_or(ways.level, |_| end.saturating_sub(1));
+            (known + LN_2).max(self.corrections.raised_bound(self.words, before))
+        };
+        (highest - cost < least).then_some(highest - cost)
+    }
+}
+
 impl Search {
     /// Completes queries that end behind a step, and extends it by the tokens that fit without one more edit.
     pub(super) fn extend_by_fitting(&mut self, typing: &Typed, corrections: &mut Corrections, step: &Step) -> Fitting {
@@ -69,17 +114,23 @@ impl Search {
         let start = step.raised();
         let is_exact = step.is_exact();
         let floor = corrections.floor(step);
-        let (cost, level) = step.alignment.cheapest(typing);
-        // In an unknown word, the model's probability of a token says little. It ends where what was typed ends.
-        let raised = corrections.raised_bound([&step.word.0, &next_word.0], level);
-        let longest = if raised - f64::from(cost) >= floor.least { typing.len() - level } else { 0 };
-        let may_be_unknown = |token: TokenId| longest > 0 && self.characters(token) <= longest;
-        let budget = start - floor.least;
-        let mut tokens = self.fitting_tokens(typing, step, budget, |token, cost| {
+        let words = [&step.word.0, &next_word.0];
+        let raised = corrections.raised_bound(words, step.alignment.cheapest(typing).1);
+        let added_space = usize::from(self.has_added_space(step));
+        let must =
+            FittingFloor { corrections, text: &self.text, words, floor: &floor, typed: typing.len(), added_space };
+        let best_dropped = Cell::new(self.best_dropped);
+        let mut tokens = self.fitting_tokens(typing, step, start - floor.least, |token, ways| {
             let log_prob = next.log_prob(token.0)?;
-            let is_near = f64::from(log_prob) >= f64::from(cost) - budget || may_be_unknown(token);
-            is_near.then_some((token, log_prob))
+            match must.is_missed_by(token, start + f64::from(log_prob), ways) {
+                Some(highest) => {
+                    best_dropped.set(best_dropped.get().max(highest));
+                    None
+                }
+                None => Some((token, log_prob)),
+            }
         });
+        self.best_dropped = best_dropped.get();
         tokens.sort_unstable_by_key(|&(token, _)| token);
         tokens.dedup_by_key(|&mut (token, _)| token);
         let fitting = Fitting { tokens: tokens.iter().map(|&(token, _)| token).collect(), next_word };
@@ -127,14 +178,17 @@ impl Search {
         let filter = TokenFilter::new(text.folded(), typing, &from);
         let is_new = |token: &TokenId| fitting.binary_search(token).is_err();
         let floor = corrections.floor(step);
-        let most = next.best().map(|(_, log_prob)| log_prob).fold(f32::NEG_INFINITY, f32::max);
+        let most = next.best().next().map_or(f32::NEG_INFINITY, |(_, log_prob)| log_prob);
         // An error at the space before an unknown word leaves that as it was typed.
         let (cost, level) = alignment.cheapest(typing);
         let unknown =
             corrections.raised_bound([&step.word.0, &next_word.0], level) - f64::from(cost) - f64::from(least_edit);
         self.best_dropped = self.best_dropped.max((start + f64::from(most)).max(unknown).min(floor.most));
-        let best = next.best().map(|(token, log_prob)| (TokenId(token), log_prob));
-        let near = best.filter(|&(token, log_prob)| filter.may_reach(&floor, token, log_prob));
+        let least = filter.least(&floor);
+        let best = next.best().take_while(|&(_, log_prob)| f64::from(log_prob) >= least);
+        let near = best
+            .map(|(token, log_prob)| (TokenId(token), log_prob))
+            .filter(|&(token, log_prob)| filter.may_reach(&floor, token, log_prob));
         let tokens: Vec<_> = near.filter(|(token, _)| is_new(token)).collect();
         let floor = if tokens.is_empty() {
             floor
@@ -156,14 +210,14 @@ impl Search {
     }
 
     /// The tokens that go on with what was typed without one more edit, from any place that the step's alignment has
-    /// reached for at most `budget` nats. `known` finds the log-probability of each, given what it cost to get there,
+    /// reached for at most `budget` nats. `known` finds the log-probability of each, given the ways that it goes on from,
     /// if that is high enough. Some come twice.
     fn fitting_tokens(
         &self,
         typing: &Typed,
         step: &Step,
         budget: f64,
-        known: impl Fn(TokenId, f32) -> Option<(TokenId, f32)>,
+        known: impl Fn(TokenId, Ways) -> Option<(TokenId, f32)>,
     ) -> Vec<(TokenId, f32)> {
         let folded = self.text.folded();
         let mut tokens = Vec::new();
@@ -172,19 +226,12 @@ impl Search {
             rest.clear();
             rest.extend(self.has_added_space(step).then_some(' '));
             rest.extend(&typing.folded.characters[ways.level..]);
-            tokens.extend(folded.fitting(rest.as_bytes()).filter_map(|token| known(token, ways.cost)));
+            tokens.extend(folded.fitting(rest.as_bytes()).filter_map(|token| known(token, ways)));
             if !rest.is_ascii() || !step.is_whole() {
-                tokens.extend(folded.parts().iter().filter_map(|&token| known(token, ways.cost)));
+                tokens.extend(folded.parts().iter().filter_map(|&token| known(token, ways)));
             }
         }
         tokens
-    }
-
-    /// How many characters begin in a token.
-    fn characters(&self, token: TokenId) -> usize {
-        let begin = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte & 0xc0 != 0x80).count();
-        let irregular = || self.text.bytes(token).map_or(0, begin);
-        self.text.folded().classes(token).map_or_else(irregular, <[u8]>::len)
     }
 
     /// Whether the tokens behind a step begin with a space that the tokenizer put before the text.

@@ -55,8 +55,9 @@ impl Floor {
         // No token leads to a level before the step's.
         let mut floors = [f64::INFINITY; BEFORE + LEVELS];
         let last = ahead[ahead.len() - 1];
-        let known = ahead.iter().copied().chain(std::iter::repeat(last));
-        floors[BEFORE..].iter_mut().zip(known).for_each(|(floor, known)| *floor = known);
+        let (known, beyond) = floors[BEFORE..].split_at_mut(ahead.len().min(LEVELS));
+        known.copy_from_slice(&ahead[..known.len()]);
+        beyond.fill(last);
         // A token leads as many levels on as it has characters, more or less by its edits. Each of these differences is
         // taken for all lengths at once, which is a few vector instructions.
         let shortest = (BEFORE + reach.start()).saturating_sub(MOST_EDITS + level);
@@ -163,6 +164,7 @@ impl<'a> TokenFilter<'a> {
     }
 
     /// The states behind one more character of a token.
+    #[inline]
     fn push(
         &self,
         automaton: &EditAutomaton,

@@ -24,10 +24,20 @@ fn cell(edits: usize, offset: isize) -> usize {
     (edits * (edits + 1)).saturating_add_signed(offset)
 }
 
-/// The edits and offsets of all cells.
-fn offsets() -> impl Iterator<Item = (usize, isize)> {
-    (0..=MOST_EDITS).flat_map(|edits| (-(edits as isize)..=edits as isize).map(move |offset| (edits, offset)))
-}
+/// By cell: its edits and its offset. Those of fewer edits come first.
+const OFFSETS: [(usize, isize); CELLS] = {
+    let mut offsets = [(0, 0); CELLS];
+    let (mut edits, mut cell) = (0, 0);
+    while edits <= MOST_EDITS {
+        let mut offset = -(edits as isize);
+        while offset <= edits as isize {
+            offsets[cell] = (edits, offset);
+            (cell, offset) = (cell + 1, offset + 1);
+        }
+        edits += 1;
+    }
+    offsets
+};
 
 /// Everything typed was used up: what that cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -218,35 +228,32 @@ impl Row {
 
     /// The ways that go on, each with the characters of the row's line that it has used up.
     fn reached(&self) -> impl Iterator<Item = Ways> + '_ {
-        offsets().filter_map(|(edits, offset)| {
-            let cost = self.cells[cell(edits, offset)];
-            cost.is_finite().then(|| Ways { level: self.read.saturating_add_signed(offset), cost, edits })
+        OFFSETS.iter().zip(&self.cells).filter(|(_, cost)| cost.is_finite()).map(|(&(edits, offset), &cost)| {
+            let level = self.read.saturating_add_signed(offset);
+            Ways { level, cost, edits }
         })
     }
 
     /// The ways that end before the last character and go on if that was swapped with the next one. Each has the
     /// characters of the row's line that it has used up, and the swap in its cost and edits.
     fn swaps(&self, typed: &Line, max_edits: usize, costs: &Costs) -> impl Iterator<Item = Ways> {
-        let ways = offsets().take_while(move |&(edits, _)| edits < max_edits).filter_map(|(edits, offset)| {
-            let (cost, before) = (self.before[cell(edits, offset)], self.read.checked_sub(1)?);
-            let level = before.checked_add_signed(offset).filter(|_| cost.is_finite())?;
+        let fewer = OFFSETS.iter().zip(&self.before).take(max_edits * max_edits);
+        let ways = fewer.filter(|(_, cost)| cost.is_finite()).filter_map(|(&(edits, offset), &cost)| {
+            let level = self.read.checked_sub(1)?.checked_add_signed(offset)?;
             Some(Ways { level, cost: cost + costs.swapped, edits: edits + 1 })
         });
         ways.filter(|ways| typed.characters.get(ways.level + 1) == Some(&self.last.c))
     }
 
     /// The cheapest way that goes on, with the typed characters it has used up.
-    fn cheapest(&self, max_edits: usize) -> (f32, usize) {
-        let mut cheapest = (f32::INFINITY, 0);
-        for edits in 0..=max_edits {
-            for offset in -(edits as isize)..=edits as isize {
-                let cost = self.cells[cell(edits, offset)];
-                if cost < cheapest.0 {
-                    cheapest = (cost, self.read.saturating_add_signed(offset));
-                }
+    fn cheapest(&self) -> (f32, usize) {
+        let (mut least, mut at) = (f32::INFINITY, 0);
+        for (&(_, offset), &cost) in OFFSETS.iter().zip(&self.cells) {
+            if cost < least {
+                (least, at) = (cost, offset);
             }
         }
-        cheapest
+        (least, if least.is_finite() { self.read.saturating_add_signed(at) } else { 0 })
     }
 }
 
@@ -346,10 +353,10 @@ impl Alignment {
 
     /// The cheapest way of all: its cost in nats, infinite if there is none, and the level that it has reached.
     pub fn cheapest(&self, typed: &Typed) -> (f32, usize) {
-        let unfolded = self.unfolded().map(|row| row.cheapest(typed.max_edits));
+        let unfolded = self.unfolded().map(Row::cheapest);
         let unfolded = unfolded.reduce(|least, row| if row.0 < least.0 { row } else { least });
         let (cost, read) = unfolded.unwrap_or((f32::INFINITY, 0));
-        let folded = self.folded.map_or((f32::INFINITY, 0), |row| row.cheapest(typed.max_edits));
+        let folded = self.folded.as_ref().map_or((f32::INFINITY, 0), Row::cheapest);
         let going_on = if cost <= folded.0 { (cost, typed.level(read)) } else { folded };
         match self.finished {
             Some(finished) if finished.cost <= going_on.0 => (finished.cost, typed.len()),
@@ -357,25 +364,28 @@ impl Alignment {
         }
     }
 
+    /// Visits the ways that go on, with levels in folded characters.
+    fn each(&self, typed: &Typed, mut visit: impl FnMut(Ways)) {
+        for row in self.unfolded() {
+            row.reached().for_each(|ways| visit(Ways { level: typed.level(ways.level), ..ways }));
+        }
+        self.folded.iter().for_each(|row| row.reached().for_each(&mut visit));
+    }
+
     /// The ways that go on from each number of folded characters, each number once.
     pub fn reached(&self, typed: &Typed) -> impl Iterator<Item = Ways> {
         let mut reached = [Ways { level: 0, cost: f32::INFINITY, edits: MOST_EDITS }; 3 * CELLS];
-        let folded = self.folded.iter().flat_map(Row::reached);
-        let unfolded = self.unfolded().flat_map(Row::reached);
-        let unfolded = unfolded.map(|ways| Ways { level: typed.level(ways.level), ..ways });
         let mut count = 0;
-        for ways in unfolded.chain(folded) {
-            match reached[..count].iter_mut().find(|known| known.level == ways.level) {
-                Some(known) => {
-                    known.cost = known.cost.min(ways.cost);
-                    known.edits = known.edits.min(ways.edits);
-                }
-                None => {
-                    reached[count] = ways;
-                    count += 1;
-                }
+        self.each(typed, |ways| match reached[..count].iter_mut().find(|known| known.level == ways.level) {
+            Some(known) => {
+                known.cost = known.cost.min(ways.cost);
+                known.edits = known.edits.min(ways.edits);
             }
-        }
+            None => {
+                reached[count] = ways;
+                count += 1;
+            }
+        });
         reached.into_iter().take(count)
     }
 
@@ -399,8 +409,11 @@ impl Alignment {
 
     /// The lowest and the highest level of all ways that go on; none if every way was dropped or has finished.
     pub fn reach(&self, typed: &Typed) -> Option<RangeInclusive<usize>> {
-        let levels = || self.reached(typed).chain(self.swaps(typed)).map(|ways| ways.level);
-        Some(levels().min()?..=levels().max()?)
+        let (mut lowest, mut highest) = (usize::MAX, 0);
+        let mut visit = |ways: Ways| (lowest, highest) = (lowest.min(ways.level), highest.max(ways.level));
+        self.each(typed, &mut visit);
+        self.swaps(typed).for_each(visit);
+        (lowest <= highest).then_some(lowest..=highest)
     }
 
     /// Whether a way that goes on may have one more edit.

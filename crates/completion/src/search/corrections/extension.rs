@@ -3,7 +3,6 @@
 //! Tokens that need no edit are found by the typed text. Those that need one more are found by [`TokenFilter`]. Each is
 //! aligned with the typed text, and becomes a step if that reaches the floor of its level.
 
-use std::cell::Cell;
 use std::f64::consts::LN_2;
 use std::sync::Arc;
 
@@ -73,12 +72,14 @@ struct FittingFloor<'a> {
     typed: usize,
     /// Characters at the beginning of a token that weren't typed.
     added_space: usize,
+    /// The highest log-probability of what was dropped before: what is dropped above it has to be known exactly.
+    best_dropped: f64,
 }
 
 impl FittingFloor<'_> {
-    /// A bound on the log-probability of the step that a token leads to, if that is too low to be followed. The token
+    /// Whether the step that a token leads to may be probable enough to be followed, or to count as dropped. The token
     /// goes on from `ways`, and `known` is the raised log-probability of its path.
-    fn is_missed_by(&self, token: TokenId, known: f64, ways: Ways) -> Option<f64> {
+    fn admits(&self, token: TokenId, known: f64, ways: Ways) -> bool {
         let length = self.text.folded().length(token).filter(|&length| length > 0);
         // Of other tokens it is not known how far they lead.
         let characters = length.unwrap_or_else(|| {
@@ -92,16 +93,17 @@ impl FittingFloor<'_> {
         };
         let cost = f64::from(ways.cost);
         if known - cost >= least {
-            return None;
+            return true;
         }
         // In an unknown word, the model's probability of a token says little. It ends where what was typed ends.
-        let highest = if end > self.typed {
-            known
+        let unknown = if end > self.typed {
+            f64::NEG_INFINITY
         } else {
             let before = length.map_or(ways.level, |_| end.saturating_sub(1));
-            (known + LN_2).max(self.corrections.raised_bound(self.words, before))
+            self.corrections.raised_bound(self.words, before)
         };
-        (highest - cost < least).then_some(highest - cost)
+        // The sum of two probabilities is at most twice the larger one.
+        (known + LN_2).max(unknown) - cost >= least.min(self.best_dropped.max(self.floor.least))
     }
 }
 
@@ -117,20 +119,19 @@ impl Search {
         let words = [&step.word.0, &next_word.0];
         let raised = corrections.raised_bound(words, step.alignment.cheapest(typing).1);
         let added_space = usize::from(self.has_added_space(step));
-        let must =
-            FittingFloor { corrections, text: &self.text, words, floor: &floor, typed: typing.len(), added_space };
-        let best_dropped = Cell::new(self.best_dropped);
+        let must = FittingFloor {
+            corrections,
+            text: &self.text,
+            words,
+            floor: &floor,
+            typed: typing.len(),
+            added_space,
+            best_dropped: self.best_dropped,
+        };
         let mut tokens = self.fitting_tokens(typing, step, start - floor.least, |token, ways| {
             let log_prob = next.log_prob(token.0)?;
-            match must.is_missed_by(token, start + f64::from(log_prob), ways) {
-                Some(highest) => {
-                    best_dropped.set(best_dropped.get().max(highest));
-                    None
-                }
-                None => Some((token, log_prob)),
-            }
+            must.admits(token, start + f64::from(log_prob), ways).then_some((token, log_prob))
         });
-        self.best_dropped = best_dropped.get();
         tokens.sort_unstable_by_key(|&(token, _)| token);
         tokens.dedup_by_key(|&mut (token, _)| token);
         let fitting = Fitting { tokens: tokens.iter().map(|&(token, _)| token).collect(), next_word };
@@ -210,8 +211,8 @@ impl Search {
     }
 
     /// The tokens that go on with what was typed without one more edit, from any place that the step's alignment has
-    /// reached for at most `budget` nats. `known` finds the log-probability of each, given the ways that it goes on from,
-    /// if that is high enough. Some come twice.
+    /// reached for at most `budget` nats. `known` finds the log-probability of each, given the ways that it goes on
+    /// from, if that is high enough. Some come twice.
     fn fitting_tokens(
         &self,
         typing: &Typed,

@@ -34,6 +34,19 @@ const GROUP_OF: [u8; CLASSES] = {
     groups
 };
 
+/// Some classes: bit `i` stands for class `i`.
+pub(super) type Classes = u64;
+/// By group: its classes.
+const CLASSES_OF: [Classes; GROUPS] = {
+    let mut classes = [0; GROUPS];
+    let mut class = 0;
+    while class < CLASSES {
+        classes[GROUP_OF[class] as usize] |= 1 << class;
+        class += 1;
+    }
+    classes
+};
+
 /// States by kind: bit `i` of `[kind]` says that `i` typed characters behind the base may be used up.
 pub(super) type States = [u64; KINDS];
 
@@ -58,14 +71,6 @@ impl Run {
             swappable: std::array::from_fn(|kind| self.swappable[kind] | other.swappable[kind]),
         }
     }
-}
-
-/// Which characters leave a state behind them: those of some groups, and those at some places of the typed text.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Next {
-    places: u64,
-    /// Bit `i` stands for group `i`.
-    groups: u8,
 }
 
 /// Typed characters, as bits, at which there may be an error with a character of the text.
@@ -95,6 +100,10 @@ fn errors(typed: &Line, base: usize, count: usize) -> ([ErrorPlaces; GROUPS], u6
 pub(super) struct EditAutomaton {
     /// By class: the places of the typed characters of this class.
     places: [u64; CLASSES],
+    /// The classes of the typed characters. `[seen]`
+    classes: [u8; WINDOW],
+    /// All places of typed characters that the automaton sees.
+    seen: u64,
     /// By group of the text's character.
     errors: [ErrorPlaces; GROUPS],
     /// The typed characters that may be too many.
@@ -133,14 +142,16 @@ impl EditAutomaton {
             Run { states: states(&mut alignment.reached(typed)), swappable: states(&mut alignment.swaps(typed)) };
         let characters = &typed.folded.characters[base..];
         let window = &characters[..characters.len().min(WINDOW)];
-        let mut places = [0; CLASSES];
-        for (place, &character) in window.iter().enumerate() {
-            places[usize::from(class_of(character))] |= 1 << place;
+        let (mut places, mut classes) = ([0; CLASSES], [0; WINDOW]);
+        for (place, (class, &character)) in classes.iter_mut().zip(window).enumerate() {
+            *class = class_of(character);
+            places[usize::from(*class)] |= 1 << place;
         }
+        let seen = (1 << window.len()) - 1;
         let end = if window.len() == characters.len() { 1 << window.len() } else { 0 };
         let (errors, extra) = if edits > 0 { errors(&typed.folded, base, window.len()) } else { Default::default() };
         let [first, second] = [1, 2].map(|least| if edits >= least { u64::MAX } else { 0 });
-        Self { places, errors, extra, first, second, end, base, start, costs }
+        Self { places, classes, seen, errors, extra, first, second, end, base, start, costs }
     }
 
     /// Whether a way may have two more edits than the cheapest one.
@@ -181,28 +192,29 @@ impl EditAutomaton {
         run.goes_on().then_some(run)
     }
 
-    /// What leaves an `affordable` state behind one more character: see [`Self::may_push`].
-    pub(super) fn next(&self, run: &Run, affordable: &States) -> Next {
+    /// The classes of the characters that leave an `affordable` state behind them.
+    pub(super) fn next(&self, run: &Run, affordable: &States) -> Classes {
         let [none, left_out, other, two] = run.states;
         let one = (left_out | other) & affordable[3] & self.second;
         let kept = none | (left_out & affordable[1]) | (other & affordable[2]) | (two & affordable[3]);
+        if kept & self.end != 0 {
+            return Classes::MAX;
+        }
         let swappable = run.swappable.iter().zip(affordable);
         let swapped = swappable.fold(0, |all, (states, affordable)| all | (states & affordable));
         let to_swap = ((none & self.first & affordable[2]) | one) << 1;
-        let mut groups = if kept & self.end != 0 { u8::MAX } else { 0 };
-        for (group, &ErrorPlaces { omitted, replaced }) in self.errors.iter().enumerate() {
+        let mut classes = 0;
+        for (&ErrorPlaces { omitted, replaced }, of_group) in self.errors.iter().zip(CLASSES_OF) {
             let omitted = omitted & ((none & affordable[1]) | one);
             let replaced = replaced & ((none & affordable[2]) | one);
-            groups |= u8::from(omitted | replaced != 0) << group;
+            classes |= if omitted | replaced != 0 { of_group } else { 0 };
         }
-        Next { places: kept | swapped | to_swap, groups }
-    }
-
-    /// Whether a character of the class leaves a state.
-    #[inline]
-    pub(super) fn may_push(&self, next: Next, class: u8) -> bool {
-        let class = usize::from(class);
-        next.groups >> GROUP_OF[class] & 1 != 0 || next.places & self.places[class] != 0
+        let mut places = (kept | swapped | to_swap) & self.seen;
+        while places != 0 {
+            classes |= 1 << self.classes[places.trailing_zeros() as usize];
+            places &= places - 1;
+        }
+        classes
     }
 
     /// Whether all that was typed is used up, and no way that has not done so is cheaper: then no longer text has a
@@ -251,12 +263,12 @@ mod tests {
                     let next = automaton.next(&run, &affordable);
                     for class in 0..CLASSES as u8 {
                         let leaves = automaton.push(&run, class, &affordable).is_some();
-                        assert_eq!(automaton.may_push(next, class), leaves, "{token} {kinds} {class}");
+                        assert_eq!(next >> class & 1 != 0, leaves, "{token} {kinds} {class}");
                     }
-                    if next.groups == 0 {
-                        some += 1
-                    } else {
+                    if next == Classes::MAX {
                         all += 1
+                    } else {
+                        some += 1
                     }
                     let Some(next) = automaton.push(&run, class_of(character), &affordable) else { break };
                     run = next;

@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::edit_automaton::{EditAutomaton, KINDS, LONGEST, Next, Run, States};
+use super::edit_automaton::{Classes, EditAutomaton, KINDS, LONGEST, Run, States};
 use super::levels::Levels;
 use crate::text::TokenId;
 use crate::text::folded_tokens::{FoldedTokens, class_of};
@@ -154,7 +154,12 @@ impl<'a> TokenFilter<'a> {
         if !self.is_exact {
             found.extend(within(row, self.folded.unbegun(), least..behind).filter(is_near));
         }
-        Walk::new(self, automaton, floor, row, least..behind, &mut found).go();
+        let least_by_token = Walk::new(self, automaton, floor, f64::from(behind)).tokens();
+        // Looked up in one pass: the rows of distributions are large, and seldom in a cache.
+        found.extend(least_by_token.into_iter().filter_map(|(token, needed)| {
+            let log_prob = *row.get(token.0 as usize)?;
+            (needed.max(least)..behind).contains(&log_prob).then_some((token, log_prob))
+        }));
         found
     }
 
@@ -229,35 +234,25 @@ impl<'a> TokenFilter<'a> {
     }
 }
 
-/// Finds tokens in the tree.
+/// Finds tokens in the tree, with what the log-probability of each must be at least.
 struct Walk<'a> {
     filter: &'a TokenFilter<'a>,
     automaton: &'a EditAutomaton,
     floor: &'a Floor,
-    /// The log-probabilities of the whole vocabulary.
-    row: &'a [f32],
-    /// Those of the tokens that are looked for.
-    probable: Range<f32>,
     /// By kind of states: the characters of the shortest token that reaches its floor from there.
     shortest: [usize; KINDS],
-    found: &'a mut Vec<(TokenId, f32)>,
+    found: Vec<(TokenId, f32)>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(
-        filter: &'a TokenFilter<'a>,
-        automaton: &'a EditAutomaton,
-        floor: &'a Floor,
-        row: &'a [f32],
-        probable: Range<f32>,
-        found: &'a mut Vec<(TokenId, f32)>,
-    ) -> Self {
-        let most = filter.score + f64::from(probable.end);
+    /// A walk for tokens whose log-probability is below `most`.
+    fn new(filter: &'a TokenFilter<'a>, automaton: &'a EditAutomaton, floor: &'a Floor, most: f64) -> Self {
+        let most = filter.score + most;
         let shortest = automaton.costs().map(|cost| {
             let reaches = |&length: &usize| floor.by_length[length] + f64::from(cost) <= most;
             (1..LENGTHS).find(reaches).unwrap_or(usize::MAX)
         });
-        Self { filter, automaton, floor, row, probable, shortest, found }
+        Self { filter, automaton, floor, shortest, found: Vec::new() }
     }
 
     /// All states of the kinds from which a token of at most `longest` characters may reach its floor.
@@ -266,41 +261,43 @@ impl<'a> Walk<'a> {
         self.shortest.map(|shortest| if shortest <= longest { u64::MAX } else { 0 })
     }
 
-    fn go(&mut self) {
-        let start = self.automaton.start();
-        self.below(self.filter.folded.tree().root(), 0, start, self.automaton.next(start, &self.affordable(LENGTHS)));
+    fn tokens(mut self) -> Vec<(TokenId, f32)> {
+        let Self { filter, automaton, .. } = self;
+        let start = automaton.start();
+        let space = if filter.skips_space { 1 << class_of(' ') } else { 0 };
+        let classes = automaton.next(start, &self.affordable(LENGTHS)) | space;
+        self.below(filter.folded.tree().root(), 0, start, classes);
+        self.found
     }
 
-    /// Walks on behind `depth` characters, which lead to the states of `run`: `next` is what may follow.
-    fn below(&mut self, branch: Branch, depth: usize, run: &Run, next: Next) {
+    /// Walks on behind `depth` characters, which lead to the states of `run`: the classes are those of what may follow.
+    fn below(&mut self, branch: Branch, depth: usize, run: &Run, classes: Classes) {
         let Self { filter, automaton, .. } = *self;
         let tree = filter.folded.tree();
-        for branch in tree.branches(branch) {
-            // Most branches are passed over here, before the states behind them are computed.
-            let Branch { class, longest, .. } = branch;
-            if !automaton.may_push(next, class) && !filter.is_added_space(depth == 0, class) {
-                continue;
-            }
-            let affordable = self.affordable(usize::from(longest));
+        for (class, branch) in tree.branches(branch, classes) {
+            let affordable = self.affordable(usize::from(tree.longest(branch)));
             let Some(run) = filter.push(automaton, run, class, depth == 0, &affordable) else { continue };
             if automaton.has_ended(&run.states) {
                 // A token that uses up all that was typed may go on with anything.
                 self.take(tree.all(branch), &run.states);
             } else if depth + 1 == LONGEST {
-                self.found.extend(within(self.row, tree.all(branch), self.probable.clone()));
+                self.found.extend(tree.all(branch).iter().map(|&token| (token, f32::NEG_INFINITY)));
             } else {
                 self.take(tree.own(branch), &run.states);
-                self.below(branch, depth + 1, &run, automaton.next(&run, &affordable));
+                if tree.goes_on(branch) {
+                    self.below(branch, depth + 1, &run, automaton.next(&run, &affordable));
+                }
             }
         }
     }
 
-    /// Takes those of some tokens that are probable enough for the states they lead to.
+    /// Takes tokens that lead to some states.
     fn take(&mut self, tokens: &[TokenId], states: &States) {
         if !tokens.is_empty() {
-            let lowest = self.filter.lowest(self.automaton, self.floor, states) - self.filter.score;
-            let known = within(self.row, tokens, self.probable.clone());
-            self.found.extend(known.filter(|&(_, log_prob)| f64::from(log_prob) >= lowest));
+            let needed = self.filter.lowest(self.automaton, self.floor, states) - self.filter.score;
+            // Rounded down: what is let through is aligned.
+            let needed = (needed as f32).next_down();
+            self.found.extend(tokens.iter().map(|&token| (token, needed)));
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use super::token_tree::TokenTree;
 use super::vocabulary::{TokenId, Vocabulary};
-use crate::typing::fold::{fold, folded};
+use crate::typing::fold::folded;
 
 /// Number of classes of characters.
 pub const CLASSES: usize = 64;
@@ -23,11 +23,9 @@ pub const fn class_of(character: char) -> u8 {
     }
 }
 
-/// A vocabulary's tokens in folded form, sorted, so that tokens that fit a typed text are found without a scan.
+/// A vocabulary's tokens in folded form, as trees, so that tokens that fit a typed text are found without a scan.
 #[derive(Clone, Debug)]
 pub struct FoldedTokens {
-    /// Tokens that spell whole characters, sorted by their folded forms.
-    sorted: Vec<(Box<[u8]>, TokenId)>,
     /// Tokens that begin or end inside a character.
     parts: Vec<TokenId>,
     /// Tokens with a character that doesn't fold to one, or with a whole one and a part of another.
@@ -43,24 +41,27 @@ pub struct FoldedTokens {
     lengths: Vec<u8>,
     /// The tokens that have classes.
     tree: TokenTree,
+    /// The irregular tokens that spell whole characters, by the classes of their folded forms.
+    irregular_tree: TokenTree,
 }
 
 impl FoldedTokens {
     /// Folds every token of a vocabulary.
     pub fn new(vocabulary: &Vocabulary) -> Self {
-        let (mut sorted, mut parts, mut irregular, mut unbegun) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut forms, mut parts, mut irregular, mut unbegun) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut classes, mut starts, mut lengths) = (Vec::new(), vec![0], vec![IRREGULAR; vocabulary.len()]);
         for (token, length) in (0..).map(TokenId).zip(&mut lengths) {
             let start = classes.len();
             match vocabulary.bytes(token).map(|bytes| (bytes, std::str::from_utf8(bytes))) {
                 Some((_, Ok(text))) => {
+                    let form = text.chars().flat_map(folded).map(class_of);
                     if text.chars().all(|character| folded(character).count() == 1) {
-                        classes.extend(text.chars().flat_map(folded).map(class_of));
+                        classes.extend(form);
                         *length = u8::try_from(classes.len() - start).unwrap_or(u8::MAX).min(MOST_LENGTH);
                     } else {
                         irregular.push(token);
+                        forms.push((form.collect::<Vec<_>>(), token));
                     }
-                    sorted.push((fold(text).into_bytes().into_boxed_slice(), token));
                 }
                 Some((bytes, Err(_))) => {
                     parts.push(token);
@@ -75,38 +76,19 @@ impl FoldedTokens {
             }
             starts.push(classes.len() as u32);
         }
-        sorted.sort_unstable();
-        let mut folded = Self { sorted, parts, irregular, unbegun, classes, starts, lengths, tree: TokenTree::new([]) };
+        let irregular_tree = TokenTree::new(forms.iter().map(|(form, token)| (&form[..], *token)));
+        let tree = TokenTree::new([]);
+        let mut folded = Self { parts, irregular, unbegun, classes, starts, lengths, tree, irregular_tree };
         let regular = (0..vocabulary.len() as u32).map(TokenId);
         folded.tree = TokenTree::new(regular.filter_map(|token| Some((folded.classes(token)?, token))));
         folded
     }
 
-    /// The tokens whose folded form `text` begins with, or that begin with `text`.
-    pub fn fitting<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = TokenId> + 'a {
-        let mut range = 0..self.sorted.len();
-        let mut length = 0;
-        let mut here = 0..0;
-        std::iter::from_fn(move || {
-            loop {
-                if let Some(index) = here.next() {
-                    return Some(self.sorted[index].1);
-                }
-                if length == text.len() || range.is_empty() {
-                    return None;
-                }
-                let depth = length;
-                let next = |entry: &(Box<[u8]>, TokenId)| entry.0.get(depth).copied();
-                let entries = &self.sorted[range.clone()];
-                let start = entries.partition_point(|entry| next(entry) < Some(text[depth]));
-                let count = entries[start..].partition_point(|entry| next(entry) == Some(text[depth]));
-                range = range.start + start..range.start + start + count;
-                length += 1;
-                // Those that end here come first; at the text's end all that go on fit, too.
-                let ending = self.sorted[range.clone()].partition_point(|entry| entry.0.len() == length);
-                here = range.start..if length == text.len() { range.end } else { range.start + ending };
-            }
-        })
+    /// The tokens whose folded form the folded text may begin with, or that may begin with all of `text`. Others are
+    /// among them whose characters are of the same classes.
+    pub fn fitting(&self, text: impl Iterator<Item = char> + Clone) -> impl Iterator<Item = TokenId> {
+        let classes = text.map(class_of);
+        self.tree.along(classes.clone()).chain(self.irregular_tree.along(classes))
     }
 
     /// The tokens that begin or end inside a character.
@@ -153,7 +135,7 @@ mod tests {
         let vocabulary = Vocabulary::from_tokens((0..).map(TokenId).zip(tokens.into_iter().chain(broken)));
         let folded = FoldedTokens::new(&vocabulary);
         let fitting = |text: &str| {
-            let mut found: Vec<u32> = folded.fitting(text.as_bytes()).map(|token| token.0).collect();
+            let mut found: Vec<u32> = folded.fitting(text.chars()).map(|token| token.0).collect();
             found.sort_unstable();
             found
         };

@@ -222,13 +222,12 @@ impl Search {
     ) -> Vec<(TokenId, f32)> {
         let folded = self.text.folded();
         let mut tokens = Vec::new();
-        let mut rest = String::new();
+        let space = self.has_added_space(step).then_some(' ');
         for ways in step.alignment.reached(typing).filter(|ways| f64::from(ways.cost) <= budget) {
-            rest.clear();
-            rest.extend(self.has_added_space(step).then_some(' '));
-            rest.extend(&typing.folded.characters[ways.level..]);
-            tokens.extend(folded.fitting(rest.as_bytes()).filter_map(|token| known(token, ways)));
-            if !rest.is_ascii() || !step.is_whole() {
+            let rest = &typing.folded.characters[ways.level..];
+            let text = space.into_iter().chain(rest.iter().copied());
+            tokens.extend(folded.fitting(text).filter_map(|token| known(token, ways)));
+            if !step.is_whole() || !rest.iter().all(char::is_ascii) {
                 tokens.extend(folded.parts().iter().filter_map(|&token| known(token, ways)));
             }
         }

@@ -49,7 +49,7 @@ impl Default for Channel {
             style: 0.1,
             unknown: 0.02,
             layout: Layout::Qwerty,
-            range_nats: 7.0,
+            range_nats: 6.0,
             reading_nats: 5.0,
             beams: 8,
         }

@@ -84,8 +84,8 @@ impl FoldedTokens {
         folded
     }
 
-    /// The tokens whose folded form the folded text may begin with, or that may begin with all of `text`. Others are
-    /// among them whose characters are of the same classes.
+    /// The tokens whose folded forms `text` begins with, and those whose folded forms begin with all of `text`.
+    /// Characters of one class count as equal.
     pub fn fitting(&self, text: impl Iterator<Item = char> + Clone) -> impl Iterator<Item = TokenId> {
         let classes = text.map(class_of);
         self.tree.along(classes.clone()).chain(self.irregular_tree.along(classes))

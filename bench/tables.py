@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from statistics import mean
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench/results"
@@ -246,6 +247,19 @@ def turnover_demo():
     return f"{about}. Command: `{result['command']}`.\n\n" + table(("MiB", "remembered", "positions computed for a key"), *lines)
 
 
+def people_at_once():
+    """How many people type at once with tolerance auto and off, by processor; the ratio is that of the means."""
+    result = read("people-at-once")
+
+    def pair(turns):
+        ratio = mean(turns["auto"]) / mean(turns["off"])
+        return (*(", ".join(map(str, turns[tolerance])) for tolerance in ("auto", "off")), f"{ratio:.2f}")
+
+    lines = [(r["processor"], f"`{r['commit']}`", *pair(r["sustained"]), *pair(r["own_sustained"])) for r in result["rows"]]
+    head = ("processor", "commit", "agreeing: auto", "off", "ratio", "agreeing with nothing: auto", "off", "ratio")
+    return f"`bench/results/people-at-once.json`. Command: `{result['command']}`.\n\n" + table(head, *lines)
+
+
 def day():
     """The simulated day, and what a million keys cost on what was measured."""
     result, measured = load("day"), load("peers-typeahead-gpt2")
@@ -394,6 +408,7 @@ TABLES = {
     "turnover-demo": turnover_demo,
     "gpu-steps": lambda: gpu(gpu_steps),
     "gpu-requests": lambda: gpu(gpu_requests),
+    "people-at-once": people_at_once,
     "day": day,
     "fine-tuned": fine_tuned,
     "accents": lambda: typos("accents"),

@@ -1,6 +1,7 @@
 //! A walk through the tree of tokens: finds those that few enough edits turn into what was typed.
 //!
-//! The walk knows no log-probabilities. It finds what that of each token must be at least, and its caller looks them up.
+//! The walk knows no log-probabilities. It finds what that of each token must be at least, and its caller looks them
+//! up.
 
 use super::{Floor, LENGTHS, TokenFilter};
 use crate::search::edit_automaton::{Classes, EditAutomaton, KINDS, LONGEST, Run, States};

@@ -44,14 +44,14 @@ struct World {
 }
 
 impl World {
-    fn new(characters: &'static str, length: usize, unknown: f64) -> Self {
+    fn new(characters: &'static str, length: usize, channel: Channel) -> Self {
         // GPT-2 spells the two bytes of é with these two characters.
         let has_accent = characters.contains('é');
         let letters = characters.replace('é', "Ã©");
         let mut merges: Vec<(&str, &str)> =
             MERGES.into_iter().filter(|(a, b)| (a.to_string() + b).chars().all(|c| characters.contains(c))).collect();
         merges.extend(has_accent.then_some(("Ã", "©")));
-        let text = tiny(&letters, &merges).with_channel(Channel { unknown, ..patient() });
+        let text = tiny(&letters, &merges).with_channel(channel);
         Self { text: Arc::new(text), characters, length }
     }
 
@@ -166,15 +166,76 @@ fn is_shown(readings: &[Reading], whole: &str) -> bool {
 #[test]
 fn proven_corrections_are_the_true_ones() {
     for (unknown, seeds) in [(0.0, 8), (0.02, 4)] {
+        let channel = Channel { unknown, ..patient() };
+        let check = |characters: &'static str, length: usize, words: &[&str]| {
+            let world = World::new(characters, length, channel.clone());
+            let Checked { cases, proven, corrected } = check_corrections(&world, words, seeds, 10);
+            assert!(proven * 3 > cases, "{proven} of {cases} were proven");
+            assert!(corrected > cases, "{corrected} corrections");
+        };
         let words = ["a", "abb", "ab a", "A", "AB A", "Abb", "baa", "ab ab", "b bab", "BBAB", "ｂa"];
-        check_corrections(&World::new("ab ", 9, unknown), &words, seeds);
-        check_corrections(&World::new("abA ", 7, unknown), &["A", "AB", "Ab a", "aAb", "AA ", "Aba"], seeds);
+        check("ab ", 9, &words);
+        check("abA ", 7, &["A", "AB", "Ab a", "aAb", "AA ", "Aba"]);
         // Accents that were left out, too.
-        check_corrections(&World::new("ebé ", 7, unknown), &["ebe", "é b", "e be", "EBE", "Éb"], seeds);
+        check("ebé ", 7, &["ebe", "é b", "e be", "EBE", "Éb"]);
     }
 }
 
-fn check_corrections(world: &World, words: &[&str], seeds: u64) {
+/// What the range leaves out is never as probable as the last suggestion of a proven list.
+#[test]
+fn a_narrow_range_proves_nothing_that_is_not_so() {
+    let (mut all, mut proven) = (0, 0);
+    for (range_nats, seeds) in [(0.5, 3), (1.0, 3), (2.0, 3), (3.0, 3)] {
+        for (suggestions, beams) in [(1, 64), (2, 64), (4, 3)] {
+            let channel = Channel { range_nats, reading_nats: range_nats, beams, ..patient() };
+            let words = ["abb", "ab a", "baa", "ab ab", "b bab", "bbaab", "aabba"];
+            let found = check_corrections(&World::new("ab ", 9, channel), &words, seeds, suggestions);
+            (all, proven) = (all + found.cases, proven + found.proven);
+        }
+    }
+    assert!(proven * 20 > all, "{proven} of {all} were proven");
+}
+
+/// A left-out character before a text that the model finds all but certain: the range leaves the text out before its
+/// probability shows. So the list of the typed text, which is far less probable, isn't proven.
+#[test]
+fn a_list_is_not_proven_where_the_range_left_out_something_better() {
+    let channel = |range_nats: f64| Channel { unknown: 0.0, range_nats, ..Channel::default() };
+    let found = |range_nats: f64| {
+        let text = Arc::new(tiny("abc", &[]).with_channel(channel(range_nats)));
+        let end = text.vocab() as u32 - 1;
+        let tokens = |spelled: &[u8]| spelled.iter().map(|&letter| u32::from(letter - b'a')).collect::<Vec<_>>();
+        let model = |path: &[u32]| {
+            let path: Vec<u32> = path.iter().copied().filter(|&token| token != end).collect();
+            let goes_on =
+                |spelled: &[u8]| tokens(spelled).strip_prefix(&path[..]).map(|rest| *rest.first().unwrap_or(&end));
+            let (next, probability) = match (path.is_empty(), goes_on(b"bababc"), goes_on(b"ababc")) {
+                (true, ..) => (0, 0.9),
+                (_, Some(next), _) => (next, 0.997),
+                (_, _, Some(next)) if path.len() < 4 => (next, 0.001),
+                (_, _, next) => (next.unwrap_or(end), 0.997),
+            };
+            let others = f32::ln((1.0 - probability) / (text.vocab() - 1) as f32);
+            let row: Vec<f32> = (0..=end).map(|token| if token == next { probability.ln() } else { others }).collect();
+            distribution(&row, text.vocab())
+        };
+        let options = SearchOptions { suggestions: 1, ..options(Tolerance::Auto) };
+        run(Search::new(Arc::clone(&text), "abab".into(), options), model).completions()
+    };
+    let (narrow, wide) = (found(4.0), found(60.0));
+    assert_eq!((wide.suggestions[0].text.as_str(), wide.proven), ("bababc", true));
+    assert_eq!((narrow.suggestions[0].text.as_str(), narrow.proven), ("ababc", false));
+}
+
+/// What was compared with brute force.
+struct Checked {
+    cases: usize,
+    proven: usize,
+    /// Suggestions with an edit.
+    corrected: usize,
+}
+
+fn check_corrections(world: &World, words: &[&str], seeds: u64, suggestions: usize) -> Checked {
     let (mut proven, mut cases, mut corrected) = (0, 0, 0);
     let World { text, length, .. } = world;
     for seed in 0..seeds {
@@ -182,7 +243,8 @@ fn check_corrections(world: &World, words: &[&str], seeds: u64) {
         let all = world.all(&model);
         for &typed in words {
             for tolerance in [Tolerance::Case, Tolerance::Auto] {
-                let search = Search::new(Arc::clone(text), typed.into(), options(tolerance));
+                let options = SearchOptions { suggestions, ..options(tolerance) };
+                let search = Search::new(Arc::clone(text), typed.into(), options);
                 if !search.is_spelled() {
                     continue;
                 }
@@ -193,7 +255,10 @@ fn check_corrections(world: &World, words: &[&str], seeds: u64) {
                 for suggestion in found.suggestions.iter().filter(|s| s.text.chars().count() <= *length) {
                     let joint = suggestion.logprob + search.readings_log_prob;
                     let expected = joints[suggestion.text.as_str()];
-                    assert!((joint - expected).abs() < 1e-4, "{seed} {typed:?} {suggestion:?} {joint} {expected}");
+                    let is_exact = (joint - expected).abs() < 1e-4;
+                    // A range may leave the cheapest way of a text out.
+                    let is_within = joint < expected && !found.proven && text.channel().range_nats < 10.0;
+                    assert!(is_exact || is_within, "{seed} {typed:?} {suggestion:?} {joint} {expected}");
                     corrected += usize::from(suggestion.meaning.edits > 0);
                 }
                 cases += 1;
@@ -212,8 +277,7 @@ fn check_corrections(world: &World, words: &[&str], seeds: u64) {
             }
         }
     }
-    assert!(proven * 3 > cases, "{proven} of {cases} were proven");
-    assert!(corrected > cases, "{corrected} corrections");
+    Checked { cases, proven, corrected }
 }
 
 /// A text in capitals has the list of the text in small letters, with the same probabilities, if the model knows no
@@ -273,7 +337,7 @@ fn a_text_without_its_accents_has_the_list_of_the_text_with_them() {
 /// The probabilities of all readings add up to that of having typed the text: of every text that may be meant.
 #[test]
 fn probabilities_are_relative_to_all_readings() {
-    let world = World::new(ALPHABET, LENGTH, 0.0);
+    let world = World::new(ALPHABET, LENGTH, patient());
     let text = Arc::clone(&world.text);
     let mut worst = 0.0f64;
     for seed in 0..12 {

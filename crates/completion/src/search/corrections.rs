@@ -92,9 +92,9 @@ impl Step {
 }
 
 impl Corrections {
-    /// What the tokens behind a step must reach.
-    fn floor(&self, step: &Step) -> Floor {
-        Floor::new(&self.levels, self.level, &step.reach)
+    /// What the tokens behind a step of this level must reach.
+    fn floor(&self) -> Floor {
+        Floor::new(&self.levels, self.level)
     }
 
     /// A bound on the raised log-probability of what is typed right behind a step at `level`, if it is in an unknown

@@ -73,6 +73,22 @@ impl Run {
     }
 }
 
+/// The levels that some ways have reached.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    pub(super) nearest: usize,
+    pub(super) furthest: usize,
+}
+
+impl Span {
+    /// The levels of both.
+    fn join(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        a.into_iter()
+            .chain(b)
+            .reduce(|a, b| Self { nearest: a.nearest.min(b.nearest), furthest: a.furthest.max(b.furthest) })
+    }
+}
+
 /// Typed characters, as bits, at which there may be an error with a character of the text.
 #[derive(Clone, Copy, Default)]
 struct ErrorPlaces {
@@ -154,22 +170,34 @@ impl EditAutomaton {
         Self { places, classes, seen, errors, extra, first, second, end, base, start, costs }
     }
 
-    /// Whether a way may have two more edits than the cheapest one.
-    pub(super) fn allows_two(&self) -> bool {
-        self.second != 0
-    }
-
     /// The states before a token's first character.
     pub(super) fn start(&self) -> &Run {
         &self.start
     }
 
-    /// All states of the kinds that cost no more than `nats`.
-    pub(super) fn affordable(&self, nats: f64) -> States {
-        self.costs.map(|cost| if f64::from(cost) <= nats { u64::MAX } else { 0 })
+    /// The levels that ways of each kind may reach behind a token's first character, if any can. Each character more
+    /// leads one level further.
+    pub(super) fn begun(&self) -> [Option<Span>; KINDS] {
+        let span = |states: u64, more: usize| {
+            let [nearest, furthest] = [states.trailing_zeros(), states.checked_ilog2()?].map(|state| self.level(state));
+            Some(Span { nearest: nearest + more, furthest: furthest + more })
+        };
+        // A pending swap uses two typed characters up.
+        let begun = |kind: usize| Span::join(span(self.start.states[kind], 1), span(self.start.swappable[kind], 2));
+        let edited = |before: Option<Span>, allowed: u64, nearer: isize, further: isize| {
+            let Span { nearest, furthest } = before.filter(|_| allowed != 0)?;
+            let nearest = nearest.saturating_add_signed(nearer);
+            Some(Span { nearest, furthest: furthest.saturating_add_signed(further) })
+        };
+        let none = begun(0);
+        let left_out = Span::join(begun(1), edited(none, self.first, -1, -1));
+        let other = Span::join(begun(2), edited(none, self.first, 0, 1));
+        let two = Span::join(begun(3), edited(Span::join(left_out, other), self.second, -1, 1));
+        [none, left_out, other, two]
     }
 
-    /// The states behind one more character, of those that are `affordable`; `None` if none is left.
+    /// The states behind one more character, of those that are `affordable`; `None` if none is left. The states without
+    /// an edit are those that may have one later.
     #[inline]
     pub(super) fn push(&self, run: &Run, class: u8, affordable: &States) -> Option<Run> {
         let [none_before, left_out, other, two] = run.states;
@@ -178,7 +206,7 @@ impl EditAutomaton {
         let swapped = run.swappable.map(|states| (states & places) << 2);
         let matched = |states: u64| ((states & places) << 1) | (states & self.end);
         let one_before = (left_out | other) & self.second;
-        let none = matched(none_before) | swapped[0];
+        let none = (matched(none_before) | swapped[0]) & affordable[0];
         let left_out = (matched(left_out) | (none_before & omitted) | swapped[1]) & affordable[1];
         // The character was replaced, or swapped with the one before it, or another one was typed behind it.
         let other = matched(other) | (((none_before & replaced) | (none & self.extra)) << 1) | swapped[2];
@@ -196,7 +224,8 @@ impl EditAutomaton {
     pub(super) fn next(&self, run: &Run, affordable: &States) -> Classes {
         let [none, left_out, other, two] = run.states;
         let one = (left_out | other) & affordable[3] & self.second;
-        let kept = none | (left_out & affordable[1]) | (other & affordable[2]) | (two & affordable[3]);
+        let kept =
+            (none & affordable[0]) | (left_out & affordable[1]) | (other & affordable[2]) | (two & affordable[3]);
         if kept & self.end != 0 {
             return Classes::MAX;
         }
@@ -227,9 +256,12 @@ impl EditAutomaton {
         alive.min_by(|a, b| a.1.total_cmp(b.1)).is_some_and(|(states, _)| states & self.end != 0)
     }
 
-    /// What each kind of states costs at least, in nats.
-    pub(super) fn costs(&self) -> &[f32; KINDS] {
-        &self.costs
+    /// What each kind of states costs at least, in nats. Infinite without an edit: tokens that need none are found
+    /// otherwise. A pending swap is one.
+    pub(super) fn costs(&self) -> [f32; KINDS] {
+        let [_, left_out, other, two] = self.costs;
+        let none = if self.start.swappable[0] == 0 { f32::INFINITY } else { 0.0 };
+        [none, left_out, other, two]
     }
 
     /// The level of a state.
@@ -255,7 +287,7 @@ mod tests {
             let automaton = EditAutomaton::new(&typed, &Alignment::start(&typed), 0, typed.costs.least_edit());
             for (token, kinds) in ["wireless char", "iwr", "wix", "aba", "ba", "7日é"]
                 .iter()
-                .flat_map(|t| (1..=KINDS).map(move |k| (t, k)))
+                .flat_map(|t| (0..=KINDS).map(move |k| (t, k)))
             {
                 let affordable = std::array::from_fn(|kind| if kind < kinds { u64::MAX } else { 0 });
                 let mut run = *automaton.start();

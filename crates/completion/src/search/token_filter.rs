@@ -2,11 +2,11 @@
 
 mod walk;
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 
 use walk::Walk;
 
-use super::edit_automaton::{EditAutomaton, LONGEST, Run, States};
+use super::edit_automaton::{EditAutomaton, KINDS, LONGEST, Run, States};
 use super::levels::Levels;
 use crate::text::TokenId;
 use crate::text::folded_tokens::{FoldedTokens, class_of};
@@ -23,65 +23,49 @@ const BEFORE: usize = SPREAD + MOST_EDITS;
 /// Levels from the step's on that are told apart.
 const LEVELS: usize = LENGTHS + SPREAD + MOST_EDITS;
 
-/// Most tokens that are looked at one by one: more take longer than a walk through the tree.
-const MOST_ALONE: usize = 200;
-
 /// The lower one of two floors. Unlike [`f64::min`], it says nothing of NaN, and is one instruction.
 fn lower(a: f64, b: f64) -> f64 {
     if b < a { b } else { a }
 }
 
-/// The lowest one of some floors; infinite if there are none. Eight are compared at once.
-fn lowest(floors: &[f64]) -> f64 {
-    let (eights, rest) = floors.as_chunks::<8>();
-    let least = |least: [f64; 8], floors: &[f64; 8]| std::array::from_fn(|i| lower(least[i], floors[i]));
-    let eight = eights.iter().fold([f64::INFINITY; 8], least);
-    eight.iter().chain(rest).copied().fold(f64::INFINITY, lower)
+/// The highest one of some floors; infinitely low if there are none.
+fn highest(floors: &[f64]) -> f64 {
+    floors.iter().copied().fold(f64::NEG_INFINITY, |a, b| if b > a { b } else { a })
 }
 
 /// The log-probabilities that a step's tokens must reach to be followed.
 pub(super) struct Floor {
     /// By levels from the step's on: the log-probability of the path that leads there, less the cost of its edits.
     levels: [f64; LEVELS],
-    /// By a token's length in characters: the lowest of the levels that it may lead to.
-    by_length: [f64; LENGTHS],
-    /// The lowest of them.
+    /// The lowest of them, and of the levels behind them.
     pub(super) least: f64,
     /// The highest of them.
     pub(super) most: f64,
+    /// The highest one of the levels behind them.
+    beyond: f64,
 }
 
 impl Floor {
-    /// The floor for steps at `level` whose ways have reached the levels of `reach`.
-    pub(super) fn new(levels: &Levels, level: usize, reach: &RangeInclusive<usize>) -> Self {
-        let ahead = &levels.floors()[level..];
+    /// The floor for steps at `level`.
+    pub(super) fn new(levels: &Levels, level: usize) -> Self {
         // No token leads to a level before the step's.
-        let mut floors = [f64::INFINITY; BEFORE + LEVELS];
-        let last = ahead[ahead.len() - 1];
-        let (known, beyond) = floors[BEFORE..].split_at_mut(ahead.len().min(LEVELS));
-        known.copy_from_slice(&ahead[..known.len()]);
-        beyond.fill(last);
-        // A token leads as many levels on as it has characters, more or less by its edits. Each of these differences is
-        // taken for all lengths at once, which is a few vector instructions.
-        let shortest = (BEFORE + reach.start()).saturating_sub(MOST_EDITS + level);
-        let furthest = BEFORE + reach.end() + MOST_EDITS - level;
-        let mut by_length = [f64::INFINITY; LENGTHS];
-        for from in shortest..=furthest.min(floors.len()) {
-            by_length.iter_mut().zip(&floors[from..]).for_each(|(least, &floor)| *least = lower(*least, floor));
-        }
-        // The longest are those that are longer, too.
-        let longest = &mut by_length[LENGTHS - 1];
-        *longest =
-            longest.min(lowest(&floors[shortest + LENGTHS - 1..])).min(lowest(ahead.get(LEVELS..).unwrap_or(&[])));
-        let most = -lowest(&by_length.map(|floor| -floor));
-        let least = lowest(&by_length);
-        let levels = std::array::from_fn(|behind| floors[BEFORE + behind]);
-        Self { levels, by_length, least, most }
+        let ahead = &levels.floors()[level..];
+        let mut known = [ahead[ahead.len() - 1]; LEVELS];
+        let near = ahead.len().min(LEVELS);
+        known[..near].copy_from_slice(&ahead[..near]);
+        let least = ahead.iter().copied().fold(f64::INFINITY, lower);
+        let beyond = highest(&ahead[near..]);
+        Self { levels: known, least, most: highest(&known).max(beyond), beyond }
     }
 
     /// What a path must reach that leads so many levels behind the step's.
     pub(super) fn at(&self, levels: usize) -> f64 {
         self.levels.get(levels).copied().unwrap_or(self.least)
+    }
+
+    /// The highest floor that many levels behind the step's or more.
+    fn highest(&self, levels: usize) -> f64 {
+        highest(&self.levels[levels.min(LEVELS - 1)..]).max(self.beyond)
     }
 }
 
@@ -94,9 +78,8 @@ pub(super) struct TokenFilter<'a> {
     level: usize,
     /// The step's log-probability, or that with a swap of its last character, if that is higher.
     score: f64,
-    /// What one more edit costs at least, and what a second one does.
-    least_edits: [f64; 2],
-    most_alone: usize,
+    /// What one more edit costs at least.
+    least_edit: f64,
     /// Whether the tokenizer put a space before the text, which a first token has and which wasn't typed.
     skips_space: bool,
     /// Whether the step is the text as it stands, so that only a whole character makes it another one.
@@ -121,49 +104,41 @@ impl<'a> TokenFilter<'a> {
     pub(super) fn new(folded: &'a FoldedTokens, typed: &Typed, from: &From<'_>) -> Self {
         let From { alignment, level, reach, score, least_edit, skips_space, is_exact } = *from;
         let automaton = typed.is_simple.then(|| EditAutomaton::new(typed, alignment, *reach.start(), least_edit));
-        let least_edits = [least_edit.max(0.0), typed.costs.least_edit()].map(f64::from);
         let score = score - f64::from(least_edit.min(0.0));
-        Self { folded, automaton, level, score, least_edits, most_alone: MOST_ALONE, skips_space, is_exact }
+        let least_edit = f64::from(least_edit.max(0.0));
+        Self { folded, automaton, level, score, least_edit, skips_space, is_exact }
     }
 
-    /// The tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range. `row`
-    /// has the log-probabilities of the whole vocabulary.
-    ///
-    /// Not many tokens are one edit away: the tree has them in a few steps. Where few tokens are probable enough for
-    /// two edits, each of those is looked at.
-    pub(super) fn find(&self, floor: &Floor, row: &[f32], probable: RangeInclusive<f32>) -> Vec<(TokenId, f32)> {
-        let is_near = |&(token, log_prob): &(TokenId, f32)| self.may_reach(floor, token, log_prob);
+    /// The filter for tokens that lead to steps which reach a floor.
+    pub(super) fn at(&'a self, floor: &'a Floor) -> FilterAt<'a> {
+        let mut least = [[f64::INFINITY; LENGTHS]; KINDS];
         let Some(automaton) = &self.automaton else {
-            return between(row, probable).filter(is_near).collect();
+            least[0].fill(floor.least + self.least_edit);
+            return FilterAt { filter: self, floor, least };
         };
-        let (least, most) = probable.into_inner();
-        let cost: f64 = self.least_edits.iter().sum();
-        let two_edits = if automaton.allows_two() {
-            ((floor.least + cost - self.score) as f32).next_down().max(least)
-        } else {
-            f32::INFINITY
-        };
-        let alone = (two_edits <= most).then(|| between(row, two_edits..=most).take(self.most_alone + 1));
-        let mut found: Vec<_> = alone.into_iter().flatten().collect();
-        // The walk is for what is less probable than this.
-        let behind = if found.len() > self.most_alone {
-            found.clear();
-            most.next_up()
-        } else {
-            found.retain(is_near);
-            two_edits.min(most.next_up())
-        };
-        found.extend(within(row, self.folded.irregular(), least..behind).filter(is_near));
-        if !self.is_exact {
-            found.extend(within(row, self.folded.unbegun(), least..behind).filter(is_near));
+        // By levels: the lowest floor up to there.
+        let mut lowest = [floor.levels[0]; BEFORE + LEVELS];
+        for (level, &floor) in (BEFORE..).zip(&floor.levels) {
+            lowest[level] = lower(lowest[level - 1], floor);
         }
-        let least_by_token = Walk::new(self, automaton, floor, f64::from(behind)).tokens();
-        // Looked up in one pass: the rows of distributions are large, and seldom in a cache.
-        found.extend(least_by_token.into_iter().filter_map(|(token, needed)| {
-            let log_prob = *row.get(token.0 as usize)?;
-            (needed.max(least)..behind).contains(&log_prob).then_some((token, log_prob))
-        }));
-        found
+        let kinds = automaton.begun().into_iter().zip(automaton.costs());
+        for (least, (span, cost)) in least.iter_mut().zip(kinds) {
+            let Some(span) = span else { continue };
+            let from = (BEFORE + span.furthest).saturating_sub(self.level + 1);
+            least.iter_mut().zip(&lowest[from..]).for_each(|(least, lowest)| *least = lowest + f64::from(cost));
+            // The longest are those that are longer, too.
+            least[LENGTHS - 1] = floor.least + f64::from(cost);
+        }
+        // A way of one kind may become one of another kind.
+        let [none, left_out, other, two] = &mut least;
+        for length in 0..LENGTHS {
+            left_out[length] = lower(left_out[length], two[length]);
+            other[length] = lower(other[length], two[length]);
+            none[length] = lower(none[length], lower(left_out[length], other[length]));
+        }
+        // An unfinished character counts as the whole one that it will be.
+        least.iter_mut().for_each(|least| least[0] = least[1]);
+        FilterAt { filter: self, floor, least }
     }
 
     /// Whether a character may be the space that the tokenizer put before the text.
@@ -188,48 +163,101 @@ impl<'a> TokenFilter<'a> {
         }
         next
     }
+}
 
-    /// What a token's log-probability must be at least to lead to a step that reaches the floor.
-    pub(super) fn least(&self, floor: &Floor) -> f64 {
-        floor.least + self.least_edits[0] - self.score
+/// A filter for tokens that lead to steps which reach a floor.
+pub(super) struct FilterAt<'a> {
+    filter: &'a TokenFilter<'a>,
+    floor: &'a Floor,
+    /// By kind of ways and by a token's length in characters: what the log-probability of the path that the token ends
+    /// must be at least, before it pays for edits, to reach the floor in a way of this kind or one that this kind may
+    /// become. A way without an edit may become any.
+    least: [[f64; LENGTHS]; KINDS],
+}
+
+impl FilterAt<'_> {
+    /// The tokens that may lead to a step that reaches the floor, of those whose log-probability is in a range. `row`
+    /// has the log-probabilities of the whole vocabulary.
+    pub(super) fn find(&self, row: &[f32], probable: RangeInclusive<f32>) -> Vec<(TokenId, f32)> {
+        let Self { filter, .. } = self;
+        let is_near = |&(token, log_prob): &(TokenId, f32)| self.may_reach(token, log_prob);
+        let Some(automaton) = &filter.automaton else {
+            return between(row, probable).filter(is_near).collect();
+        };
+        let (least, most) = (*probable.start(), *probable.end());
+        let mut found: Vec<_> = within(row, filter.folded.irregular(), &probable).filter(is_near).collect();
+        if !filter.is_exact {
+            found.extend(within(row, filter.folded.unbegun(), &probable).filter(is_near));
+        }
+        let least_by_token = Walk::new(self, automaton, most).tokens();
+        // Looked up in one pass: the rows of distributions are large, and seldom in a cache.
+        found.extend(least_by_token.into_iter().filter_map(|(token, needed)| {
+            let log_prob = *row.get(token.0 as usize)?;
+            (needed.max(least)..=most).contains(&log_prob).then_some((token, log_prob))
+        }));
+        found
+    }
+
+    /// A bound on the log-probabilities of all tokens that may lead to a step that reaches the floor.
+    pub(super) fn least(&self) -> f64 {
+        self.least[0][LENGTHS - 1] - self.filter.score
     }
 
     /// Whether a token may lead to a step that reaches the floor. Tokens that need no edit may be among them.
-    pub(super) fn may_reach(&self, floor: &Floor, token: TokenId, log_prob: f32) -> bool {
-        let joint = self.score + f64::from(log_prob);
-        let length = self.folded.length(token);
-        let counted = length.filter(|&length| length > 0).zip(self.automaton.as_ref());
-        let Some((length, automaton)) = counted else {
-            let is_unbegun = length == Some(0);
-            return !(is_unbegun && self.is_exact) && joint - self.least_edits[0] >= floor.least;
+    pub(super) fn may_reach(&self, token: TokenId, log_prob: f32) -> bool {
+        let filter = self.filter;
+        let joint = filter.score + f64::from(log_prob);
+        let Some((length, automaton)) = filter.folded.length(token).zip(filter.automaton.as_ref()) else {
+            return joint - filter.least_edit >= self.floor.least;
         };
         if length > LONGEST {
             return true;
         }
-        let nats = joint - floor.by_length[length.min(LENGTHS - 1)];
         // Most tokens are passed over here, before their classes are read.
-        if nats < self.least_edits[0] {
+        let least = self.least.each_ref().map(|least| least[length.min(LENGTHS - 1)]);
+        if joint < least[0] {
             return false;
         }
-        let Some(classes) = self.folded.classes(token) else { return false };
-        let affordable = automaton.affordable(nats);
+        if length == 0 {
+            return !filter.is_exact;
+        }
+        let Some(classes) = filter.folded.classes(token) else { return false };
+        let affordable = least.map(|least| if least <= joint { u64::MAX } else { 0 });
         let mut run = *automaton.start();
         for (place, &class) in classes.iter().enumerate() {
-            let Some(next) = self.push(automaton, &run, class, place == 0, &affordable) else { return false };
+            let Some(next) = filter.push(automaton, &run, class, place == 0, &affordable) else { return false };
             run = next;
         }
-        joint >= self.lowest(automaton, floor, &run.states)
+        joint >= self.lowest(automaton, &run.states)
+    }
+
+    /// A bound on the log-probability of the step that a token would have led to, if it may not reach the floor.
+    pub(super) fn dropped(&self, token: TokenId, log_prob: f32) -> f64 {
+        let Self { filter, floor, .. } = self;
+        let joint = filter.score + f64::from(log_prob);
+        let length = filter.folded.length(token).filter(|&length| length > 0);
+        let Some((length, automaton)) = length.zip(filter.automaton.as_ref()) else {
+            return (joint - filter.least_edit).min(floor.most);
+        };
+        // The space before the text leads nowhere.
+        let before = filter.level + 1 + usize::from(filter.skips_space);
+        let kinds = automaton.begun().into_iter().zip(automaton.costs());
+        let bounds = kinds.filter_map(|(span, cost)| {
+            let level = (span?.nearest + length).saturating_sub(before);
+            Some((joint - f64::from(cost)).min(floor.highest(level)))
+        });
+        bounds.fold(f64::NEG_INFINITY, f64::max)
     }
 
     /// The lowest log-probability of a path in these states, before it pays for its edits, with which it reaches the
     /// floor.
-    fn lowest(&self, automaton: &EditAutomaton, floor: &Floor, states: &States) -> f64 {
+    fn lowest(&self, automaton: &EditAutomaton, states: &States) -> f64 {
         let mut least = f64::INFINITY;
-        for (&states, &cost) in states.iter().zip(automaton.costs()) {
-            let mut states = states;
+        for (&states, cost) in states.iter().zip(automaton.costs()) {
+            let mut states = if cost.is_finite() { states } else { 0 };
             while states != 0 {
-                let level = floor.at(automaton.level(states.trailing_zeros()).saturating_sub(self.level));
-                least = least.min(level + f64::from(cost));
+                let level = automaton.level(states.trailing_zeros()).saturating_sub(self.filter.level);
+                least = lower(least, self.floor.at(level) + f64::from(cost));
                 states &= states - 1;
             }
         }
@@ -241,10 +269,10 @@ impl<'a> TokenFilter<'a> {
 fn within<'a>(
     row: &'a [f32],
     tokens: &'a [TokenId],
-    probable: Range<f32>,
+    probable: &'a RangeInclusive<f32>,
 ) -> impl Iterator<Item = (TokenId, f32)> + 'a {
     let known = tokens.iter().filter_map(|&token| Some((token, *row.get(token.0 as usize)?)));
-    known.filter(move |(_, log_prob)| probable.contains(log_prob))
+    known.filter(|(_, log_prob)| probable.contains(log_prob))
 }
 
 /// The tokens whose log-probability is in a range.

@@ -78,23 +78,28 @@ fn tokens_that_lead_to_a_step_are_never_left_out() {
         let best = (0..=typed.len()).map(|_| rng.random_range(-30.0..-10.0)).collect();
         let levels = Levels::new(best, 8, 7.0);
         let reach = alignment.reach(&typed).unwrap();
-        let floor = Floor::new(&levels, level, &reach);
+        let floor = Floor::new(&levels, level);
         let score = rng.random_range(-20.0..-5.0) - f64::from(cost);
         let is_exact = alignment.is_as_typed() || alignment.is_plain();
         let least_edit = alignment.least_edit(&typed);
         let from = From { alignment: &alignment, level, reach: &reach, score, least_edit, skips_space, is_exact };
-        let most_alone = rng.random_range(0..10);
-        let filter = TokenFilter { most_alone, ..TokenFilter::new(&folded, &typed, &from) };
+        let filter = TokenFilter::new(&folded, &typed, &from);
         let row: Vec<f32> = tokens.iter().map(|_| rng.random_range(-12.0..0.0)).collect();
         let probable = -10.0..=-1.0;
-        let found = filter.find(&floor, &row, probable.clone());
+        let filter = filter.at(&floor);
+        let found = filter.find(&row, probable.clone());
         for ((token, id), &log_prob) in tokens.iter().zip((0..).map(TokenId)).zip(&row) {
             let mut longer = alignment;
             token.chars().skip(usize::from(skips_space)).for_each(|c| longer.push(&typed, c, f32::INFINITY));
             let (longer_cost, reached) = longer.cheapest(&typed);
-            let needs_edit = longer_cost >= cost + alignment.least_edit(&typed);
+            // What fits without one more edit is found by the typed text.
+            let fits = alignment.reached(&typed).filter(|ways| ways.cost <= longer_cost).any(|ways| {
+                let rest = typed.folded.characters[ways.level..].iter().copied();
+                folded.fitting(skips_space.then_some(' ').into_iter().chain(rest)).any(|fitting| fitting == id)
+            });
+            let needs_edit = longer_cost >= cost + alignment.least_edit(&typed) && !fits;
             let reaches = score + f64::from(cost - longer_cost + log_prob) >= levels.floor(reached.max(level));
-            let passes = filter.may_reach(&floor, id, log_prob);
+            let passes = filter.may_reach(id, log_prob);
             let leads_on = reaches && !longer.is_dead();
             if needs_edit && leads_on {
                 needed += 1;

@@ -30,7 +30,7 @@ pub struct FoldedTokens {
     parts: Vec<TokenId>,
     /// Tokens with a character that doesn't fold to one, or with a whole one and a part of another.
     irregular: Vec<TokenId>,
-    /// Tokens without a whole character at their beginning.
+    /// Tokens without a whole character.
     unbegun: Vec<TokenId>,
     /// The classes of the regular tokens' characters.
     classes: Vec<u8>,
@@ -65,7 +65,7 @@ impl FoldedTokens {
                 }
                 Some((bytes, Err(_))) => {
                     parts.push(token);
-                    if bytes.utf8_chunks().next().is_some_and(|chunk| chunk.valid().is_empty()) {
+                    if bytes.utf8_chunks().all(|chunk| chunk.valid().is_empty()) {
                         *length = 0;
                         unbegun.push(token);
                     } else {
@@ -101,7 +101,7 @@ impl FoldedTokens {
         &self.irregular
     }
 
-    /// The tokens without a whole character at their beginning.
+    /// The tokens without a whole character.
     pub fn unbegun(&self) -> &[TokenId] {
         &self.unbegun
     }

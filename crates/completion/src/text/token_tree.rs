@@ -15,10 +15,6 @@ struct Node {
     tokens: u32,
     /// The token behind this node's own ones.
     own_end: u32,
-    /// The token behind the last one of this node and those below it.
-    end: u32,
-    /// See [`TokenTree::longest`].
-    longest: u8,
 }
 
 /// The tree. The children of a node lie side by side. A node knows their classes, so that a walk reads only the nodes
@@ -27,6 +23,11 @@ struct Node {
 pub struct TokenTree {
     /// Level by level, from the root.
     nodes: Vec<Node>,
+    /// By node: see [`TokenTree::longest`]. Apart from the nodes, because most of them are passed over by it: the bytes
+    /// of all branches behind a node are in one or two lines of the cache.
+    longest: Vec<u8>,
+    /// By node: the token behind the last one of this node and those below it.
+    ends: Vec<u32>,
     /// In the order of their classes, so that those of a node and of all below it lie side by side.
     tokens: Vec<TokenId>,
 }
@@ -40,17 +41,13 @@ impl TokenTree {
     pub fn new<'a>(tokens: impl IntoIterator<Item = (&'a [u8], TokenId)>) -> Self {
         let mut sorted: Vec<_> = tokens.into_iter().filter(|(classes, _)| !classes.is_empty()).collect();
         sorted.sort_unstable();
-        let node = |tokens: &Range<usize>, longest: usize| Node {
-            next: 0,
-            children: 0,
-            tokens: tokens.start as u32,
-            own_end: tokens.start as u32,
-            end: tokens.end as u32,
-            longest: u8::try_from(longest).unwrap_or(u8::MAX),
+        let node = |tokens: &Range<usize>| {
+            let start = tokens.start as u32;
+            Node { next: 0, children: 0, tokens: start, own_end: start }
         };
         // By node: its tokens and those below it, and the characters on the way to it.
         let mut below = vec![(0..sorted.len(), 0)];
-        let mut nodes = vec![node(&below[0].0, 0)];
+        let (mut nodes, mut longest) = (vec![node(&below[0].0)], vec![0]);
         let mut index = 0;
         while let Some((range, depth)) = below.get(index).cloned() {
             nodes[index].children = nodes.len() as u32;
@@ -58,16 +55,18 @@ impl TokenTree {
             let mut start = range.start + own;
             nodes[index].own_end = start as u32;
             for alike in sorted[start..range.end].chunk_by(|a, b| a.0[depth] == b.0[depth]) {
-                let longest = alike.iter().map(|(classes, _)| classes.len()).fold(0, usize::max);
+                let length = alike.iter().map(|(classes, _)| classes.len()).fold(0, usize::max);
+                longest.push(u8::try_from(length).unwrap_or(u8::MAX));
                 let tokens = start..start + alike.len();
                 start = tokens.end;
                 nodes[index].next |= 1 << alike[0].0[depth];
-                nodes.push(node(&tokens, longest));
+                nodes.push(node(&tokens));
                 below.push((tokens, depth + 1));
             }
             index += 1;
         }
-        Self { nodes, tokens: sorted.into_iter().map(|(_, token)| token).collect() }
+        let ends = below.into_iter().map(|(tokens, _)| tokens.end as u32).collect();
+        Self { nodes, longest, ends, tokens: sorted.into_iter().map(|(_, token)| token).collect() }
     }
 
     fn node(&self, branch: Branch) -> &Node {
@@ -109,7 +108,7 @@ impl TokenTree {
 
     /// Characters of the longest token of a branch and of all below it, at most 255.
     pub fn longest(&self, branch: Branch) -> u8 {
-        self.node(branch).longest
+        self.longest[branch.0 as usize]
     }
 
     /// The tokens that end at a branch.
@@ -120,8 +119,7 @@ impl TokenTree {
 
     /// The tokens of a branch and of all below it.
     pub fn all(&self, branch: Branch) -> &[TokenId] {
-        let &Node { tokens, end, .. } = self.node(branch);
-        &self.tokens[tokens as usize..end as usize]
+        &self.tokens[self.node(branch).tokens as usize..self.ends[branch.0 as usize] as usize]
     }
 }
 

@@ -115,7 +115,7 @@ impl Search {
         self.end_step(step, &next);
         let start = step.raised();
         let is_exact = step.is_exact();
-        let floor = corrections.floor(step);
+        let floor = corrections.floor();
         let words = [&step.word.0, &next_word.0];
         let raised = corrections.raised_bound(words, step.alignment.cheapest(typing).1);
         let added_space = usize::from(self.has_added_space(step));
@@ -128,9 +128,10 @@ impl Search {
             added_space,
             best_dropped: self.best_dropped,
         };
-        let mut tokens = self.fitting_tokens(typing, step, start - floor.least, |token, ways| {
-            let log_prob = next.log_prob(token.0)?;
-            must.admits(token, start + f64::from(log_prob), ways).then_some((token, log_prob))
+        let most = next.best().next().map_or(0.0, |(_, log_prob)| f64::from(log_prob));
+        let budget = (start + most).max(raised) + LN_2 - floor.least;
+        let mut tokens = self.fitting_tokens(typing, step, &next, budget, |token, log_prob, ways| {
+            must.admits(token, start + f64::from(log_prob), ways)
         });
         tokens.sort_unstable_by_key(|&(token, _)| token);
         tokens.dedup_by_key(|&mut (token, _)| token);
@@ -178,24 +179,36 @@ impl Search {
             From { alignment, level: corrections.level, reach, score: *score, least_edit, skips_space, is_exact };
         let filter = TokenFilter::new(text.folded(), typing, &from);
         let is_new = |token: &TokenId| fitting.binary_search(token).is_err();
-        let floor = corrections.floor(step);
-        let most = next.best().next().map_or(f32::NEG_INFINITY, |(_, log_prob)| log_prob);
+        let floor = corrections.floor();
+        let at_floor = filter.at(&floor);
+        let least = at_floor.least();
         // An error at the space before an unknown word leaves that as it was typed.
-        let (cost, level) = alignment.cheapest(typing);
-        let unknown =
-            corrections.raised_bound([&step.word.0, &next_word.0], level) - f64::from(cost) - f64::from(least_edit);
-        self.best_dropped = self.best_dropped.max((start + f64::from(most)).max(unknown).min(floor.most));
-        let least = filter.least(&floor);
-        let best = next.best().take_while(|&(_, log_prob)| f64::from(log_prob) >= least);
-        let near = best
-            .map(|(token, log_prob)| (TokenId(token), log_prob))
-            .filter(|&(token, log_prob)| filter.may_reach(&floor, token, log_prob));
-        let tokens: Vec<_> = near.filter(|(token, _)| is_new(token)).collect();
+        let (word, cost) = &next_word;
+        let is_behind_text = step.prefix.text.last().is_some_and(|&last| last != b' ');
+        let unknown = if is_behind_text && *cost > alignment.cheapest(typing).0 {
+            corrections.raised_bound([word, word], word.at) - f64::from(*cost)
+        } else {
+            f64::NEG_INFINITY
+        };
+        // Ways below all floors are dropped without a trace.
+        let most = next.best().next().map_or(f64::NEG_INFINITY, |(_, log_prob)| start + f64::from(log_prob));
+        self.best_dropped = self.best_dropped.max(unknown.min(floor.most)).max(most.min(floor.least));
+        let mut tokens = Vec::new();
+        for (token, log_prob) in next.best().map(|(token, log_prob)| (TokenId(token), log_prob)) {
+            if f64::from(log_prob) < least {
+                break;
+            }
+            if at_floor.may_reach(token, log_prob) {
+                tokens.extend(is_new(&token).then_some((token, log_prob)));
+            } else if start + f64::from(log_prob) > self.best_dropped && is_new(&token) {
+                self.best_dropped = self.best_dropped.max(at_floor.dropped(token, log_prob));
+            }
+        }
         let floor = if tokens.is_empty() {
             floor
         } else {
             self.extend_by(typing, corrections, step, Extensions::others(tokens, next_word, &floor));
-            corrections.floor(step)
+            corrections.floor()
         };
         let Some(bound) = next.unlisted_bound() else { return };
         let highest = start + f64::from(bound);
@@ -205,31 +218,35 @@ impl Search {
         }
         let Some(row) = next.row() else { return };
         let least = (floor.least - start) as f32;
-        let mut tokens = filter.find(&floor, row, least..=bound);
+        let mut tokens = filter.at(&floor).find(row, least..=bound);
         tokens.retain(|(token, _)| is_new(token) && !next.lists(token.0));
         self.extend_by(typing, corrections, step, Extensions::others(tokens, next_word, &floor));
     }
 
     /// The tokens that go on with what was typed without one more edit, from any place that the step's alignment has
-    /// reached for at most `budget` nats. `known` finds the log-probability of each, given the ways that it goes on
-    /// from, if that is high enough. Some come twice.
+    /// reached for at most `budget` nats, with their log-probabilities. `admits` says which are wanted, given the ways
+    /// that each goes on from. Some come twice.
     fn fitting_tokens(
         &self,
         typing: &Typed,
         step: &Step,
+        next: &Distribution,
         budget: f64,
-        known: impl Fn(TokenId, Ways) -> Option<(TokenId, f32)>,
+        admits: impl Fn(TokenId, f32, Ways) -> bool,
     ) -> Vec<(TokenId, f32)> {
         let folded = self.text.folded();
-        let mut tokens = Vec::new();
+        let (mut tokens, mut fitting) = (Vec::new(), Vec::new());
         let space = self.has_added_space(step).then_some(' ');
         for ways in step.alignment.reached(typing).filter(|ways| f64::from(ways.cost) <= budget) {
             let rest = &typing.folded.characters[ways.level..];
             let text = space.into_iter().chain(rest.iter().copied());
-            tokens.extend(folded.fitting(text).filter_map(|token| known(token, ways)));
+            // Looked up in one pass, before anything is asked of them: see `TokenFilter::find`.
+            fitting.extend(folded.fitting(text).filter_map(|token| Some((token, next.log_prob(token.0)?))));
             if !step.is_whole() || !rest.iter().all(char::is_ascii) {
-                tokens.extend(folded.parts().iter().filter_map(|&token| known(token, ways)));
+                let parts = folded.parts().iter();
+                fitting.extend(parts.filter_map(|&token| Some((token, next.log_prob(token.0)?))));
             }
+            tokens.extend(fitting.drain(..).filter(|&(token, log_prob)| admits(token, log_prob, ways)));
         }
         tokens
     }
@@ -248,7 +265,7 @@ impl Search {
         next: &Distribution,
         fitting: &Fitting,
     ) {
-        let floor = corrections.floor(step);
+        let floor = corrections.floor();
         let start = step.score;
         let bound = next.unlisted_bound().map_or(f64::NEG_INFINITY, f64::from);
         self.best_dropped = self.best_dropped.max((start + bound).min(floor.most));

@@ -3,7 +3,7 @@
 //! The walk knows no log-probabilities. It finds what that of each token must be at least, and its caller looks them
 //! up.
 
-use super::{Floor, LENGTHS, TokenFilter};
+use super::{FilterAt, LENGTHS};
 use crate::search::edit_automaton::{Classes, EditAutomaton, KINDS, LONGEST, Run, States};
 use crate::text::TokenId;
 use crate::text::folded_tokens::class_of;
@@ -11,34 +11,35 @@ use crate::text::token_tree::Branch;
 
 /// Finds tokens. See the module's documentation.
 pub(super) struct Walk<'a> {
-    filter: &'a TokenFilter<'a>,
+    at: &'a FilterAt<'a>,
     automaton: &'a EditAutomaton,
-    floor: &'a Floor,
-    /// By kind of states: the characters of the shortest token that reaches its floor from there.
+    /// Tokens are looked for whose log-probability is at most this.
+    most: f32,
+    /// By kind of states: the characters of the shortest token that may reach its floor from there. No other kind's are
+    /// fewer than those of the first one, which may become any.
     shortest: [usize; KINDS],
     found: Vec<(TokenId, f32)>,
 }
 
 impl<'a> Walk<'a> {
-    /// For tokens whose log-probability is below `most`.
-    pub(super) fn new(filter: &'a TokenFilter<'a>, automaton: &'a EditAutomaton, floor: &'a Floor, most: f64) -> Self {
-        let most = filter.score + most;
-        let shortest = automaton.costs().map(|cost| {
-            let reaches = |&length: &usize| floor.by_length[length] + f64::from(cost) <= most;
+    /// For tokens whose log-probability is at most `most`.
+    pub(super) fn new(at: &'a FilterAt<'a>, automaton: &'a EditAutomaton, most: f32) -> Self {
+        let joint = at.filter.score + f64::from(most);
+        let shortest = at.least.each_ref().map(|least| {
+            let reaches = |&length: &usize| least[length] <= joint;
             (1..LENGTHS).find(reaches).unwrap_or(usize::MAX)
         });
-        Self { filter, automaton, floor, shortest, found: Vec::new() }
+        Self { at, automaton, most, shortest, found: Vec::new() }
     }
 
     /// All states of the kinds from which a token of at most `longest` characters may reach its floor.
     fn affordable(&self, longest: usize) -> States {
-        let longest = longest.min(LENGTHS - 1);
         self.shortest.map(|shortest| if shortest <= longest { u64::MAX } else { 0 })
     }
 
     /// Walks, and returns the tokens, each with what its log-probability must be at least.
     pub(super) fn tokens(mut self) -> Vec<(TokenId, f32)> {
-        let Self { filter, automaton, .. } = self;
+        let (filter, automaton) = (self.at.filter, self.automaton);
         let start = automaton.start();
         let space = if filter.skips_space { 1 << class_of(' ') } else { 0 };
         let classes = automaton.next(start, &self.affordable(LENGTHS)) | space;
@@ -48,10 +49,14 @@ impl<'a> Walk<'a> {
 
     /// Walks on behind `depth` characters, which lead to the states of `run`: the classes are those of what may follow.
     fn below(&mut self, branch: Branch, depth: usize, run: &Run, classes: Classes) {
-        let Self { filter, automaton, .. } = *self;
+        let (filter, automaton) = (self.at.filter, self.automaton);
         let tree = filter.folded.tree();
         for (class, branch) in tree.branches(branch, classes) {
-            let affordable = self.affordable(usize::from(tree.longest(branch)));
+            let longest = usize::from(tree.longest(branch));
+            if longest < self.shortest[0] {
+                continue;
+            }
+            let affordable = self.affordable(longest);
             let Some(run) = filter.push(automaton, run, class, depth == 0, &affordable) else { continue };
             if automaton.has_ended(&run.states) {
                 // A token that uses up all that was typed may go on with anything.
@@ -69,10 +74,13 @@ impl<'a> Walk<'a> {
 
     /// Takes tokens that lead to the states.
     fn take(&mut self, tokens: &[TokenId], states: &States) {
-        if !tokens.is_empty() {
-            let needed = self.filter.lowest(self.automaton, self.floor, states) - self.filter.score;
-            // Rounded down: what is let through is aligned.
-            let needed = (needed as f32).next_down();
+        if tokens.is_empty() {
+            return;
+        }
+        let needed = self.at.lowest(self.automaton, states) - self.at.filter.score;
+        // Rounded down: what is let through is aligned.
+        let needed = (needed as f32).next_down();
+        if needed <= self.most {
             self.found.extend(tokens.iter().map(|&token| (token, needed)));
         }
     }

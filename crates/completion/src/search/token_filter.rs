@@ -125,6 +125,7 @@ impl<'a> TokenFilter<'a> {
         for (least, (span, cost)) in least.iter_mut().zip(kinds) {
             let Some(span) = span else { continue };
             let from = (BEFORE + span.furthest).saturating_sub(self.level + 1);
+            debug_assert!(from + LENGTHS <= lowest.len(), "the levels behind a step are within its spread and its edits");
             least.iter_mut().zip(&lowest[from..]).for_each(|(least, lowest)| *least = lowest + f64::from(cost));
             // The longest are those that are longer, too.
             least[LENGTHS - 1] = floor.least + f64::from(cost);
@@ -169,9 +170,9 @@ impl<'a> TokenFilter<'a> {
 pub(super) struct FilterAt<'a> {
     filter: &'a TokenFilter<'a>,
     floor: &'a Floor,
-    /// By kind of ways and by a token's length in characters: what the log-probability of the path that the token ends
-    /// must be at least, before it pays for edits, to reach the floor in a way of this kind or one that this kind may
-    /// become. A way without an edit may become any.
+    /// What the log-probability of the path that a token ends must be at least, before it pays for edits. By kind of
+    /// ways, which may become other kinds, and by the token's length in characters. A way without an edit may become
+    /// any.
     least: [[f64; LENGTHS]; KINDS],
 }
 

@@ -125,7 +125,10 @@ impl<'a> TokenFilter<'a> {
         for (least, (span, cost)) in least.iter_mut().zip(kinds) {
             let Some(span) = span else { continue };
             let from = (BEFORE + span.furthest).saturating_sub(self.level + 1);
-            debug_assert!(from + LENGTHS <= lowest.len(), "the levels behind a step are within its spread and its edits");
+            debug_assert!(
+                from + LENGTHS <= lowest.len(),
+                "the levels behind a step are within its spread and its edits"
+            );
             least.iter_mut().zip(&lowest[from..]).for_each(|(least, lowest)| *least = lowest + f64::from(cost));
             // The longest are those that are longer, too.
             least[LENGTHS - 1] = floor.least + f64::from(cost);
